@@ -1,0 +1,47 @@
+"""Answers: compact JSON in prebuilt bytes. No response model is run over them; the contract tests check their form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+JSON_TYPE = b"application/json"
+HTML_TYPE = b"text/html; charset=utf-8"
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def json_bytes(value: Any) -> bytes:
+    # A lone surrogate (from JSON escapes in a name) has no UTF-8 form: it is escaped again.
+    try:
+        return _encode(value).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+
+
+class BytesResponse(Response):
+    """A response whose body and headers are ready: skips Starlette's header building, which costs more than routing."""
+
+    def __init__(
+        self,
+        body: bytes,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        content_type: bytes = JSON_TYPE,
+    ) -> None:
+        self.status_code = status
+        self.background = None
+        self.body = body
+        self.raw_headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+        if headers:
+            self.raw_headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return BytesResponse(json_bytes(value), status, headers)
+
+
+EMPTY_OBJECT = b"{}"

@@ -1,0 +1,94 @@
+"""Bearer tokens from a file: who calls. Without a file everyone is `anonymous`, and the server binds loopback only."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+
+ANONYMOUS = "anonymous"
+PRINCIPAL = "slotwise.principal"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
+_SHA256 = re.compile(r"sha256:[0-9a-fA-F]{64}\Z")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+\Z")
+_MIN_TOKEN_LENGTH = 16
+
+
+class TokenFileError(ValueError):
+    """The token file cannot be used; ``errors`` has a sentence for each reason."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(" ".join(errors))
+        self.errors = errors
+
+
+class Tokens:
+    """Names by the SHA-256 of their tokens. A look-up in a table of digests tells an attacker nothing by its time."""
+
+    def __init__(self, names_by_digest: dict[bytes, str]) -> None:
+        self._names = names_by_digest
+
+    def name_of(self, token: bytes) -> str | None:
+        return self._names.get(hashlib.sha256(token).digest())
+
+    def authenticate(self, headers: list[tuple[bytes, bytes]]) -> str | None:
+        """The name of the caller, None if the request has no valid token."""
+        found = [value for name, value in headers if name == b"authorization"]
+        if len(found) != 1:
+            return None
+        scheme, _, token = found[0].strip().partition(b" ")
+        return self.name_of(token.strip()) if scheme.lower() == b"bearer" else None
+
+
+def load_tokens(path: Path) -> Tokens:
+    """Read a token file: lines `name:token` or `name:sha256:<hex>`; empty lines and lines from `#` on are passed over.
+
+    Raises:
+        TokenFileError: it cannot be read, others may read it, it names no token, or a line is wrong.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise TokenFileError([f"The token file {path} cannot be read: {error.strerror}."]) from None
+    except UnicodeDecodeError:
+        raise TokenFileError([f"The token file {path} is not a UTF-8 text file."]) from None
+    if mode & stat.S_IROTH:
+        raise TokenFileError([f"The token file {path} may be read by everyone: run chmod 600 {path}."])
+    names: dict[bytes, str] = {}
+    errors: list[str] = []
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        problem = _add(names, text)
+        if problem:
+            # The line itself is not shown: it may hold a secret.
+            errors.append(f"The token file {path}, line {number}: {problem}.")
+    if not errors and not names:
+        errors.append(f"The token file {path} has no token: add a line such as name:token.")
+    if errors:
+        raise TokenFileError(errors)
+    return Tokens(names)
+
+
+def _add(names: dict[bytes, str], text: str) -> str | None:
+    name, colon, secret = text.partition(":")
+    if not colon or not _NAME.match(name):
+        return "name:token or name:sha256:<64 hexadecimal digits> is expected"
+    if secret.startswith("sha256:"):
+        if not _SHA256.match(secret):
+            return "sha256: is followed by 64 hexadecimal digits"
+        digest = bytes.fromhex(secret[7:])
+    elif len(secret) < _MIN_TOKEN_LENGTH or not _TOKEN.match(secret):
+        return f"a token has at least {_MIN_TOKEN_LENGTH} characters out of letters, digits and ._~+/=-"
+    else:
+        digest = hashlib.sha256(secret.encode()).digest()
+    if digest in names:
+        return "the same token is there twice"
+    names[digest] = name
+    return None

@@ -1,0 +1,70 @@
+"""How a refusal becomes an answer: `{"errors": [...]}`, one sentence each, never a stack trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from app.api.answers import json_response
+from app.worker.views import (
+    ControlPlaneError,
+    Fenced,
+    InvalidRequest,
+    StaleVersion,
+    StateConflict,
+    Unavailable,
+    UnknownJob,
+    UnknownOperation,
+    UnknownRescale,
+)
+
+_STATUS: dict[type[ControlPlaneError], int] = {
+    InvalidRequest: 400,
+    UnknownJob: 404,
+    UnknownRescale: 404,
+    UnknownOperation: 404,
+    StateConflict: 409,
+    Fenced: 410,
+    StaleVersion: 412,
+    Unavailable: 503,
+}
+
+_RETRY_AFTER_S = 1
+
+
+class ApiError(Exception):
+    """A refusal that the API itself decides. Nothing was changed."""
+
+    def __init__(self, status: int, *errors: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(" ".join(errors))
+        self.status = status
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+
+
+def bad_request(*errors: str) -> ApiError:
+    return ApiError(400, *errors)
+
+
+def not_found(sentence: str) -> ApiError:
+    return ApiError(404, sentence)
+
+
+def error_response(
+    status: int, errors: list[str], headers: Mapping[str, str] | None = None, **members: Any
+) -> Response:
+    """An error body. ``members`` are added to it."""
+    return json_response({"errors": errors, **members}, status, headers)
+
+
+def response_of(error: ApiError | ControlPlaneError) -> Response:
+    """The answer that a refusal stands for."""
+    if isinstance(error, ApiError):
+        return error_response(error.status, error.errors, error.headers)
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 400)
+    if isinstance(error, Fenced):
+        return error_response(status, error.errors, fenced=True)
+    headers = {"Retry-After": str(_RETRY_AFTER_S)} if status == 503 else None
+    return error_response(status, error.errors, headers)

@@ -1,0 +1,1 @@
+"""What each operation does: read the request, ask the control plane, render."""

@@ -1,0 +1,59 @@
+"""The server itself: configuration, overview, TaskManagers, health."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import BytesResponse, json_response
+from app.api.context import Context
+from app.api.errors import error_response, not_found
+from app.api.render import cluster as render
+from app.api.requests import query, shown
+
+
+async def config(context: Context, request: Request) -> Response:
+    query(request)
+    return json_response(render.dashboard_config(context.info))
+
+
+async def overview(context: Context, request: Request) -> Response:
+    query(request)
+    plane = context.control_plane
+    return json_response(render.cluster_overview(context.info, plane.task_managers(), plane.jobs()))
+
+
+async def configuration(context: Context, request: Request) -> Response:
+    query(request)
+    return json_response(render.configuration(context.info))
+
+
+async def task_managers(context: Context, request: Request) -> Response:
+    query(request)
+    plane = context.control_plane
+    views, now_ms = plane.jobs(), context.clock.now_ms()
+    managers = [render.task_manager(manager, views, now_ms) for manager in plane.task_managers()]
+    return json_response({"taskmanagers": managers})
+
+
+async def task_manager(context: Context, request: Request) -> Response:
+    query(request)
+    wanted: str = request.scope["path_params"]["taskmanagerid"]
+    plane = context.control_plane
+    for manager in plane.task_managers():
+        if manager.id == wanted:
+            return json_response(render.task_manager_details(manager, plane.jobs(), context.clock.now_ms()))
+    raise not_found(f"No TaskManager has the id {shown(wanted)}.")
+
+
+async def live(context: Context, request: Request) -> Response:
+    query(request)
+    return BytesResponse(b'{"status":"live"}')
+
+
+async def ready(context: Context, request: Request) -> Response:
+    query(request)
+    reasons = await context.control_plane.ready()
+    if reasons:
+        return error_response(503, reasons, {"Retry-After": "1"})
+    return BytesResponse(b'{"status":"ready"}')

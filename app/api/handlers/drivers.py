@@ -1,0 +1,117 @@
+"""The driver protocol (`app.model.protocol`): what drivers call. Their credentials are those of their attempt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import json_response
+from app.api.context import Context
+from app.api.errors import bad_request
+from app.api.requests import header, path_id, query, read_body, whole_number
+from app.model.protocol import Acknowledgement, Orders, Registration, Report, VertexBatch
+from app.worker.views import Fenced
+
+BODY_LIMIT_BYTES = 16 * 1024 * 1024
+"""A driver that was alone for long sends many reports at once."""
+
+_MAX_WAIT_MS = 60_000
+_MAX_NUMBER = 10**15
+_NUMBER = re.compile(r"[0-9]{1,15}\Z")
+
+D = TypeVar("D")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Caller:
+    job_id: str
+    attempt: int
+    secret: str
+    epoch: int
+
+
+def _caller(request: Request) -> _Caller:
+    attempt: str = request.scope["path_params"]["attempt"]
+    epoch = header(request, "x-slotwise-epoch") or ""
+    scheme, _, secret = (header(request, "authorization") or "").partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise Fenced("The secret of the attempt is missing.")
+    if not _NUMBER.match(attempt) or not _NUMBER.match(epoch):
+        raise bad_request("The attempt in the path and the header X-Slotwise-Epoch should be whole numbers.")
+    return _Caller(path_id(request, "jobid"), int(attempt), secret.strip(), int(epoch))
+
+
+async def register(context: Context, request: Request) -> Response:
+    query(request)
+    caller = _caller(request)
+    registration = _decode(Registration, await _json(request))
+    orders = await context.control_plane.driver_register(
+        caller.job_id, caller.attempt, caller.secret, caller.epoch, registration
+    )
+    return _orders(orders)
+
+
+async def orders(context: Context, request: Request) -> Response:
+    parameters = query(request, ("plan", "stop", "wait_ms"))
+    caller = _caller(request)
+    answer = await context.control_plane.driver_orders(
+        caller.job_id,
+        caller.attempt,
+        caller.secret,
+        caller.epoch,
+        plan=whole_number(parameters, "plan", 0, _MAX_NUMBER) or 0,
+        stop=parameters.get("stop", "none"),
+        wait_ms=min(whole_number(parameters, "wait_ms", 0, _MAX_NUMBER) or 0, _MAX_WAIT_MS),
+    )
+    return _orders(answer)
+
+
+async def reports(context: Context, request: Request) -> Response:
+    query(request)
+    caller = _caller(request)
+    body = await _json(request)
+    entries = body.get("reports")
+    if not isinstance(entries, list):
+        raise bad_request("The field reports should be an array.")
+    acknowledged = await context.control_plane.driver_reports(
+        caller.job_id, caller.attempt, caller.secret, caller.epoch, [_report(entry) for entry in entries]
+    )
+    return json_response(dataclasses.asdict(Acknowledgement(acknowledged)))
+
+
+def _orders(answer: Orders) -> Response:
+    return json_response(dataclasses.asdict(answer))
+
+
+async def _json(request: Request) -> dict[str, Any]:
+    body = await read_body(request, BODY_LIMIT_BYTES)
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise bad_request("The body is not JSON.") from None
+    if not isinstance(value, dict):
+        raise bad_request("The body should be a JSON object.")
+    return value
+
+
+def _report(entry: Any) -> Report:
+    if not isinstance(entry, dict):
+        raise bad_request("A report should be a JSON object.")
+    vertices = tuple(_decode(VertexBatch, vertex) for vertex in entry.get("vertices") or ())
+    return _decode(Report, {**entry, "vertices": vertices})
+
+
+def _decode(kind: type[D], value: Any) -> D:
+    """A protocol value from JSON. Fields that are not known are passed over: a driver may be newer than its server."""
+    if not isinstance(value, dict):
+        raise bad_request(f"A {kind.__name__} should be a JSON object.")
+    known = {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    try:
+        return kind(**{name: entry for name, entry in value.items() if name in known})
+    except TypeError:
+        raise bad_request(f"A {kind.__name__} lacks one of its fields: {', '.join(sorted(known))}.") from None

@@ -1,0 +1,174 @@
+"""GET and PUT of resource requirements (FLIP-291): the one call that the whole server is for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
+from app.api.context import Context
+from app.api.errors import bad_request
+from app.api.handlers.jobs import find_job
+from app.api.render.explanation import dry_run as render_dry_run
+from app.api.requests import boolean, header, kind_of, query, read_json_object, requested_by, shown
+from app.model.ids import InvalidId, normalize_id
+from app.model.jobgraph import JobGraph
+from app.worker.views import RequirementsUpdate, StaleVersion
+
+MAX_REASON_LENGTH = 1000
+MAX_IDEMPOTENCY_KEY_LENGTH = 255
+
+_ETAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\Z')
+_VERSION = re.compile(r"[1-9][0-9]{0,14}\Z")
+_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,%d}\Z" % MAX_IDEMPOTENCY_KEY_LENGTH)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_FORM = '{"<vertex id or name>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}, ...}'
+_BOUNDS = ("lowerBound", "upperBound")
+
+
+def etag(version: int) -> str:
+    return f'"{version}"'
+
+
+async def get(context: Context, request: Request) -> Response:
+    query(request)
+    requirements = find_job(context, request).state.requirements
+    entries = [
+        f'"{vertex_id}":{{"parallelism":{{"lowerBound":{bounds.lower},"upperBound":{bounds.upper}}}}}'
+        for vertex_id, bounds in requirements
+    ]
+    body = "{" + ",".join(entries) + "}"
+    return BytesResponse(body.encode(), headers={"ETag": etag(requirements.version)})
+
+
+async def put(context: Context, request: Request) -> Response:
+    is_dry_run = boolean(query(request, ("dryRun",)), "dryRun")
+    view = find_job(context, request)
+    job_id = view.state.job_id
+    if_match = _if_match(request, view.state.requirements.version)
+    idempotency_key = _idempotency_key(request)
+    reason = _reason(request)
+    document = await read_json_object(request, what=_FORM)
+    update = RequirementsUpdate(
+        bounds=parse_bounds(document, view.state.graph),
+        if_match=if_match,
+        idempotency_key=idempotency_key,
+        requested_by=requested_by(request),
+        reason=reason,
+    )
+    if is_dry_run:
+        return json_response(render_dry_run(context.control_plane.dry_run(job_id, update)))
+    result = await context.control_plane.update_requirements(job_id, update)
+    return BytesResponse(EMPTY_OBJECT, headers={"ETag": etag(result.version)})
+
+
+def parse_bounds(document: dict[str, Any], graph: JobGraph) -> dict[str, tuple[int, int]]:
+    """The bounds per vertex id. Keys that are no vertex of ``graph`` are passed on: validation names them all.
+
+    Raises:
+        ApiError: 400 with every error of form.
+    """
+    if not document:
+        raise bad_request(f"The request body does not specify resource requirements: {_FORM} is expected.")
+    bounds: dict[str, tuple[int, int]] = {}
+    errors: list[str] = []
+    for key, entry in document.items():
+        vertex_id = _vertex_id(key, graph)
+        if vertex_id in bounds:
+            errors.append(f"The bounds of job vertex {shown(key)} are given twice (its id and its name, or in two cases).")
+            continue
+        found = _bounds_of(key, entry, errors)
+        bounds[vertex_id] = found
+    if errors:
+        raise bad_request(*errors)
+    return bounds
+
+
+def _vertex_id(key: str, graph: JobGraph) -> str:
+    try:
+        lowered = normalize_id(key)
+    except InvalidId:
+        lowered = None
+    if lowered is not None and lowered in graph.by_id:
+        return lowered
+    vertex = graph.by_name.get(key)
+    if vertex is not None:
+        return vertex.id
+    return lowered or key
+
+
+def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
+    place = f"job vertex {shown(key)}"
+    if not isinstance(entry, dict):
+        errors.append(f'For {place}, an object with "parallelism" is expected, found {kind_of(entry)}.')
+        return (0, 0)
+    errors.extend(f"For {place}, the field {shown(name)} is not known: only parallelism is." for name in entry if name != "parallelism")
+    if "parallelism" not in entry:
+        errors.append(f"For {place}, the field parallelism is missing.")
+        return (0, 0)
+    parallelism = entry["parallelism"]
+    if not isinstance(parallelism, dict):
+        errors.append(
+            f"For {place}, parallelism should be an object with lowerBound and upperBound, found {kind_of(parallelism)}."
+        )
+        return (0, 0)
+    errors.extend(
+        f"For {place}, the field {shown(name)} in parallelism is not known: only lowerBound and upperBound are."
+        for name in parallelism
+        if name not in _BOUNDS
+    )
+    lower, upper = (_bound(place, name, parallelism, errors) for name in _BOUNDS)
+    return (lower, upper)
+
+
+def _bound(place: str, name: str, parallelism: dict[str, Any], errors: list[str]) -> int:
+    if name not in parallelism:
+        errors.append(f"For {place}, the field {name} in parallelism is missing.")
+        return 0
+    value = parallelism[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        errors.append(f"For {place}, {name} should be an integer (-1 for the default), found {kind_of(value)}.")
+        return 0
+    return value
+
+
+def _if_match(request: Request, current: int) -> int | None:
+    """The version of If-Match; None without one or for `*`.
+
+    Raises:
+        StaleVersion: it is an entity tag that can never be the current one.
+    """
+    value = header(request, "if-match")
+    if value is None or value == "*":
+        return None
+    match = _ETAG.match(value)
+    if match is None:
+        raise bad_request(
+            f'The header If-Match should be one entity tag as GET answers it, such as "{current}", found {shown(value)}.'
+        )
+    if match[1] or not _VERSION.match(match[2]):
+        raise StaleVersion(f"The requirements are at version {current}, not at {shown(value)} as If-Match demands.")
+    return int(match[2])
+
+
+def _idempotency_key(request: Request) -> str | None:
+    value = header(request, "idempotency-key")
+    if value is not None and not _IDEMPOTENCY_KEY.match(value):
+        raise bad_request(
+            f"The header Idempotency-Key should be 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} visible ASCII characters."
+        )
+    return value
+
+
+def _reason(request: Request) -> str | None:
+    value = header(request, "x-slotwise-reason")
+    if value is None or not value:
+        return None
+    if len(value) > MAX_REASON_LENGTH or _CONTROL.search(value):
+        raise bad_request(
+            f"The header X-Slotwise-Reason should be at most {MAX_REASON_LENGTH} characters without control characters."
+        )
+    return value

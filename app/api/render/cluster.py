@@ -1,0 +1,143 @@
+"""The cluster as Flink's REST API shows it: overview, configuration, and TaskManagers, which here offer cores as slots.
+
+Numbers that Flink has and a host or a Spark worker has not (ports, memory segments, heap of a TaskManager's JVM) are
+-1, Flink's own mark for what is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.api.context import ServerInfo
+from app.model.status import JobStatus
+from app.worker.views import JobView, TaskManager
+
+FLINK_API_VERSION = "2.3.0"
+"""The release of Flink whose REST API this one follows."""
+
+UNKNOWN = -1
+
+_MEMORY_PARTS = (
+    "frameworkHeap",
+    "taskHeap",
+    "frameworkOffHeap",
+    "taskOffHeap",
+    "networkMemory",
+    "managedMemory",
+    "jvmMetaspace",
+    "jvmOverhead",
+    "totalFlinkMemory",
+)
+_METRICS = (
+    "heapUsed",
+    "heapCommitted",
+    "heapMax",
+    "nonHeapUsed",
+    "nonHeapCommitted",
+    "nonHeapMax",
+    "directCount",
+    "directUsed",
+    "directMax",
+    "mappedCount",
+    "mappedUsed",
+    "mappedMax",
+    "nettyShuffleMemorySegmentsAvailable",
+    "nettyShuffleMemorySegmentsUsed",
+    "nettyShuffleMemorySegmentsTotal",
+    "nettyShuffleMemoryAvailable",
+    "nettyShuffleMemoryUsed",
+    "nettyShuffleMemoryTotal",
+)
+
+
+def dashboard_config(info: ServerInfo) -> dict[str, Any]:
+    return {
+        "refresh-interval": 3000,
+        "timezone-name": "Coordinated Universal Time",
+        "timezone-offset": 0,
+        "flink-version": FLINK_API_VERSION,
+        "flink-revision": f"slotwise {info.version}",
+        "features": {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False},
+        "slotwise-version": info.version,
+    }
+
+
+def cluster_overview(info: ServerInfo, managers: Sequence[TaskManager], views: Sequence[JobView]) -> dict[str, Any]:
+    statuses = [view.status for view in views]
+    return {
+        "taskmanagers": len(managers),
+        "slots-total": sum(manager.slots for manager in managers),
+        "slots-available": sum(manager.free_slots for manager in managers),
+        "jobs-running": sum(1 for status in statuses if not status.is_globally_terminal),
+        "jobs-finished": statuses.count(JobStatus.FINISHED),
+        "jobs-cancelled": statuses.count(JobStatus.CANCELED),
+        "jobs-failed": statuses.count(JobStatus.FAILED),
+        "flink-version": FLINK_API_VERSION,
+        "flink-commit": f"slotwise {info.version}",
+        "slotwise-version": info.version,
+    }
+
+
+def configuration(info: ServerInfo) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in sorted(info.settings.items())]
+
+
+def task_manager(manager: TaskManager, views: Sequence[JobView], now_ms: int) -> dict[str, Any]:
+    return {
+        "id": manager.id,
+        "path": manager.host,
+        "dataPort": UNKNOWN,
+        "jmxPort": UNKNOWN,
+        "timeSinceLastHeartbeat": now_ms,
+        "slotsNumber": manager.slots,
+        "freeSlots": manager.free_slots,
+        "assignedTasks": sum(slot["assignedTasks"] for slot in allocated_slots(manager, views)),
+        "totalResource": _cores(manager.slots),
+        "freeResource": _cores(manager.free_slots),
+        "hardware": {
+            "cpuCores": manager.cpu_cores,
+            "physicalMemory": manager.memory_bytes,
+            "freeMemory": manager.free_memory_bytes,
+            "managedMemory": UNKNOWN,
+        },
+        "memoryConfiguration": {**dict.fromkeys(_MEMORY_PARTS, UNKNOWN), "totalProcessMemory": manager.memory_bytes},
+    }
+
+
+def task_manager_details(manager: TaskManager, views: Sequence[JobView], now_ms: int) -> dict[str, Any]:
+    return {
+        **task_manager(manager, views, now_ms),
+        "allocatedSlots": allocated_slots(manager, views),
+        "metrics": {**dict.fromkeys(_METRICS, UNKNOWN), "garbageCollectors": []},
+    }
+
+
+def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[dict[str, Any]]:
+    """The slots of a TaskManager that jobs hold. A slot's tasks are one of each vertex whose parallelism reaches it."""
+    result = []
+    for view in views:
+        plan = view.state.plan
+        parallelism = {} if plan is None else dict(plan.parallelism)
+        group_slots = {} if plan is None else dict(plan.group_slots)
+        tasks: dict[str, int] = {}
+        for vertex in view.state.graph.vertices:
+            for slot_id in group_slots.get(vertex.slot_sharing_group, ())[: parallelism.get(vertex.id, 0)]:
+                tasks[slot_id] = tasks.get(slot_id, 0) + 1
+        for slot in view.state.slots:
+            if slot.task_manager_id == manager.id:
+                result.append(
+                    {"jobId": view.state.job_id, "resource": _cores(1), "assignedTasks": tasks.get(slot.id, 0)}
+                )
+    return result
+
+
+def _cores(count: int) -> dict[str, Any]:
+    return {
+        "cpuCores": float(count),
+        "taskHeapMemory": 0,
+        "taskOffHeapMemory": 0,
+        "managedMemory": 0,
+        "networkMemory": 0,
+        "extendedResources": {},
+    }

@@ -1,0 +1,112 @@
+"""What a job looks like as an execution graph: per vertex the parallelism, the status of its tasks and its times.
+
+Flink has a task per subtask; here a vertex runs as so many tasks of each micro-batch. The status of a vertex follows
+from the state of the job's scheduler, and its task counters from the parallelism in force.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.model.jobgraph import JobVertex
+from app.model.status import JobStatus
+from app.scheduler.adaptive.state import (
+    Canceling,
+    CreatingExecutionGraph,
+    Executing,
+    Failing,
+    Finished,
+    JobState,
+    Rescaling,
+    Restarting,
+    StopWithSavepoint,
+)
+from app.worker.views import JobView
+
+EXECUTION_STATES = (
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "INITIALIZING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VertexExecution:
+    """One vertex. ``tasks`` is 0 while nothing of it was ever deployed; times are -1 where they do not apply."""
+
+    vertex: JobVertex
+    parallelism: int
+    tasks: int
+    status: str
+    start_ms: int
+    end_ms: int
+
+    def duration_ms(self, now_ms: int) -> int:
+        if self.start_ms < 0:
+            return -1
+        return max(0, (now_ms if self.end_ms < 0 else self.end_ms) - self.start_ms)
+
+
+def vertex_executions(view: JobView) -> list[VertexExecution]:
+    """Every vertex of the job, in the order of its graph."""
+    state = view.state
+    deployed = parallelism_deployed(state)
+    failed = _failed_vertex(state) if view.status is JobStatus.FAILED else None
+    status = _task_status(state, deployed is not None)
+    start_ms = dict(state.status_since_ms).get(JobStatus.RUNNING, -1) if deployed is not None else -1
+    end_ms = view.ended_ms if view.ended_ms is not None and start_ms >= 0 else -1
+    wanted = None if deployed is not None else {vid: bounds.upper for vid, bounds in state.requirements}
+    result = []
+    for vertex in state.graph.vertices:
+        own_status = status
+        if status == "FAILED" and failed is not None and failed not in (vertex.name, vertex.id):
+            own_status = "CANCELED"
+        if deployed is not None:
+            tasks = parallelism = deployed.get(vertex.id, 0)
+        else:
+            tasks, parallelism = 0, (wanted or {}).get(vertex.id, vertex.parallelism)
+        result.append(VertexExecution(vertex, parallelism, tasks, own_status, start_ms, end_ms))
+    return result
+
+
+def parallelism_deployed(state: JobState) -> dict[str, int] | None:
+    """The parallelism in force; when nothing runs, that which ran last; None if nothing ever did."""
+    if isinstance(state.phase, CreatingExecutionGraph):
+        return dict(state.phase.plan.parallelism)
+    if state.plan is not None:
+        return dict(state.plan.parallelism)
+    last = state.timeline.last_completed
+    if last is None:
+        return None
+    return {vertex.vertex_id: vertex.post for vertex in last.vertices if vertex.post is not None} or None
+
+
+def _task_status(state: JobState, deployed: bool) -> str:
+    match state.phase:
+        case Executing() | Rescaling() | StopWithSavepoint():
+            return "RUNNING"
+        case CreatingExecutionGraph():
+            return "DEPLOYING"
+        case Restarting() as phase:
+            return "CANCELED" if phase.stopped else "CANCELING"
+        case Canceling() | Failing():
+            return "CANCELING"
+        case Finished() as phase if phase.status is JobStatus.FINISHED:
+            return "FINISHED"
+        case Finished() as phase if phase.status is JobStatus.FAILED:
+            return "FAILED" if deployed else "CANCELED"
+        case Finished():
+            return "CANCELED"
+        case _:
+            return "CREATED"
+
+
+def _failed_vertex(state: JobState) -> str | None:
+    return state.failures[-1][0].vertex if state.failures else None

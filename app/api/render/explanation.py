@@ -1,0 +1,55 @@
+"""The explanation of a job and the answer of a dry run: our own face."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.worker.views import DryRun, Explanation
+
+
+def explanation(value: Explanation) -> dict[str, Any]:
+    state = value.state
+    bounds = state.requirements.as_dict()
+    return {
+        "jid": state.job_id,
+        "name": state.graph.name,
+        "status": value.status.value,
+        "schedulerState": state.phase.kind,
+        "requirementsVersion": state.requirements.version,
+        "slots": {
+            "desired": value.desired_slots,
+            "minimal": value.minimal_slots,
+            "held": value.held_slots,
+            "used": value.used_slots,
+        },
+        "vertices": {
+            vertex.id: {
+                "name": vertex.name,
+                "lowerBound": bounds[vertex.id].lower,
+                "upperBound": bounds[vertex.id].upper,
+                "maxParallelism": vertex.max_parallelism,
+                "attainable": None if value.attainable is None else value.attainable.get(vertex.id),
+                "inForce": None if value.in_force is None else value.in_force.get(vertex.id),
+            }
+            for vertex in state.graph.vertices
+        },
+        "sentences": list(value.sentences),
+        "violations": list(value.violations),
+        "lastBatchTimestampInMillis": value.last_batch_ms,
+    }
+
+
+def dry_run(value: DryRun) -> dict[str, Any]:
+    return {
+        "bounds": {
+            vertex_id: {"lowerBound": bounds.lower, "upperBound": bounds.upper}
+            for vertex_id, bounds in value.bounds.items()
+        },
+        "currentParallelism": value.current,
+        "parallelism": value.parallelism,
+        "slotsBefore": value.slots_before,
+        "slotsAfter": value.slots_after,
+        "rung": None if value.rung is None else value.rung.value,
+        "refused": list(value.refused),
+        "explanation": list(value.explanation),
+    }

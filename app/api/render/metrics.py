@@ -1,0 +1,109 @@
+"""Metrics of jobs and vertices under Flink's names, from the scheduler's state and the last batch of each query.
+
+Values of a vertex are those of its last committed micro-batch: counts divided by the time that the batch took. Spark
+gives totals of a stage, not values per task: `sum` and `avg` are known, `min`, `max` and `skew` are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from app.model.protocol import Report, VertexBatch
+from app.model.status import JobStatus
+from app.worker.views import JobView
+
+AGGREGATIONS = ("min", "max", "sum", "avg", "skew")
+
+_STATE_TIMES = {
+    "initializingTime": JobStatus.INITIALIZING,
+    "createdTime": JobStatus.CREATED,
+    "runningTime": JobStatus.RUNNING,
+    "restartingTime": JobStatus.RESTARTING,
+    "failingTime": JobStatus.FAILING,
+    "cancellingTime": JobStatus.CANCELLING,
+}
+
+
+def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
+    """Name to value. Times are milliseconds in the present status; 0 for the statuses that the job is not in."""
+    state = view.state
+    since = dict(state.status_since_ms)
+    present_ms = max(0, now_ms - since.get(view.status, now_ms))
+    running = view.status is JobStatus.RUNNING
+    metrics = {name: present_ms if view.status is status else 0 for name, status in _STATE_TIMES.items()}
+    metrics["uptime"] = present_ms if running else 0
+    metrics["downtime"] = 0 if running or view.status.is_globally_terminal else present_ms
+    metrics["numRestarts"] = state.num_restarts
+    metrics["numRescales"] = state.num_rescales
+    if view.last_batches:
+        last = max(view.last_batches.values(), key=lambda report: report.at_ms)
+        metrics["lastCheckpointDuration"] = max(0, last.at_ms - last.started_ms)
+        metrics["lastCompletedCheckpointId"] = min(report.batch_id for report in view.last_batches.values())
+    return {name: str(value) for name, value in metrics.items()}
+
+
+def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[dict[str, str]]:
+    """Ids only when no names are asked for, as Flink does; names that are not known are left out."""
+    if wanted is None:
+        return [{"id": name} for name in metrics]
+    return [{"id": name, "value": metrics[name]} for name in dict.fromkeys(wanted) if name in metrics]
+
+
+def vertex_metrics(view: JobView, vertex_id: str) -> dict[str, tuple[float, int]]:
+    """Name to (sum over the subtasks, number of subtasks) for the vertex's last batch; empty before the first."""
+    found = _last_batch(view, vertex_id)
+    if found is None:
+        return {}
+    report, batch = found
+    tasks = batch.tasks if batch.tasks is not None else batch.parallelism
+    seconds = max(1, report.at_ms - report.started_ms) / 1000
+    metrics: dict[str, tuple[float, int]] = {}
+    if batch.tasks is not None:
+        metrics["numTasksObserved"] = (float(batch.tasks), 1)
+    rates = {
+        "numRecordsInPerSecond": batch.records_in,
+        "numRecordsOutPerSecond": batch.records_out,
+        "busyTimeMsPerSecond": batch.busy_ms,
+    }
+    for name, total in rates.items():
+        if total is not None:
+            metrics[name] = (total / seconds, max(1, tasks))
+    if report.backlog_rows is not None and vertex_id == _first_source(view, report):
+        metrics["pendingRecords"] = (float(report.backlog_rows), 1)
+    return metrics
+
+
+def aggregated_metrics(
+    metrics: dict[str, tuple[float, int]], wanted: Iterable[str] | None, aggregations: Collection[str]
+) -> list[dict[str, Any]]:
+    if wanted is None:
+        return [{"id": name} for name in metrics]
+    result = []
+    for name in dict.fromkeys(wanted):
+        if name not in metrics:
+            continue
+        total, subtasks = metrics[name]
+        values: dict[str, Any] = {}
+        if "sum" in aggregations:
+            values["sum"] = total
+        if "avg" in aggregations:
+            values["avg"] = total / subtasks
+        if values:
+            result.append({"id": name, **values})
+    return result
+
+
+def _last_batch(view: JobView, vertex_id: str) -> tuple[Report, VertexBatch] | None:
+    latest: tuple[Report, VertexBatch] | None = None
+    for report in view.last_batches.values():
+        for batch in report.vertices:
+            if batch.vertex_id == vertex_id and (latest is None or report.at_ms > latest[0].at_ms):
+                latest = (report, batch)
+    return latest
+
+
+def _first_source(view: JobView, report: Report) -> str | None:
+    """The source that a query's backlog is told at: a query counts it over all of its sources."""
+    part = {batch.vertex_id for batch in report.vertices}
+    return next((vertex.id for vertex in view.state.graph.vertices if vertex.is_source and vertex.id in part), None)

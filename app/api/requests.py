@@ -1,0 +1,178 @@
+"""Reading requests strictly: ids, query parameters, headers and bodies, each refusal naming what was wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from starlette.requests import ClientDisconnect, Request
+
+from app.api.auth import PRINCIPAL
+from app.api.errors import ApiError, bad_request
+from app.model.ids import InvalidId, normalize_id
+from app.model.strictjson import StrictJsonError, decode_json_strict
+
+BODY_LIMIT_BYTES = 1024 * 1024
+_MAX_QUERY_PARAMETERS = 32
+T = TypeVar("T")
+
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}\Z")
+
+
+def requested_by(request: Request) -> str:
+    """The authenticated name."""
+    name: str = request.scope[PRINCIPAL]
+    return name
+
+
+def path_id(request: Request, name: str) -> str:
+    """The id in the path under ``name``, in lower case."""
+    text: str = request.scope["path_params"][name]
+    try:
+        return normalize_id(text)
+    except InvalidId:
+        raise bad_request(
+            f"The path parameter {name} should be 32 hexadecimal digits, found {shown(text)}."
+        ) from None
+
+
+def shown(text: str) -> str:
+    """Foreign text fit for a sentence."""
+    short = text if len(text) <= 80 else text[:77] + "..."
+    return repr(short)
+
+
+def query(request: Request, allowed: Collection[str] = ()) -> dict[str, str]:
+    """The query parameters, each at most once and of a known name."""
+    raw: bytes = request.scope["query_string"]
+    if not raw:
+        return {}
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_PARAMETERS
+        )
+    except (ValueError, UnicodeDecodeError):
+        raise bad_request(
+            f"The query cannot be read: at most {_MAX_QUERY_PARAMETERS} percent-encoded UTF-8 parameters are expected."
+        ) from None
+    found: dict[str, str] = {}
+    errors: list[str] = []
+    for name, value in pairs:
+        if name not in allowed:
+            known = ", ".join(sorted(allowed)) or "none"
+            errors.append(f"The query parameter {shown(name)} is not known here; allowed: {known}.")
+        elif name in found:
+            errors.append(f"The query parameter {name} is given twice.")
+        else:
+            found[name] = value
+    if errors:
+        raise bad_request(*errors)
+    return found
+
+
+def boolean(parameters: dict[str, str], name: str) -> bool:
+    """A true or false of the query; false when it is not given."""
+    value = parameters.get(name, "false")
+    if value not in ("true", "false"):
+        raise bad_request(f"The query parameter {name} should be true or false, found {shown(value)}.")
+    return value == "true"
+
+
+def whole_number(parameters: dict[str, str], name: str, lowest: int, highest: int) -> int | None:
+    """A whole number of the query within bounds; None when it is not given."""
+    value = parameters.get(name)
+    if value is None:
+        return None
+    if not _WHOLE_NUMBER.match(value) or not lowest <= int(value) <= highest:
+        raise bad_request(
+            f"The query parameter {name} should be a whole number between {lowest} and {highest}, found {shown(value)}."
+        )
+    return int(value)
+
+
+def one_of(parameters: dict[str, str], name: str, values: Callable[[str], T], allowed: Collection[str]) -> T | None:
+    """A value out of a fixed set; None when it is not given."""
+    value = parameters.get(name)
+    if value is None:
+        return None
+    if value not in allowed:
+        raise bad_request(
+            f"The query parameter {name} should be one of {', '.join(allowed)}, found {shown(value)}."
+        )
+    return values(value)
+
+
+def header(request: Request, name: str) -> str | None:
+    """The only value of a header as text: UTF-8 if it is that, else Latin-1."""
+    wanted = name.lower().encode()
+    values = [value for key, value in request.scope["headers"] if key == wanted]
+    if not values:
+        return None
+    if len(values) > 1:
+        raise bad_request(f"The header {name} is given twice.")
+    raw: bytes = values[0]
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    return text.strip()
+
+
+async def read_body(request: Request, limit_bytes: int = BODY_LIMIT_BYTES) -> bytes:
+    """The whole body.
+
+    Raises:
+        ApiError: 413 as soon as it is known to be longer than ``limit_bytes``.
+    """
+    announced = header(request, "content-length")
+    if announced is not None and announced.isdigit() and int(announced) > limit_bytes:
+        raise too_large(limit_bytes)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit_bytes:
+                raise too_large(limit_bytes)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise bad_request("The connection was closed before the whole body had arrived.") from None
+    return b"".join(chunks)
+
+
+def too_large(limit_bytes: int) -> ApiError:
+    return ApiError(
+        413, f"The body is too large: at most {limit_bytes} bytes are allowed.", headers={"Connection": "close"}
+    )
+
+
+async def read_json_object(request: Request, *, what: str, empty_ok: bool = False) -> dict[str, Any]:
+    """The body as a JSON object, strictly decoded. ``what`` names it in sentences."""
+    body = await read_body(request)
+    if not body.strip():
+        if empty_ok:
+            return {}
+        raise bad_request(f"The request body is empty: {what} is expected.")
+    try:
+        value = decode_json_strict(body)
+    except StrictJsonError as error:
+        raise bad_request(*error.errors) from None
+    if not isinstance(value, dict):
+        raise bad_request(f"The request body should be a JSON object: {what} is expected, found {kind_of(value)}.")
+    return value
+
+
+def kind_of(value: object) -> str:
+    """What a JSON value is, for a sentence."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        text = str(value) if abs(value) < 1e30 else "a huge number"
+        return f"the number {text}"
+    if isinstance(value, str):
+        return f"the text {shown(value)}"
+    return "an array" if isinstance(value, list) else "an object"

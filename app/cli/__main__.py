@@ -1,0 +1,5 @@
+"""`python -m app.cli` is `slotwise`."""
+
+from app.cli.program import main
+
+main()

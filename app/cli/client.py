@@ -1,0 +1,187 @@
+"""A thin client of the REST API: JSON in, JSON out, refusals as `Refused` with the server's own sentences."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from app.cli.errors import CliError, NoServer, Refused, UsageError
+
+DEFAULT_SERVER = "http://127.0.0.1:8081"
+ANSWER_TIMEOUT_S = 30.0
+UNAVAILABLE_PATIENCE_S = 10.0
+TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
+
+Json = Any
+
+_HEX = re.compile(r"[0-9a-f]{4,32}\Z")
+
+
+class Client:
+    """One server, one token. Use it in a ``with`` block."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token_file: Path | None = None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.server = (server or os.environ.get("SLOTWISE_SERVER") or DEFAULT_SERVER).rstrip("/")
+        parts = urlsplit(self.server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(
+                f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
+            )
+        headers = {"Accept": "application/json"}
+        token = read_token(token_file)
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        # A proxy from the environment cannot reach this machine's loopback.
+        loopback = parts.hostname in ("127.0.0.1", "localhost", "::1")
+        self._http = httpx.Client(
+            base_url=self.server,
+            headers=headers,
+            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=5.0),
+            trust_env=not loopback,
+            transport=transport,
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Json:
+        return self.request("GET", path, params=dict(params or {}))[0]
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: Json = None,
+        headers: Mapping[str, str] | None = None,
+        files: list[tuple[str, tuple[str, bytes, str]]] | None = None,
+    ) -> tuple[Json, httpx.Headers]:
+        """The decoded answer and its headers.
+
+        A 503 is asked again for a while (a job's owner may be changing), a refused connection is not.
+
+        Raises:
+            Refused: any answer of 400 and above. NoServer: nothing listens there.
+        """
+        content = None if body is None else json.dumps(body, allow_nan=False)
+        sent = dict(headers or {})
+        if content is not None:
+            sent["Content-Type"] = "application/json"
+        deadline = time.monotonic() + UNAVAILABLE_PATIENCE_S
+        while True:
+            response = self._send(method, path, params, content, sent, files)
+            if response.status_code != 503 or time.monotonic() >= deadline:
+                return _decoded(response), response.headers
+            time.sleep(min(_retry_after_s(response), max(0.0, deadline - time.monotonic())))
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str | int] | None,
+        content: str | None,
+        headers: Mapping[str, str],
+        files: list[tuple[str, tuple[str, bytes, str]]] | None,
+    ) -> httpx.Response:
+        try:
+            return self._http.request(
+                method, path, params=params or None, content=content, headers=headers, files=files
+            )
+        except httpx.TimeoutException:
+            raise NoServer(
+                f"The server at {self.server} did not answer within {ANSWER_TIMEOUT_S:.0f} s."
+            ) from None
+        except httpx.ConnectError:
+            raise NoServer(f"No Slotwise server at {self.server}; start one with: slotwise serve") from None
+        except httpx.TransportError as error:
+            raise NoServer(f"The connection to {self.server} broke: {error}.") from None
+
+    def find_job(self, text: str) -> str:
+        """The id that ``text`` means: an id, the one job of this name, or the unique start of an id.
+
+        When several jobs had the name, the one that has not ended is meant.
+        """
+        lowered = text.lower()
+        if len(lowered) == 32 and _HEX.match(lowered):
+            return lowered
+        jobs: list[dict[str, Any]] = self.get("/jobs/overview")["jobs"]
+        named = [job for job in jobs if job["name"] == text]
+        live = [job for job in named if job["state"] not in TERMINAL]
+        for candidates in (live, named):
+            if len(candidates) == 1:
+                return str(candidates[0]["jid"])
+        if named:
+            raise CliError(f"Several jobs are called {text!r}; name one by its id: {_ids(live or named)}.")
+        prefixed = [job for job in jobs if str(job["jid"]).startswith(lowered)] if _HEX.match(lowered) else []
+        if len(prefixed) == 1:
+            return str(prefixed[0]["jid"])
+        if prefixed:
+            raise CliError(f"Several job ids start with {text!r}: {_ids(prefixed)}.")
+        raise CliError(f"No job has the name {text!r} or an id that starts with it; see: slotwise jobs")
+
+
+def read_token(token_file: Path | None) -> str | None:
+    """The bearer token of SLOTWISE_TOKEN or of a file whose first line is `token` or `name:token`."""
+    if token_file is None:
+        return os.environ.get("SLOTWISE_TOKEN") or None
+    try:
+        lines = token_file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise UsageError(f"The token file {token_file} cannot be read: {reason}.") from None
+    used = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not used:
+        raise UsageError(f"The token file {token_file} is empty: its first line should be a token.")
+    return used[0].rpartition(":")[2]
+
+
+def _ids(jobs: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{job['jid']} ({job['state']})" for job in jobs[:8]) + (" ..." if len(jobs) > 8 else "")
+
+
+def _retry_after_s(response: httpx.Response) -> float:
+    try:
+        return min(max(float(response.headers.get("Retry-After", "1")), 0.1), 5.0)
+    except ValueError:
+        return 1.0
+
+
+def _decoded(response: httpx.Response) -> Json:
+    try:
+        answer = response.json() if response.content else {}
+    except ValueError:
+        answer = None
+    if response.status_code < 400 and answer is not None:
+        return answer
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    sentences = [str(error) for error in errors] if isinstance(errors, list) and errors else []
+    if not sentences:
+        where = f"{response.request.method} {response.request.url}"
+        if response.status_code < 400:
+            sentences = [f"{where} did not answer with JSON: is it a Slotwise server?"]
+        else:
+            sentences = [f"{where} answered {response.status_code} {response.reason_phrase}."]
+    if response.status_code == 401:
+        sentences.append("Set SLOTWISE_TOKEN or give --token-file.")
+    raise Refused(response.status_code, *sentences)

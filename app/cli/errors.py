@@ -1,0 +1,34 @@
+"""What ends a command early: `app.cli.program.main` prints the sentences and sets the exit status."""
+
+from __future__ import annotations
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+
+
+class CliError(Exception):
+    """The command cannot go on; ``errors`` are sentences for the person who typed it."""
+
+    exit_code = EXIT_REFUSED
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__(" ".join(errors))
+        self.errors = list(errors)
+
+
+class UsageError(CliError):
+    """The command was typed in a way that makes no sense; the server was not asked."""
+
+    exit_code = EXIT_USAGE
+
+
+class Refused(CliError):
+    """The server answered with an error. ``status`` is the HTTP status, the sentences are the server's."""
+
+    def __init__(self, status: int, *errors: str) -> None:
+        super().__init__(*errors)
+        self.status = status
+
+
+class NoServer(CliError):
+    """Nothing answers at the server's address."""

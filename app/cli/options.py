@@ -1,0 +1,23 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="URL", help="The server; default: SLOTWISE_SERVER or http://127.0.0.1:8081."
+    ),
+]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="File with the bearer token; default: SLOTWISE_TOKEN."),
+]
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", show_default=False, help="Its id, the start of its id, or its name.")
+]

@@ -1,0 +1,116 @@
+"""How answers are shown: rich tables on a terminal, aligned plain lines elsewhere, JSON on request."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+STATUS_STYLES = {
+    "RUNNING": "green",
+    "FINISHED": "blue",
+    "COMPLETED": "green",
+    "FAILED": "red",
+    "FAILING": "red",
+    "RESTARTING": "yellow",
+    "CANCELED": "magenta",
+    "CANCELLING": "magenta",
+    "CREATED": "yellow",
+    "INITIALIZING": "yellow",
+}
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def say(line: str = "") -> None:
+    """One line of plain text on stdout."""
+    print(line, flush=True)
+
+
+def warn(line: str) -> None:
+    """One line on stderr: progress and remarks that are not the answer."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any, *, compact: bool = False) -> None:
+    print(json.dumps(value, indent=None if compact else 2, ensure_ascii=False), flush=True)
+
+
+def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """Print a table; ``right`` names the headers of the columns that are aligned to the right."""
+    if is_terminal():
+        Console().print(rich_table(headers, rows, right=right))
+        return
+    for line in plain_table(headers, rows, right=right):
+        print(line)
+    sys.stdout.flush()
+
+
+def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for header in headers:
+        table.add_column(header, justify="right" if header in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(styled(cell) for cell in row))
+    return table
+
+
+def styled(cell: str) -> str:
+    """A cell as rich markup: statuses in their colour, everything else as it is."""
+    style = STATUS_STYLES.get(cell)
+    return f"[{style}]{cell}[/{style}]" if style else escape(cell)
+
+
+def plain_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+) -> list[str]:
+    """Lines with columns padded to their widest cell, two spaces apart, nothing cut."""
+    widths = [max(len(line[i]) for line in [headers, *rows]) for i in range(len(headers))]
+
+    def format_line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if header in right else cell.ljust(width)
+            for header, cell, width in zip(headers, cells, widths, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    return [format_line(headers), *(format_line(row) for row in rows)]
+
+
+def format_time(epoch_ms: int | None) -> str:
+    """Local time to the second; empty for none (Flink writes -1 or 0 for 'not yet')."""
+    if epoch_ms is None or epoch_ms <= 0:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms / 1000))
+
+
+def format_ms(duration_ms: float | None) -> str:
+    """`350 ms`, `1.2 s`, `2 min 3 s`, `5 h 1 min`."""
+    if duration_ms is None or duration_ms < 0:
+        return ""
+    if duration_ms < 1000:
+        return f"{duration_ms:.0f} ms"
+    seconds = duration_ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def format_number(value: float | None) -> str:
+    """Thousands separated by commas, fractions only below ten."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 10 or float(value).is_integer() else f"{value:.1f}"

@@ -1,0 +1,61 @@
+"""The program `slotwise`: its commands, and what becomes of errors.
+
+Exit status: 0 done, 1 refused or failed, 2 typed wrongly. An error is one or more sentences on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from app.cli import demo, doctor, jobs, require, rescales, serve, submit, watch
+from app.cli.errors import CliError
+
+EXIT_INTERRUPTED = 130
+
+program = typer.Typer(
+    name="slotwise",
+    help="Elastic PySpark jobs: declare how parallel each vertex may be, and change it while the job runs.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for _name, _function, _summary in (
+    ("serve", serve.serve, "Start a server."),
+    ("submit", submit.submit, "Submit a job graph."),
+    ("jobs", jobs.jobs, "List the jobs."),
+    ("show", jobs.show, "Show one job and its vertices."),
+    ("require", require.require, "Change bounds of parallelism."),
+    ("rescales", rescales.rescales, "Show the rescale history of a job."),
+    ("explain", jobs.explain, "Say why a job runs as it does."),
+    ("exceptions", jobs.exceptions, "List what went wrong in a job."),
+    ("watch", watch.watch, "Watch a job until it ends."),
+    ("cancel", jobs.cancel, "Cancel a job at once."),
+    ("stop", jobs.stop, "Stop a job at a batch boundary."),
+    ("forget", jobs.forget, "Delete a job that has ended."),
+    ("demo", demo.demo, "Rescale and kill a real job; check its output."),
+    ("doctor", doctor.doctor, "Check that this machine can run a server."),
+    ("version", doctor.version, "Print the versions."),
+):
+    program.command(_name, short_help=_summary)(_function)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit."""
+    try:
+        program(args=arguments, prog_name="slotwise")
+    except CliError as error:
+        for sentence in error.errors:
+            print(sentence, file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has gone: nothing more to say, and nothing to complain about.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,101 @@
+"""One look at a job: everything that `watch` and the demo show, read in a handful of requests."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.cli.client import TERMINAL, Client, Json
+from app.cli.jobs import deployed_parallelism, explanation_lines
+
+RESCALES_SHOWN = 5
+METRICS = ("numTasksObserved", "numRecordsInPerSecond", "numRecordsOutPerSecond", "busyTimeMsPerSecond")
+
+
+@dataclass(frozen=True, slots=True)
+class VertexLook:
+    """``tasks``: what Spark reported for the last batch, None if it cannot be told."""
+
+    id: str
+    name: str
+    lower: int | None
+    upper: int | None
+    parallelism: int | None
+    tasks: int | None
+    records_in_per_second: float | None
+    records_out_per_second: float | None
+    busy_per_mille: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """``phase`` is the scheduler's state, such as Executing; ``backlog`` counts records not read yet."""
+
+    job_id: str
+    name: str
+    status: str
+    phase: str | None
+    vertices: tuple[VertexLook, ...]
+    backlog: int | None
+    driver_pid: int | None
+    sentences: tuple[str, ...]
+    rescales: tuple[dict[str, Any], ...]
+
+    @property
+    def ended(self) -> bool:
+        return self.status in TERMINAL
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def look(client: Client, job_id: str, rescales: int = RESCALES_SHOWN) -> Look:
+    """The job as it is now."""
+    details = client.get(f"/jobs/{job_id}")
+    ended = details["state"] in TERMINAL
+    bounds = {} if ended else client.get(f"/jobs/{job_id}/resource-requirements")
+    explanation = {} if ended else client.get(f"/jobs/{job_id}/explanation")
+    history = client.get(f"/jobs/{job_id}/rescales/history", {"limit": rescales})
+    vertices = []
+    backlog: int | None = None
+    for vertex in details["vertices"]:
+        values = {} if ended else vertex_metrics(client, job_id, vertex["id"])
+        declared = bounds.get(vertex["id"], {}).get("parallelism", {})
+        tasks = values.get("numTasksObserved")
+        if "pendingRecords" in values:
+            backlog = (backlog or 0) + round(values["pendingRecords"])
+        vertices.append(
+            VertexLook(
+                id=vertex["id"],
+                name=vertex["name"],
+                lower=declared.get("lowerBound"),
+                upper=declared.get("upperBound"),
+                parallelism=deployed_parallelism(vertex),
+                tasks=None if tasks is None else round(tasks),
+                records_in_per_second=values.get("numRecordsInPerSecond"),
+                records_out_per_second=values.get("numRecordsOutPerSecond"),
+                busy_per_mille=values.get("busyTimeMsPerSecond"),
+            )
+        )
+    return Look(
+        job_id=job_id,
+        name=details["name"],
+        status=details["state"],
+        phase=details.get("schedulerState"),
+        vertices=tuple(vertices),
+        backlog=backlog,
+        driver_pid=details.get("driverPid"),
+        sentences=() if ended else tuple(explanation_lines(explanation)),
+        rescales=tuple(history),
+    )
+
+
+def vertex_metrics(client: Client, job_id: str, vertex_id: str) -> dict[str, float]:
+    """Metrics of one vertex by their plain names (a prefix such as `Source__flights.` is cut off)."""
+    path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
+    known: list[Json] = client.get(path)
+    names = [item["id"] for item in known if item["id"].rpartition(".")[2] in (*METRICS, "pendingRecords")]
+    if not names:
+        return {}
+    values = client.get(path, {"get": ",".join(names)})
+    return {item["id"].rpartition(".")[2]: float(item["sum"]) for item in values if "sum" in item}

@@ -1,0 +1,130 @@
+"""`slotwise watch`: a job, live."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from app.cli import rescales
+from app.cli.client import Client
+from app.cli.errors import NoServer
+from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.output import STATUS_STYLES, format_number, is_terminal, print_json, rich_table, say
+from app.cli.snapshot import Look, look
+
+VERTEX_HEADERS = ["vertex", "lower", "upper", "parallelism", "tasks", "records in/s", "out/s", "busy"]
+VERTEX_RIGHT = VERTEX_HEADERS[1:]
+RESCALE_HEADERS = ["when", "cause", "who", "parallelism", "outcome", "rung", "took", "output gap"]
+
+
+def watch(
+    job: JobArgument,
+    interval: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two looks.")] = 0.5,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token_file: TokenOption = None,
+) -> None:
+    """Watch a job until it ends: bounds, parallelism and tasks per vertex, rates, backlog, rescales."""
+    with Client(server, token_file) as client:
+        job_id = client.find_job(job)
+        try:
+            if as_json or not is_terminal():
+                _watch_lines(client, job_id, interval, as_json)
+            else:
+                _watch_live(client, job_id, interval)
+        except KeyboardInterrupt:
+            # Ctrl-C is how a person ends watching: not a failure.
+            return
+
+
+def _watch_live(client: Client, job_id: str, interval_s: float) -> None:
+    seen = look(client, job_id)
+    with Live(render(seen), console=Console(), auto_refresh=False, transient=False) as live:
+        while not seen.ended:
+            time.sleep(interval_s)
+            try:
+                seen = look(client, job_id)
+                live.update(render(seen), refresh=True)
+            except NoServer as error:
+                # The job may well go on without its control plane; so does watching it.
+                live.update(Group(render(seen), Text(str(error), style="yellow")), refresh=True)
+
+
+def _watch_lines(client: Client, job_id: str, interval_s: float, as_json: bool) -> None:
+    """One line for each change: of anything with --json, else of what matters."""
+    last: object = None
+    away = False
+    while True:
+        try:
+            seen = look(client, job_id)
+        except NoServer as error:
+            if last is None:
+                raise
+            if not away and not as_json:
+                say(str(error))
+            away = True
+            time.sleep(interval_s)
+            continue
+        away = False
+        now = seen.as_json() if as_json else plain_line(seen, with_rates=False)
+        if now != last:
+            print_json(now, compact=True) if as_json else say(plain_line(seen))
+            last = now
+        if seen.ended:
+            return
+        time.sleep(interval_s)
+
+
+def plain_line(seen: Look, *, with_rates: bool = True) -> str:
+    """`RUNNING Executing  flights 2/2  delays 4/4  backlog 1,200`: parallelism in force / observed tasks."""
+    parts = [seen.status if seen.phase is None or seen.ended else f"{seen.status} {seen.phase}"]
+    for vertex in seen.vertices:
+        if vertex.parallelism is None:
+            continue
+        tasks = "" if vertex.tasks is None else f"/{vertex.tasks}"
+        parts.append(f"{vertex.name} {vertex.parallelism}{tasks}")
+    if with_rates:
+        rates = [vertex.records_out_per_second for vertex in seen.vertices if vertex.records_out_per_second]
+        if rates:
+            parts.append(f"{format_number(rates[0])} records/s")
+        if seen.backlog is not None:
+            parts.append(f"backlog {format_number(seen.backlog)}")
+    if seen.rescales:
+        newest = seen.rescales[0]
+        parts.append(f"last rescale {newest['triggerCause']} {newest['terminalState'] or 'in progress'}")
+    return "  ".join(parts)
+
+
+def render(seen: Look) -> RenderableType:
+    """The live view."""
+    title = Text.assemble(
+        (seen.name, "bold"),
+        "  ",
+        (seen.status, STATUS_STYLES.get(seen.status, "")),
+        f" ({seen.phase})" if seen.phase and not seen.ended else "",
+        f"  {seen.job_id}",
+        "" if seen.backlog is None else f"  backlog {format_number(seen.backlog)}",
+    )
+    rows = [
+        [
+            vertex.name,
+            *(format_number(value) for value in (vertex.lower, vertex.upper)),
+            format_number(vertex.parallelism) or "-",
+            format_number(vertex.tasks) or "-",
+            format_number(vertex.records_in_per_second),
+            format_number(vertex.records_out_per_second),
+            "" if vertex.busy_per_mille is None else f"{vertex.busy_per_mille / 10:.0f} %",
+        ]
+        for vertex in seen.vertices
+    ]
+    parts: list[RenderableType] = [title, rich_table(VERTEX_HEADERS, rows, right=VERTEX_RIGHT)]
+    parts += [Text(sentence, style="yellow") for sentence in seen.sentences if not seen.ended]
+    if seen.rescales:
+        history = [rescales.row(record)[: len(RESCALE_HEADERS)] for record in seen.rescales]
+        parts += [Text(""), rich_table(RESCALE_HEADERS, history, right=rescales.RIGHT)]
+    return Group(*parts)

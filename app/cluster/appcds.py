@@ -1,0 +1,77 @@
+"""The class data archive that makes drivers start faster, built once per installation in the background.
+
+It belongs to one Java and one set of jars: its name carries a fingerprint of both, so an upgrade builds another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger()
+
+
+def default_cache_dir() -> Path:
+    """The user's cache directory for Slotwise."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "slotwise"
+
+
+def fingerprint(java_version: str) -> str:
+    """What the archive depends on: the Java, the Spark, and where its jars lie."""
+    spark = importlib.metadata.distribution("pyspark")
+    text = "\n".join((java_version, spark.version, str(spark.locate_file("pyspark"))))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class ArchiveBuilder:
+    """Knows where the archive is and builds it when it is missing."""
+
+    def __init__(self, cache_dir: Path, java_version: str) -> None:
+        self.path = cache_dir / f"spark-{fingerprint(java_version)}.jsa"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def path_if_ready(self) -> Path | None:
+        """The archive, or None while there is none."""
+        return self.path if self.path.exists() else None
+
+    async def ensure(self) -> bool:
+        """Build the archive if it is missing; whether it is there now. A failure costs speed only: it is logged."""
+        if self.path.exists():
+            return True
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            log_file = self.path.with_suffix(".log")
+            with open(log_file, "ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "app.driver.appcds", str(self.path)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    # It must never slow down a job that starts meanwhile.
+                    preexec_fn=lambda: os.nice(10),  # noqa: PLW1509 - a single call, before exec
+                )
+        except OSError as error:
+            log.warning("no class data archive", error=str(error))
+            return False
+        log.info("building the class data archive (once per installation)", path=str(self.path))
+        status = await asyncio.to_thread(self._process.wait)
+        self._process = None
+        if status != 0 or not self.path.exists():
+            log.warning("the class data archive could not be built", exit_status=status, log=str(log_file))
+            return False
+        log.info("class data archive ready", path=str(self.path))
+        return True
+
+    def close(self) -> None:
+        """Give up a build that is under way."""
+        if self._process is not None:
+            self._process.kill()

@@ -1,0 +1,132 @@
+"""The embedded cluster: this host offers the slots and runs the drivers, some of them kept warm."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import time
+import uuid
+from pathlib import Path
+
+import structlog
+
+from app.cluster.appcds import ArchiveBuilder
+from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
+from app.cluster.processes import LocalDriver, is_lock_free, is_running, start_driver
+
+log = structlog.get_logger()
+
+_REFILL_BACKOFF_S = (1.0, 5.0, 30.0, 120.0)
+
+
+class EmbeddedHost:
+    """Drivers as processes of this host. Implements `app.cluster.ports.DriverHost`."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        warm_drivers: int,
+        memory_mb: int,
+        java_options: str = "",
+        archive: ArchiveBuilder | None = None,
+    ) -> None:
+        self._run_dir = run_dir
+        self._warm_wanted = warm_drivers
+        self._memory_mb = memory_mb
+        self._java_options = tuple(shlex.split(java_options))
+        self._archive = archive
+        self._warm: list[LocalDriver] = []
+        self._all: set[LocalDriver] = set()
+        self._failures = 0
+        self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
+        if not java_options:
+            for driver in list(self._warm):
+                if driver.has_exited:
+                    self._warm.remove(driver)
+            # A driver that is still warming up is nearer to its job than a new one.
+            for ready in (True, False):
+                for driver in self._warm:
+                    if driver.is_ready is ready:
+                        self._warm.remove(driver)
+                        return driver
+        return self._start(warm=False, java_options=java_options)
+
+    def adopt(self, ref: DriverRef) -> DriverHandle | None:
+        if not is_running(ref) and is_lock_free(ref.lock_file):
+            return None
+        driver = LocalDriver(ref, None)
+        self._track(driver)
+        return driver
+
+    def refill(self) -> None:
+        if self._closed or self._retry is not None or len(self._warm) >= self._warm_wanted:
+            return
+        try:
+            driver = self._start(warm=True)
+        except DriverLaunchError as error:
+            log.warning("no warm driver", error=str(error))
+            self._refill_later()
+            return
+        self._warm.append(driver)
+        driver.on_exit(lambda status: self._on_warm_exit(driver, status))
+
+    def close(self) -> None:
+        """Leave running drivers alone and let the warm ones end (their standard input is closed with this process)."""
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        for driver in list(self._all):
+            driver.detach()
+
+    @property
+    def warm_ready(self) -> int:
+        return sum(1 for driver in self._warm if driver.is_ready)
+
+    def _start(self, *, warm: bool, java_options: tuple[str, ...] = ()) -> LocalDriver:
+        driver_id = f"driver-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+        options = [f"-Xmx{self._memory_mb}m", *self._java_options, *java_options]
+        archive = self._archive.path_if_ready() if self._archive else None
+        driver = start_driver(
+            driver_id=driver_id,
+            run_dir=self._run_dir,
+            warm=warm,
+            environment={
+                "SLOTWISE_APPCDS": str(archive) if archive else "",
+                "SLOTWISE_DRIVER_JAVA_OPTIONS": shlex.join(options),
+            },
+        )
+        self._track(driver)
+        return driver
+
+    def _track(self, driver: LocalDriver) -> None:
+        self._all.add(driver)
+        driver.on_exit(lambda _status: self._all.discard(driver))
+
+    def _on_warm_exit(self, driver: LocalDriver, status: int | None) -> None:
+        if driver not in self._warm:
+            return
+        self._warm.remove(driver)
+        log.warning("a warm driver ended", driver=driver.ref.driver_id, exit_status=status)
+        self._refill_later()
+
+    def _refill_later(self) -> None:
+        delay_s = _REFILL_BACKOFF_S[min(self._failures, len(_REFILL_BACKOFF_S) - 1)]
+        self._failures += 1
+
+        def retry() -> None:
+            self._retry = None
+            self.refill()
+
+        if not self._closed:
+            self._retry = asyncio.get_running_loop().call_later(delay_s, retry)
+
+
+def host_memory_bytes() -> tuple[int, int]:
+    """Total and available memory of this host."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    return page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")

@@ -1,0 +1,82 @@
+"""What a cluster must be able to do for the worker: start drivers, find them again, and end them for certain.
+
+The embedded host implements it with processes; the simulator implements it with a seeded, faulty world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+class DriverLaunchError(Exception):
+    """A driver could not be started; the message is a sentence for people. Nothing of it is left alive."""
+
+    def __init__(self, message: str, *, recoverable: bool = True) -> None:
+        super().__init__(message)
+        self.recoverable = recoverable
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRef:
+    """How a driver process is found again after a restart of the control plane.
+
+    ``pid`` alone may have been reused: the process is the same only if it started at ``pid_started_at`` (epoch
+    seconds). ``lock_file`` is locked as long as any process of the driver lives, its JVM included.
+    """
+
+    driver_id: str
+    pid: int
+    pid_started_at: float
+    lock_file: str
+
+
+class DriverHandle(Protocol):
+    """One driver process. It does nothing before `assign`, and ends by itself if its control plane dies before."""
+
+    @property
+    def ref(self) -> DriverRef: ...
+
+    async def assign(self, spec_file: Path) -> None:
+        """Give it a job, once it is ready to take one.
+
+        Raises:
+            DriverLaunchError: it died before it could take the assignment.
+        """
+        ...
+
+    async def kill(self) -> None:
+        """End every process of the driver; returns when nothing of it lives. Harmless when it is dead already."""
+        ...
+
+    async def gone(self) -> None:
+        """Returns when nothing of the driver lives any more."""
+        ...
+
+    def on_exit(self, callback: Callable[[int | None], None]) -> None:
+        """Call ``callback`` once, with the exit status if it is known, when the driver's main process has ended."""
+        ...
+
+
+class DriverHost(Protocol):
+    """Where drivers run."""
+
+    async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
+        """A driver that waits for an assignment: a warm one if there is one, else a new one.
+
+        ``java_options``: options that only a new JVM can take; then it is never a warm one.
+
+        Raises:
+            DriverLaunchError: none could be started.
+        """
+        ...
+
+    def adopt(self, ref: DriverRef) -> DriverHandle | None:
+        """The driver that an earlier control plane started, or None when nothing of it lives any more."""
+        ...
+
+    def refill(self) -> None:
+        """Start a warm driver in the background, if one is missing."""
+        ...

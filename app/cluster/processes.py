@@ -1,0 +1,201 @@
+"""Driver processes on this host: start, watch, find again, kill for certain.
+
+Why a lock file and not only a pid: the driver's JVM is what writes the checkpoint, and it outlives a Python process
+that was killed with -9 by a second or two. The lock is taken by the driver and inherited by its JVM, so the kernel
+frees it exactly when the last of them is gone, whatever happened to pids in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import structlog
+
+from app.cluster.ports import DriverLaunchError, DriverRef
+
+log = structlog.get_logger()
+
+_POLL_S = 0.02
+_KILL_DEADLINE_S = 20.0
+# psutil derives start times from the boot time: two readings of one process may differ by a clock tick.
+_START_TOLERANCE_S = 0.05
+
+
+def is_lock_free(lock_file: str) -> bool:
+    """Whether no process holds ``lock_file``. A file that does not exist is not held."""
+    try:
+        fd = os.open(lock_file, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def is_running(ref: DriverRef) -> bool:
+    """Whether the driver's main process lives (and is the same one: equal pid and start time)."""
+    try:
+        process = psutil.Process(ref.pid)
+        same = abs(process.create_time() - ref.pid_started_at) <= _START_TOLERANCE_S
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class LocalDriver:
+    """A driver process of this host, started here or adopted. Implements `app.cluster.ports.DriverHandle`."""
+
+    def __init__(self, ref: DriverRef, child: subprocess.Popen[bytes] | None) -> None:
+        self._ref = ref
+        self._child = child
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._exited: asyncio.Future[int | None] = self._loop.create_future()
+        self._assigned = child is None
+        self._output = b""
+        self._watch_exit()
+        if child is not None and child.stdout is not None:
+            os.set_blocking(child.stdout.fileno(), False)
+            self._loop.add_reader(child.stdout.fileno(), self._on_output)
+
+    @property
+    def ref(self) -> DriverRef:
+        return self._ref
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.done() and not self._exited.done()
+
+    @property
+    def has_exited(self) -> bool:
+        return self._exited.done()
+
+    async def assign(self, spec_file: Path) -> None:
+        if self._child is None or self._child.stdin is None:
+            raise DriverLaunchError(
+                f"Driver process {self._ref.pid} was adopted and takes no further assignment."
+            )
+        either: set[asyncio.Future[Any]] = {self._ready, self._exited}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._exited.done():
+            raise DriverLaunchError(
+                f"The driver process {self._ref.pid} ended with exit status {self._exited.result()} before it could "
+                f"take the job."
+            )
+        try:
+            self._child.stdin.write(f"{spec_file}\n".encode())
+            self._child.stdin.flush()
+        except OSError as error:
+            raise DriverLaunchError(
+                f"The driver process {self._ref.pid} died before it took the job."
+            ) from error
+        self._assigned = True
+
+    async def kill(self) -> None:
+        # The group outlives its leader, and its number is not reused while a member lives: a held lock means that
+        # the group is still the driver's.
+        deadline = self._loop.time() + _KILL_DEADLINE_S
+        while True:
+            own_child_alive = self._child is not None and self._child.poll() is None
+            if not own_child_alive and is_lock_free(self._ref.lock_file) and not is_running(self._ref):
+                return
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._ref.pid, signal.SIGKILL)
+            if self._loop.time() > deadline:
+                raise DriverLaunchError(f"The driver process group {self._ref.pid} survives SIGKILL.")
+            await asyncio.sleep(_POLL_S)
+
+    async def gone(self) -> None:
+        await asyncio.shield(self._exited)
+        while not is_lock_free(self._ref.lock_file):
+            await asyncio.sleep(_POLL_S)
+
+    def on_exit(self, callback: Callable[[int | None], None]) -> None:
+        self._exited.add_done_callback(
+            lambda future: None if future.cancelled() else callback(future.result())
+        )
+
+    def detach(self) -> None:
+        """Stop watching without touching the process: it keeps running when this control plane ends."""
+        if self._child is not None and self._child.stdout is not None and not self._child.stdout.closed:
+            self._loop.remove_reader(self._child.stdout.fileno())
+        if not self._exited.done():
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._exited.cancel()
+        if not self._ready.done():
+            self._ready.cancel()
+
+    def _watch_exit(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self._ref.pid)
+        except ProcessLookupError:
+            self._pidfd = -1
+            self._exited.set_result(None)
+            return
+        self._loop.add_reader(self._pidfd, self._on_exit_ready)
+
+    def _on_exit_ready(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        status = self._child.wait() if self._child is not None else None
+        if not self._exited.done():
+            self._exited.set_result(status)
+
+    def _on_output(self) -> None:
+        assert self._child is not None
+        assert self._child.stdout is not None
+        chunk = self._child.stdout.read()
+        if chunk:
+            self._output += chunk
+        if b"READY" in self._output and not self._ready.done():
+            self._ready.set_result(None)
+        if self._ready.done() or chunk == b"":
+            self._loop.remove_reader(self._child.stdout.fileno())
+            self._child.stdout.close()
+
+
+def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapping[str, str]) -> LocalDriver:
+    """Start a driver process in a session of its own, so that it outlives this one.
+
+    It inherits nothing but its standard streams: its standard input is the rope that it hangs on until it has a job
+    (end of file there ends it), its output says READY, its errors go to ``<run_dir>/<driver_id>.log``.
+
+    Raises:
+        DriverLaunchError: the operating system refused.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    lock_file = run_dir / f"{driver_id}.lock"
+    log_file = run_dir / f"{driver_id}.log"
+    command = [sys.executable, "-m", "app.driver", *(["--warm"] if warm else [])]
+    try:
+        with open(log_file, "ab") as errors:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                cwd=run_dir,
+                env={**os.environ, **environment, "SLOTWISE_DRIVER_LOCK": str(lock_file)},
+            )
+        started_at = psutil.Process(child.pid).create_time()
+    except (OSError, psutil.NoSuchProcess) as error:
+        raise DriverLaunchError(f"A driver process could not be started: {error}.") from error
+    ref = DriverRef(driver_id, child.pid, started_at, str(lock_file))
+    log.info("driver process started", driver=driver_id, pid=child.pid, warm=warm)
+    return LocalDriver(ref, child)

@@ -1,0 +1,202 @@
+"""The server process: opens what it needs in an order that leaves nothing half done, serves, and lets go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import structlog
+import uvicorn
+import uvloop
+
+from app.api.app import create_app
+from app.api.auth import TokenFileError, Tokens
+from app.api.info import ServerInfo
+from app.cluster.appcds import ArchiveBuilder, default_cache_dir
+from app.cluster.embedded import EmbeddedHost
+from app.cluster.java import JavaNotUsable, java_version
+from app.logs import configure_logs
+from app.settings import Settings
+from app.store.datadir import DataDirectory
+from app.store.errors import StoreError
+from app.store.store import Store
+from app.worker.clock import SystemClock
+from app.worker.control_plane import ControlPlane
+from app.worker.job import JobPlaces
+
+log = structlog.get_logger()
+
+_SHUTDOWN_GRACE_S = 5
+_BACKLOG = 2048
+
+
+class StartRefused(Exception):
+    """The server cannot start; the message is a sentence for people."""
+
+
+def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) -> None:
+    """Run a server until SIGTERM or SIGINT. Jobs keep running when it ends. ``on_ready`` gets its URL.
+
+    Raises:
+        StartRefused: something that it needs is missing, in use, or wrong; nothing was started.
+    """
+    configure_logs(settings.log_format, settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, on_ready))
+
+
+async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> None:
+    try:
+        java = java_version()
+    except JavaNotUsable as error:
+        raise StartRefused(str(error)) from error
+    try:
+        tokens = Tokens.read(settings.token_file) if settings.token_file else None
+    except TokenFileError as error:
+        raise StartRefused(str(error)) from error
+    data_dir = _prepare(settings.data_dir)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
+        try:
+            stack.enter_context(DataDirectory(data_dir))
+        except StoreError as error:
+            raise StartRefused(str(error)) from error
+        url = _url(listener)
+        archive = ArchiveBuilder(settings.cache_dir or default_cache_dir(), java)
+        async with _running(settings, data_dir, archive, url) as control_plane:
+            info = ServerInfo(version=version("slotwise"), slots=settings.slots, url=url, settings=settings)
+            app = create_app(control_plane, info=info, tokens=tokens)
+            server = _Server(app, control_plane)
+            _listen(listener)
+            log.info("serving", url=url, data_dir=str(data_dir), slots=settings.slots, java=java)
+            if on_ready is not None:
+                on_ready(url)
+            await server.serve(sockets=[listener])
+            log.info("stopped", note="jobs keep running; a restart adopts them")
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    settings: Settings, data_dir: Path, archive: ArchiveBuilder, url: str
+) -> AsyncIterator[ControlPlane]:
+    """The control plane with its store and its host, started; let go of in the opposite order."""
+    try:
+        store = await Store.open(
+            settings.url, owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        )
+    except StoreError as error:
+        raise StartRefused(str(error)) from error
+    host = EmbeddedHost(
+        data_dir / "run",
+        warm_drivers=settings.warm_drivers,
+        memory_mb=settings.driver_memory_mb,
+        java_options=settings.driver_java_options,
+        archive=archive if settings.appcds else None,
+    )
+    address_file = data_dir / "address"
+    control_plane = ControlPlane(
+        store,
+        host=host,
+        places=JobPlaces(jobs_dir=data_dir / "jobs", address_file=address_file, slots=settings.slots),
+        clock=SystemClock(),
+        new_id=lambda: secrets.token_hex(16),
+        validate_states=settings.validate_states,
+    )
+    background: asyncio.Task[bool] | None = None
+    try:
+        _write_address(address_file, url)
+        await control_plane.start()
+        host.refill()
+        if settings.appcds:
+            background = asyncio.create_task(archive.ensure())
+        yield control_plane
+    finally:
+        if background is not None:
+            archive.close()
+            background.cancel()
+        await control_plane.close()
+        host.close()
+        await store.close()
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, told to let go of waiting drivers before it waits for open requests."""
+
+    def __init__(self, app: object, control_plane: ControlPlane) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,  # type: ignore[arg-type]
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
+                timeout_keep_alive=75,
+            )
+        )
+        self._control_plane = control_plane
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._control_plane.close()
+        await super().shutdown(sockets)
+
+
+def _prepare(data_dir: Path) -> Path:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = data_dir / f".probe-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise StartRefused(
+            f"The data directory {data_dir} cannot be used: {error.strerror}. Choose another one with --data-dir."
+        ) from error
+    return data_dir
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet, so that nobody is let in before the server is ready."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise _port_refused(host, port, error) from error
+    return listener
+
+
+def _listen(listener: socket.socket) -> None:
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        # Two servers may have bound the same port before either of them listened.
+        raise _port_refused(*listener.getsockname()[:2], error) from error
+
+
+def _port_refused(host: str, port: int, error: OSError) -> StartRefused:
+    return StartRefused(
+        f"Cannot listen on {host}, port {port}: {error.strerror}. "
+        "Is another server running there? Choose another port with --port (0 takes a free one)."
+    )
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _write_address(path: Path, url: str) -> None:
+    """Tell running drivers where this control plane is."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(url + "\n", encoding="utf-8")
+    os.replace(temporary, path)

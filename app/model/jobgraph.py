@@ -1,0 +1,174 @@
+"""The JobGraph: what a job is made of, as plain frozen values.
+
+A graph is built by `app.model.graphdoc` from the document of the REST contract, which has checked it; code that
+holds a `JobGraph` may rely on the rules named at the fields. Vertices are in topological order, inputs first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+DEFAULT_SLOT_SHARING_GROUP = "default"
+
+MAX_PARALLELISM_LIMIT = 32768
+"""The largest legal parallelism and max parallelism (Flink's upper bound of key groups)."""
+
+
+class JobType(StrEnum):
+    STREAMING = "STREAMING"
+    BATCH = "BATCH"
+
+
+class Partitioner(StrEnum):
+    """How the rows of an edge are spread over the consumer's tasks."""
+
+    HASH = "HASH"
+    REBALANCE = "REBALANCE"
+    BROADCAST = "BROADCAST"
+    FORWARD = "FORWARD"
+
+
+class Exchange(StrEnum):
+    """PIPELINED: producer and consumer run together. BLOCKING: the consumer starts when the result is complete."""
+
+    PIPELINED = "PIPELINED"
+    BLOCKING = "BLOCKING"
+
+
+class OutputMode(StrEnum):
+    """Spark's output modes that a sink may ask for."""
+
+    APPEND = "append"
+    UPDATE = "update"
+    COMPLETE = "complete"
+
+
+class InPlace(StrEnum):
+    """Whether the parallelism of a vertex can change between two micro-batches (pyspark-rescaling: the ladder)."""
+
+    YES = "yes"
+    QUERY_RESTART = "query-restart"
+    """The vertex stands inside the streaming plan (an inner stateful vertex, a source that Spark plans itself)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """A source: a file format with a path, `rate`, `rate-micro-batch`, or any Spark/Python DataSource by name.
+
+    ``static``: a side table, read whole and once per batch instead of streamed. ``options`` are texts.
+    """
+
+    format: str
+    path: str | None = None
+    schema: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    static: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSpec:
+    """A SQL text that reads its inputs by their vertex names."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PythonSpec:
+    """``module:function`` in one of the job's artifacts: one DataFrame per input in, one DataFrame out."""
+
+    entry: str
+
+    @property
+    def module(self) -> str:
+        return self.entry.partition(":")[0]
+
+    @property
+    def function(self) -> str:
+        return self.entry.partition(":")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSpec:
+    """A sink: ``format`` is parquet, json, csv, sqlite, postgresql, noop, or python (then ``python`` is the entry)."""
+
+    format: str
+    path: str | None = None
+    output_mode: OutputMode = OutputMode.APPEND
+    options: tuple[tuple[str, str], ...] = ()
+    python: PythonSpec | None = None
+
+
+Operation = SourceSpec | SqlSpec | PythonSpec | SinkSpec
+
+
+@dataclass(frozen=True, slots=True)
+class VertexInput:
+    """An edge, seen from its consumer. ``vertex_id`` is the producer."""
+
+    vertex_id: str
+    vertex_name: str
+    partitioner: Partitioner = Partitioner.REBALANCE
+    keys: tuple[str, ...] = ()
+    exchange: Exchange = Exchange.PIPELINED
+
+
+@dataclass(frozen=True, slots=True)
+class JobVertex:
+    """A vertex. ``parallelism`` is the initial upper bound, ``lower_bound`` the initial lower one.
+
+    ``max_parallelism`` is, for a stateful vertex, the number of state partitions of its query at the first start.
+    ``in_place`` says whether its parallelism can change without restarting the query.
+    """
+
+    id: str
+    name: str
+    operation: Operation
+    inputs: tuple[VertexInput, ...]
+    parallelism: int
+    lower_bound: int
+    max_parallelism: int
+    slot_sharing_group: str
+    slot_sharing_group_id: str
+    stateful: bool = False
+    in_place: InPlace = InPlace.YES
+
+    @property
+    def is_source(self) -> bool:
+        return isinstance(self.operation, SourceSpec)
+
+    @property
+    def is_sink(self) -> bool:
+        return isinstance(self.operation, SinkSpec)
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """A whole job. ``artifacts`` are file names; ``config`` holds ``spark.*`` settings and scheduler options."""
+
+    name: str
+    type: JobType
+    vertices: tuple[JobVertex, ...]
+    artifacts: tuple[str, ...] = ()
+    config: tuple[tuple[str, str], ...] = field(default=())
+
+    @cached_property
+    def by_id(self) -> dict[str, JobVertex]:
+        return {vertex.id: vertex for vertex in self.vertices}
+
+    @cached_property
+    def by_name(self) -> dict[str, JobVertex]:
+        return {vertex.name: vertex for vertex in self.vertices}
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Slot sharing groups in declared order: (group name, ids of its vertices)."""
+        members: dict[str, list[str]] = {}
+        for vertex in self.vertices:
+            members.setdefault(vertex.slot_sharing_group, []).append(vertex.id)
+        return tuple((name, tuple(ids)) for name, ids in members.items())
+
+    @property
+    def max_parallelism(self) -> int:
+        return max(vertex.max_parallelism for vertex in self.vertices)

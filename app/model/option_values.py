@@ -1,0 +1,171 @@
+"""How the values of options are written: durations as in Flink's configuration, counts, fractions, choices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
+"""A hundred years: beyond it a duration is a mistake."""
+
+MAX_COUNT: Final = 2**31 - 1
+
+_UNITS_NS: Final[dict[str, int]] = {
+    label: factor
+    for labels, factor in (
+        ("ns nano nanosecond nanos nanoseconds", 1),
+        ("us µs micro microsecond micros microseconds", 1_000),
+        ("ms milli millisecond millis milliseconds", 1_000_000),
+        ("s sec second secs seconds", 1_000_000_000),
+        ("m min minute minutes", 60_000_000_000),
+        ("h hour hours", 3_600_000_000_000),
+        ("d day days", 86_400_000_000_000),
+    )
+    for label in labels.split()
+}
+_SIMPLE = re.compile(r"(-?[0-9]{1,18})\s*([a-zµ]*)\Z")
+_ISO = re.compile(
+    r"P(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?\Z"
+)
+_DURATION_FORMS = (
+    "a duration such as '500 ms', '30 s', '1min', '2 h', 'PT30S' or a plain number of milliseconds"
+)
+
+
+class InvalidValue(ValueError):
+    """A value is not allowed; the message is the end of a sentence that names the option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of option values: from what a person writes, and back to text that parses to the same value."""
+
+    parse: Callable[[object], object]
+    format: Callable[[object], str]
+
+
+def _shown(raw: object) -> str:
+    return f"found {str(raw)[:80]!r}"
+
+
+def parse_duration_ms(raw: object) -> int:
+    """Milliseconds of a duration as Flink writes it. Raises InvalidValue."""
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise InvalidValue(f"{_DURATION_FORMS} is expected, {_shown(raw)}.")
+    text = str(raw).strip()
+    match = _SIMPLE.match(text.lower())
+    if match:
+        unit = match[2] or "ms"
+        if unit not in _UNITS_NS:
+            raise InvalidValue(f"the unit {unit!r} is unknown; allowed are ns, us, ms, s, min, h and d.")
+        nanoseconds = int(match[1]) * _UNITS_NS[unit]
+    else:
+        iso = _ISO.match(text.upper())
+        if iso is None or not any(iso.groups()):
+            raise InvalidValue(f"{_DURATION_FORMS} is expected, {_shown(raw)}.")
+        days, hours, minutes = (int(part or 0) for part in iso.group(1, 2, 3))
+        seconds = Decimal(iso[4] or 0) + ((days * 24 + hours) * 60 + minutes) * 60
+        nanoseconds = int(seconds * 1_000_000_000)
+    if nanoseconds % 1_000_000:
+        raise InvalidValue(f"a whole number of milliseconds is expected, {_shown(raw)}.")
+    if nanoseconds // 1_000_000 > MAX_DURATION_MS:
+        raise InvalidValue(f"at most a hundred years are allowed, {_shown(raw)}.")
+    return nanoseconds // 1_000_000
+
+
+def format_duration_ms(value: object) -> str:
+    """The shortest text with a unit: '30 s' for 30000."""
+    assert isinstance(value, int)
+    for unit, factor in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if value > 0 and value % factor == 0:
+            return f"{value // factor} {unit}"
+    return f"{value} ms"
+
+
+def _duration(lowest_ms: int, rule: str) -> Kind:
+    def parse(raw: object) -> int:
+        value = parse_duration_ms(raw)
+        if value < lowest_ms:
+            raise InvalidValue(f"{rule}, {_shown(raw)}.")
+        return value
+
+    return Kind(parse, format_duration_ms)
+
+
+def _forever_or_duration(raw: object) -> int:
+    value = parse_duration_ms(raw)
+    return -1 if value < 0 else value
+
+
+def _count(lowest: int) -> Kind:
+    def parse(raw: object) -> int:
+        text = str(raw).strip()
+        if isinstance(raw, bool) or not re.fullmatch(r"-?[0-9]{1,12}", text):
+            raise InvalidValue(f"a whole number of at least {lowest} is expected, {_shown(raw)}.")
+        value = int(text)
+        if not lowest <= value <= MAX_COUNT:
+            raise InvalidValue(f"a whole number between {lowest} and {MAX_COUNT} is expected, {_shown(raw)}.")
+        return value
+
+    return Kind(parse, str)
+
+
+def _number(allowed: Callable[[float], bool], rule: str) -> Kind:
+    def parse(raw: object) -> float:
+        text = str(raw).strip()
+        if (
+            isinstance(raw, bool)
+            or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text)
+            or not allowed(float(text))
+        ):
+            raise InvalidValue(f"{rule} is expected, {_shown(raw)}.")
+        return float(text)
+
+    return Kind(parse, lambda value: f"{value:.9f}".rstrip("0").rstrip("."))
+
+
+def _choice(allowed: dict[str, str]) -> Kind:
+    """``allowed`` maps the accepted spellings, in lower case, to the value."""
+
+    def parse(raw: object) -> str:
+        try:
+            return allowed[str(raw).strip().lower()]
+        except KeyError:
+            names = ", ".join(dict.fromkeys(allowed.values()))
+            raise InvalidValue(f"one of {names} is expected, {_shown(raw)}.") from None
+
+    return Kind(parse, str)
+
+
+def _boolean(raw: object) -> bool:
+    text = str(raw).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidValue(f"true or false is expected, {_shown(raw)}.")
+    return text == "true"
+
+
+DURATION: Final = _duration(0, "a duration must not be negative")
+POSITIVE_DURATION: Final = _duration(1, "a duration of at least 1 ms is expected")
+DURATION_OR_FOREVER: Final = Kind(_forever_or_duration, format_duration_ms)
+COUNT: Final = _count(0)
+POSITIVE_COUNT: Final = _count(1)
+FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and 1")
+MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")
+BOOLEAN: Final = Kind(_boolean, lambda value: str(value).lower())
+SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
+STRATEGY: Final = _choice(
+    {
+        "none": "none",
+        "off": "none",
+        "disable": "none",
+        "fixed-delay": "fixed-delay",
+        "fixeddelay": "fixed-delay",
+        "failure-rate": "failure-rate",
+        "failurerate": "failure-rate",
+        "exponential-delay": "exponential-delay",
+        "exponentialdelay": "exponential-delay",
+    }
+)

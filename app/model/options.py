@@ -1,0 +1,250 @@
+"""Scheduler options of a job, under production Flink's names and with its defaults where it has them.
+
+They come from the graph's ``config``: every key that does not start with ``spark.``. All durations are kept in
+milliseconds. An unknown or outdated name and a value that is not allowed are errors, one sentence each.
+
+Where the defaults are our own:
+
+* ``rescale-trigger.max-delay``: production Flink takes (max-checkpoint-failures + 1) checkpoint intervals. A committed
+  micro-batch is our checkpoint and has no fixed interval, so a nominal `BATCH_INTERVAL_MS` of one second stands for
+  it: 3 s with the default of two failures.
+* ``retry-execution-graph-creation.*``: production Flink does not retry. We do, with exponential delay and at most ten
+  attempts, so that neither a driver that cannot start once nor a late TaskManager ends a job.
+* ``web.adaptive-scheduler.rescale-history.size``: on, 1000 records; an open one is never evicted.
+* ``slotwise.in-place.*``: a rescale in place stops nothing, so by default nothing dampens it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from app.model.option_values import (
+    BOOLEAN,
+    COUNT,
+    DURATION,
+    DURATION_OR_FOREVER,
+    FRACTION,
+    MULTIPLIER,
+    POSITIVE_COUNT,
+    POSITIVE_DURATION,
+    SCHEDULER,
+    STRATEGY,
+    InvalidValue,
+    Kind,
+)
+
+BATCH_INTERVAL_MS: Final = 1_000
+"""The nominal interval of micro-batches from which the default of rescale-trigger.max-delay is derived."""
+
+FOREVER_MS: Final = -1
+"""The value of a wait that never ends."""
+
+MAX_INT: Final = 2**31 - 1
+
+_SCHEDULER = "jobmanager.adaptive-scheduler."
+_CREATION = _SCHEDULER + "retry-execution-graph-creation."
+
+
+@dataclass(frozen=True, slots=True)
+class RestartStrategyOptions:
+    """One restart strategy: its type and the options of every type (those of the others are not used)."""
+
+    type: str = "exponential-delay"
+    fixed_attempts: int = 1
+    fixed_delay_ms: int = 1_000
+    max_failures_per_interval: int = 1
+    failure_rate_interval_ms: int = 60_000
+    failure_rate_delay_ms: int = 1_000
+    initial_backoff_ms: int = 1_000
+    max_backoff_ms: int = 60_000
+    backoff_multiplier: float = 1.5
+    reset_backoff_threshold_ms: int = 3_600_000
+    jitter_factor: float = 0.1
+    attempts_before_reset_backoff: int = MAX_INT
+
+
+_STRATEGY_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
+    ("restart-strategy.type", "type", STRATEGY),
+    ("restart-strategy.fixed-delay.attempts", "fixed_attempts", COUNT),
+    ("restart-strategy.fixed-delay.delay", "fixed_delay_ms", DURATION),
+    ("restart-strategy.failure-rate.max-failures-per-interval", "max_failures_per_interval", POSITIVE_COUNT),
+    ("restart-strategy.failure-rate.failure-rate-interval", "failure_rate_interval_ms", POSITIVE_DURATION),
+    ("restart-strategy.failure-rate.delay", "failure_rate_delay_ms", DURATION),
+    ("restart-strategy.exponential-delay.initial-backoff", "initial_backoff_ms", POSITIVE_DURATION),
+    ("restart-strategy.exponential-delay.max-backoff", "max_backoff_ms", POSITIVE_DURATION),
+    ("restart-strategy.exponential-delay.backoff-multiplier", "backoff_multiplier", MULTIPLIER),
+    (
+        "restart-strategy.exponential-delay.reset-backoff-threshold",
+        "reset_backoff_threshold_ms",
+        POSITIVE_DURATION,
+    ),
+    ("restart-strategy.exponential-delay.jitter-factor", "jitter_factor", FRACTION),
+    (
+        "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+        "attempts_before_reset_backoff",
+        COUNT,
+    ),
+)
+
+
+def _creation_retry() -> RestartStrategyOptions:
+    return RestartStrategyOptions(attempts_before_reset_backoff=10)
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Every option of a job. Times are milliseconds; `FOREVER_MS` only where it says so.
+
+    ``submission_wait_ms`` and ``submission_stabilization_ms`` hold for every wait for slots, after a failover too.
+    ``max_delay_ms`` bounds the wait for a committed micro-batch before a restart for a rescale.
+    ``batch_timeout_ms`` 0 means never.
+    """
+
+    scheduler: str = "Adaptive"
+    submission_wait_ms: int = 300_000
+    submission_stabilization_ms: int = 10_000
+    executing_cooldown_ms: int = 30_000
+    executing_stabilization_ms: int = 60_000
+    max_checkpoint_failures: int = 2
+    max_delay_ms: int = 3 * BATCH_INTERVAL_MS
+    prefer_minimal_taskmanagers: bool = True
+    slot_idle_timeout_ms: int = 50_000
+    rescale_history_size: int = 1_000
+    exception_history_size: int = 16
+    in_place_cooldown_ms: int = 0
+    in_place_stabilization_ms: int = 0
+    in_place_max_delay_ms: int = 0
+    start_timeout_ms: int = 120_000
+    stop_timeout_ms: int = 30_000
+    batch_timeout_ms: int = 0
+    apply_timeout_ms: int = 60_000
+    restart_strategy: RestartStrategyOptions = field(default_factory=RestartStrategyOptions)
+    creation_retry: RestartStrategyOptions = field(default_factory=_creation_retry)
+
+    @classmethod
+    def parse(cls, mapping: Mapping[str, object]) -> tuple[JobOptions, list[str]]:
+        """The options in ``mapping`` over the defaults, and a sentence for each error.
+
+        Keys that start with ``spark.`` belong to Spark and are passed over. The result may be used only when there
+        is no error; an option with an error keeps its default in it.
+        """
+        values: dict[tuple[str, str], object] = {}
+        errors: list[str] = []
+        for name, raw in mapping.items():
+            if name.startswith("spark."):
+                continue
+            known = _OPTIONS.get(name)
+            if known is None:
+                errors.append(_unknown(name))
+                continue
+            part, attribute, kind = known
+            try:
+                values[part, attribute] = kind.parse(raw)
+            except InvalidValue as error:
+                errors.append(f"Option {name}: {error}")
+        options = cls._build(values)
+        errors.extend(_conflicts(options.restart_strategy, ""))
+        errors.extend(_conflicts(options.creation_retry, _CREATION))
+        return options, errors
+
+    @classmethod
+    def from_config(cls, config: Iterable[tuple[str, str]]) -> tuple[JobOptions, list[str]]:
+        """`parse` for the ``config`` of a job graph."""
+        return cls.parse(dict(config))
+
+    @classmethod
+    def _build(cls, values: Mapping[tuple[str, str], object]) -> JobOptions:
+        own: dict[str, object] = {name: value for (part, name), value in values.items() if part == "job"}
+        for part, default in (
+            ("restart_strategy", RestartStrategyOptions()),
+            ("creation_retry", _creation_retry()),
+        ):
+            changed = {name: value for (where, name), value in values.items() if where == part}
+            current = {item.name: getattr(default, item.name) for item in fields(RestartStrategyOptions)}
+            own[part] = RestartStrategyOptions(**{**current, **changed})
+        if "max_checkpoint_failures" in own and "max_delay_ms" not in own:
+            failures = own["max_checkpoint_failures"]
+            assert isinstance(failures, int)
+            own["max_delay_ms"] = (failures + 1) * BATCH_INTERVAL_MS
+        return cls(**own)  # type: ignore[arg-type]
+
+    def as_mapping(self) -> dict[str, str]:
+        """Every option with its value in force, as text; `parse` of it gives an equal value back."""
+        result: dict[str, str] = {}
+        for name, (part, attribute, kind) in _OPTIONS.items():
+            holder: object = self if part == "job" else getattr(self, part)
+            result[name] = kind.format(getattr(holder, attribute))
+        return result
+
+
+_JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
+    ("jobmanager.scheduler", "scheduler", SCHEDULER),
+    (_SCHEDULER + "submission.resource-wait-timeout", "submission_wait_ms", DURATION_OR_FOREVER),
+    (_SCHEDULER + "submission.resource-stabilization-timeout", "submission_stabilization_ms", DURATION),
+    (_SCHEDULER + "executing.cooldown-after-rescaling", "executing_cooldown_ms", DURATION),
+    (_SCHEDULER + "executing.resource-stabilization-timeout", "executing_stabilization_ms", DURATION),
+    (_SCHEDULER + "rescale-trigger.max-checkpoint-failures", "max_checkpoint_failures", POSITIVE_COUNT),
+    (_SCHEDULER + "rescale-trigger.max-delay", "max_delay_ms", DURATION),
+    (_SCHEDULER + "prefer-minimal-taskmanagers", "prefer_minimal_taskmanagers", BOOLEAN),
+    ("slot.idle.timeout", "slot_idle_timeout_ms", DURATION),
+    ("web.adaptive-scheduler.rescale-history.size", "rescale_history_size", COUNT),
+    ("web.exception-history-size", "exception_history_size", POSITIVE_COUNT),
+    ("slotwise.in-place.cooldown", "in_place_cooldown_ms", DURATION),
+    ("slotwise.in-place.resource-stabilization-timeout", "in_place_stabilization_ms", DURATION),
+    ("slotwise.in-place.max-delay", "in_place_max_delay_ms", DURATION),
+    ("slotwise.driver.start-timeout", "start_timeout_ms", POSITIVE_DURATION),
+    ("slotwise.driver.stop-timeout", "stop_timeout_ms", POSITIVE_DURATION),
+    ("slotwise.batch.timeout", "batch_timeout_ms", DURATION),
+    ("slotwise.rescale.apply-timeout", "apply_timeout_ms", POSITIVE_DURATION),
+)
+
+_OPTIONS: Final[dict[str, tuple[str, str, Kind]]] = {
+    **{name: ("job", attribute, kind) for name, attribute, kind in _JOB_OPTIONS},
+    **{name: ("restart_strategy", attribute, kind) for name, attribute, kind in _STRATEGY_OPTIONS},
+    **{_CREATION + name: ("creation_retry", attribute, kind) for name, attribute, kind in _STRATEGY_OPTIONS},
+}
+
+_RENAMED: Final[dict[str, str]] = {
+    _SCHEDULER + "resource-wait-timeout": _SCHEDULER + "submission.resource-wait-timeout",
+    _SCHEDULER + "resource-stabilization-timeout": _SCHEDULER + "submission.resource-stabilization-timeout",
+    _SCHEDULER + "scaling-interval.min": _SCHEDULER + "executing.cooldown-after-rescaling",
+    _SCHEDULER + "scaling-interval.max": _SCHEDULER + "executing.resource-stabilization-timeout",
+    _SCHEDULER + "scale-on-failed-checkpoints-count": _SCHEDULER + "rescale-trigger.max-checkpoint-failures",
+    _SCHEDULER + "max-delay-for-scale-trigger": _SCHEDULER + "rescale-trigger.max-delay",
+    "restart-strategy": "restart-strategy.type",
+}
+
+_GONE: Final[dict[str, str]] = {
+    _SCHEDULER + "min-parallelism-increase": "any difference in parallelism is a reason to rescale",
+    "scheduler-mode": "there is no reactive mode; declare wide bounds instead",
+    "slot.request.timeout": "the wait for slots is " + _SCHEDULER + "submission.resource-wait-timeout",
+}
+
+
+def option_names() -> tuple[str, ...]:
+    """The names of all options, in documentation order."""
+    return tuple(_OPTIONS)
+
+
+def _unknown(name: str) -> str:
+    if name in _RENAMED:
+        return f"Option {name} is outdated: use {_RENAMED[name]}."
+    if name in _GONE:
+        return f"Option {name} does not exist here: {_GONE[name]}."
+    close = difflib.get_close_matches(name, _OPTIONS, n=1)
+    hint = f" Did you mean {close[0]}?" if close else " Spark settings start with 'spark.'."
+    return f"Option {name} is unknown.{hint}"
+
+
+def _conflicts(strategy: RestartStrategyOptions, prefix: str) -> list[str]:
+    if strategy.max_backoff_ms >= strategy.initial_backoff_ms:
+        return []
+    name = prefix + "restart-strategy.exponential-delay"
+    sentence = (
+        f"Option {name}.max-backoff ({strategy.max_backoff_ms} ms) must not be shorter than "
+        f"{name}.initial-backoff ({strategy.initial_backoff_ms} ms)."
+    )
+    return [sentence]

@@ -1,0 +1,133 @@
+"""The driver protocol: what a driver and its control plane say to each other, over HTTP, the driver calling.
+
+| call (under /internal/v1/jobs/{job_id}/attempts/{attempt}) | body -> answer |
+|---|---|
+| POST .../register | `Registration` -> `Orders` |
+| GET  .../orders?plan=<version>&stop=<mode or none>&wait_ms=<n> | -> `Orders`, at once if they differ from what the query names, else when they do or after wait_ms |
+| POST .../reports | `Reports` -> `Acknowledgement` |
+
+Each call carries `Authorization: Bearer <secret of the attempt>` and `X-Slotwise-Epoch: <epoch>`. A wrong secret, an
+older epoch or an attempt that is over is answered 410 with `{"errors": [...], "fenced": true}`: the driver stops
+writing and exits. Any other failure (refused, 5xx, time-out) means that the control plane is away: the driver keeps
+processing, keeps its reports, and tries again, reading the address file anew each time.
+
+Orders are a level, not a queue: what the driver should be doing now. Reports are numbered from 1 within an attempt
+and sent again until acknowledged, so each arrives at least once and in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+StopOrder = Literal["none", "kill", "boundary", "drain"]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSpec:
+    """The assignment: a JSON file (mode 0600) whose path is written to the standard input of a waiting driver.
+
+    ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
+    ``slots`` is N of local[N]. ``lock_file`` is locked (flock) by the driver and inherited by its JVM from before the
+    assignment: it is free only once nothing of the driver lives. ``checkpoint_dir`` has one directory per query.
+    ``master`` is a Spark master URL. Times are milliseconds; ``batch_timeout_ms`` 0 means never.
+    """
+
+    job_id: str
+    job_name: str
+    attempt: int
+    epoch: int
+    secret: str
+    address_file: str
+    graph: dict[str, object]
+    plan_version: int
+    parallelism: dict[str, int]
+    master: str
+    slots: int
+    checkpoint_dir: str
+    work_dir: str
+    artifacts_dir: str
+    spark_conf: dict[str, str] = field(default_factory=dict)
+    batch_timeout_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    pid: int
+    pid_started_at: float
+    host: str
+    spark_version: str
+    spark_app_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the driver should be doing: run at this plan, or stop in this way.
+
+    ``epoch`` is that of the control plane that answers. It may be newer than the driver's (the job was taken over):
+    the driver then uses it from now on, and ignores orders of an older one.
+    """
+
+    plan_version: int
+    parallelism: dict[str, int]
+    stop: StopOrder = "none"
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VertexBatch:
+    """One vertex in one batch. ``tasks`` is what Spark reports of its stage, None if it cannot be told apart."""
+
+    vertex_id: str
+    parallelism: int
+    tasks: int | None
+    records_in: int | None = None
+    records_out: int | None = None
+    busy_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One thing that happened. ``type`` says which of the fields below are set.
+
+    running: the queries were started. batch: one was committed. plan-applied: see events.PlanApplied.
+    failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying).
+    stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
+    """
+
+    seq: int
+    at_ms: int
+    type: Literal["running", "batch", "plan-applied", "failed", "stopped", "finished"]
+    plan_version: int = 0
+    query_id: str = ""
+    run_id: str = ""
+    batch_id: int = -1
+    started_ms: int = 0
+    input_rows: int = 0
+    output_rows: int | None = None
+    state_rows: int | None = None
+    backlog_rows: int | None = None
+    reprocessed: bool = False
+    vertices: tuple[VertexBatch, ...] = ()
+    output_gap_ms: int | None = None
+    reprocessed_records: int | None = None
+    idle: bool = False
+    error: str | None = None
+    stack: str | None = None
+    vertex: str | None = None
+    recoverable: bool = True
+    drained: bool = False
+    driver_alive: bool = False
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """Every report up to and including this number has been taken down."""
+
+    acknowledged: int

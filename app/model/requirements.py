@@ -1,0 +1,84 @@
+"""Resource requirements of a job: lower and upper bound of parallelism per vertex (FLIP-291)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from app.model.jobgraph import JobGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """1 <= lower <= upper <= the vertex's max parallelism; resolved numbers only, never -1."""
+
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What a client declared, for every vertex of the job.
+
+    ``uuid`` changes with each effective update, ``version`` counts them from 1 (it is the ETag). ``requested_by`` and
+    ``reason`` say who asked and why, for the history.
+    """
+
+    uuid: str
+    version: int
+    bounds: tuple[tuple[str, Bounds], ...]
+    requested_by: str | None = None
+    reason: str | None = None
+
+    def __getitem__(self, vertex_id: str) -> Bounds:
+        for candidate, bounds in self.bounds:
+            if candidate == vertex_id:
+                return bounds
+        raise KeyError(vertex_id)
+
+    def __iter__(self) -> Iterator[tuple[str, Bounds]]:
+        return iter(self.bounds)
+
+    def as_dict(self) -> dict[str, Bounds]:
+        return dict(self.bounds)
+
+    def same_bounds(self, other: Mapping[str, Bounds]) -> bool:
+        """Whether ``other`` declares exactly the same bounds: such an update changes nothing and records nothing."""
+        return self.as_dict() == dict(other)
+
+
+def validate_bounds(graph: JobGraph, wanted: Mapping[str, tuple[int, int]]) -> tuple[dict[str, Bounds], list[str]]:
+    """``wanted`` (vertex id -> (lower, upper), -1 for the default) resolved against ``graph``, and all its errors.
+
+    The rules and their order are Flink's (flink-behaviour E.2), the -1 trap closed: the resolved number is what is
+    kept. The result has an entry for each vertex without an error; it may be used only when there is no error.
+    """
+    resolved: dict[str, Bounds] = {}
+    errors: list[str] = []
+    for vid, (lower, upper) in wanted.items():
+        vertex = graph.by_id.get(vid)
+        if vertex is None:
+            errors.append(f"Job vertex {vid} was not found in the job graph.")
+            continue
+        label = f"job vertex {vid} ({vertex.name})"
+        low = 1 if lower == -1 else lower
+        high = vertex.max_parallelism if upper == -1 else upper
+        if low < 1 or high < 1:
+            errors.append(
+                f"The requested lower bound {lower} and upper bound {upper} for {label} must both be greater than "
+                "zero, or -1 for the default."
+            )
+            continue
+        if low > high:
+            errors.append(f"The requested lower bound {low} for {label} is higher than its upper bound {high}.")
+        if high > vertex.max_parallelism:
+            errors.append(
+                f"The requested upper bound {high} for {label} exceeds its maximum parallelism "
+                f"{vertex.max_parallelism}."
+            )
+        resolved[vid] = Bounds(low, high)
+    missing = [v for v in graph.vertices if v.id not in wanted]
+    if missing:
+        names = ", ".join(f"{v.id} ({v.name})" for v in missing)
+        errors.append(f"The request is incomplete: bounds are missing for job vertices {names}.")
+    return resolved, errors

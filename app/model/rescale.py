@@ -1,0 +1,110 @@
+"""Rescale records: one per attempt to bring a plan into force (FLIP-495, with what Flink leaves out)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.model.plan import Rung
+
+
+class TriggerCause(StrEnum):
+    INITIAL_SCHEDULE = "INITIAL_SCHEDULE"
+    UPDATE_REQUIREMENT = "UPDATE_REQUIREMENT"
+    NEW_RESOURCE_AVAILABLE = "NEW_RESOURCE_AVAILABLE"
+    RECOVERABLE_FAILOVER = "RECOVERABLE_FAILOVER"
+
+
+class TerminalState(StrEnum):
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    IGNORED = "IGNORED"
+
+
+class TerminatedReason(StrEnum):
+    SUCCEEDED = "SUCCEEDED"
+    EXCEPTION_OCCURRED = "EXCEPTION_OCCURRED"
+    RESOURCE_REQUIREMENTS_UPDATED = "RESOURCE_REQUIREMENTS_UPDATED"
+    NO_RESOURCES_OR_PARALLELISMS_CHANGE = "NO_RESOURCES_OR_PARALLELISMS_CHANGE"
+    JOB_FINISHED = "JOB_FINISHED"
+    JOB_FAILED = "JOB_FAILED"
+    JOB_CANCELED = "JOB_CANCELED"
+    JOB_FAILOVER_RESTARTING = "JOB_FAILOVER_RESTARTING"
+
+    @property
+    def terminal_state(self) -> TerminalState:
+        """The terminal state that the reason implies (flink-behaviour G.4)."""
+        if self is TerminatedReason.SUCCEEDED:
+            return TerminalState.COMPLETED
+        if self is TerminatedReason.EXCEPTION_OCCURRED:
+            return TerminalState.FAILED
+        return TerminalState.IGNORED
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpan:
+    """The time that the scheduler spent in one state during a rescale; the spans of a record add up to it."""
+
+    state: str
+    enter_ms: int
+    leave_ms: int | None
+    exception: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VertexRescale:
+    """What a rescale meant for one vertex. ``post`` is null until slots are assigned, ``pre`` before the first plan."""
+
+    vertex_id: str
+    desired: int
+    sufficient: int
+    pre: int | None
+    post: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotGroupRescale:
+    """What a rescale meant for one slot sharing group, in slots."""
+
+    group_id: str
+    group_name: str
+    desired: int
+    minimal: int
+    pre: int | None
+    post: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleRecord:
+    """One entry of the rescale history. Open while ``reason`` is None; at most one per job is open.
+
+    ``number`` counts the records of the job from 1. ``spans`` holds closed spans; the span of the current state is
+    added when it is left or when the record ends. ``output_gap_ms`` is the longest pause between two completed
+    batches around the change less the steady interval.
+    """
+
+    uuid: str
+    number: int
+    requirements_uuid: str
+    attempt_id: int
+    cause: TriggerCause
+    start_ms: int
+    vertices: tuple[VertexRescale, ...]
+    groups: tuple[SlotGroupRescale, ...]
+    spans: tuple[StateSpan, ...] = ()
+    end_ms: int | None = None
+    reason: TerminatedReason | None = None
+    message: str | None = None
+    rung: Rung | None = None
+    output_gap_ms: int | None = None
+    reprocessed_records: int | None = None
+    requested_by: str | None = None
+    request_reason: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.reason is None
+
+    @property
+    def terminal_state(self) -> TerminalState | None:
+        return None if self.reason is None else self.reason.terminal_state

@@ -1,0 +1,72 @@
+"""What `step` asks the shell to do. Every effect is idempotent: after a crash the shell performs it again.
+
+They are written down, with the new state, in one transaction before any of them is performed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.model.plan import Plan
+
+
+class StopMode(StrEnum):
+    KILL = "kill"
+    """As fast as possible; the batch in flight runs again later, with the same id."""
+    BOUNDARY = "boundary"
+    """After the batch in flight; the driver process stays for another attempt if it can."""
+    DRAIN = "drain"
+    """After the batch in flight, for good; the checkpoint is left complete (offsets equal commits)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareResources:
+    """The number of slots the job wants from now on, and the number it cannot do without."""
+
+    desired: int
+    minimal: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSlots:
+    """Slots that the job gives back; they are no longer its own."""
+
+    slot_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartAttempt:
+    """Start ``attempt`` with ``plan``: in the driver that waits (``reuse_driver``) if it lives, else in a new one.
+
+    Answered by AttemptRunning or AttemptStartFailed. The shell starts nothing before the attempt before is known dead.
+    """
+
+    attempt: int
+    plan: Plan
+    reuse_driver: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendPlan:
+    """Bring ``plan`` into force in place at the next micro-batch of ``attempt``. Answered by PlanApplied."""
+
+    attempt: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class StopAttempt:
+    """End ``attempt``. Answered by AttemptStopped, also when it was dead already."""
+
+    attempt: int
+    mode: StopMode
+    trigger_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerminated:
+    """The job reached a terminal state: release what it holds, forget its driver."""
+
+
+Effect = DeclareResources | ReleaseSlots | StartAttempt | SendPlan | StopAttempt | JobTerminated

@@ -1,0 +1,202 @@
+"""Failing, Canceling, Finished, and the exception history: how a job ends and what is remembered of failures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.status import JobStatus
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import JobTerminated, StopAttempt, StopMode
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStartFailed,
+    AttemptStopped,
+    CancelRequested,
+    GlobalFailure,
+    RequirementsUpdated,
+    SuspendRequested,
+    TimerFired,
+)
+from app.scheduler.adaptive.state import Canceling, Failing, Failure, Finished
+
+STOP_TIMER: Final = "stop-timeout"
+
+MAX_CONCURRENT_FAILURES: Final = 32
+"""Concurrent failures that are kept with one root failure."""
+
+_CLOSING: Final = {
+    JobStatus.FINISHED: TerminatedReason.JOB_FINISHED,
+    JobStatus.SUSPENDED: TerminatedReason.JOB_FINISHED,
+    JobStatus.CANCELED: TerminatedReason.JOB_CANCELED,
+    JobStatus.FAILED: TerminatedReason.JOB_FAILED,
+}
+
+
+# ---- shared by all phases
+
+
+def failure_of(draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure) -> Failure:
+    """``event`` as an entry of the exception history."""
+    details = (event.vertex, event.stack) if isinstance(event, AttemptFailed) else (None, None)
+    return Failure(event.error, draft.now_ms, draft.state.attempt, *details)
+
+
+def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> None:
+    """Take ``failure`` down: with the failure that ended the same attempt, or (``root``) as one of its own."""
+    history = draft.state.failures
+    if history and not root and history[-1][0].attempt == failure.attempt:
+        if len(history[-1]) > MAX_CONCURRENT_FAILURES:
+            return
+        history = (*history[:-1], (*history[-1], failure))
+    else:
+        history = (*history, (failure,))
+    draft.set(failures=history[-draft.state.options.exception_history_size :])
+
+
+def mark_dead(draft: Draft, *, driver_waiting: bool = False) -> None:
+    """Nothing of the attempt writes any more, so no plan is in force."""
+    state = draft.state
+    if state.attempt_alive or state.plan is not None or state.driver_waiting != driver_waiting:
+        draft.set(attempt_alive=False, driver_waiting=driver_waiting, plan=None)
+
+
+def order_stop(draft: Draft, mode: StopMode, trigger_id: str | None = None) -> None:
+    """Tell the attempt to stop, and look again after the stop timeout."""
+    draft.emit(StopAttempt(draft.state.attempt, mode, trigger_id))
+    draft.arm(STOP_TIMER, draft.now_ms + draft.state.options.stop_timeout_ms)
+
+
+def break_off_stop(draft: Draft, error: str) -> None:
+    """A stop that a client asked for cannot be completed; no effect if none is in progress."""
+    stop = draft.state.stop
+    if stop is not None and stop.state == "IN_PROGRESS":
+        draft.set(stop=replace(stop, state="COMPLETED", error=error))
+
+
+# ---- the ways out
+
+
+def finish(
+    draft: Draft,
+    status: JobStatus,
+    cause: str | None = None,
+    *,
+    closing: TerminatedReason | None = None,
+) -> None:
+    """Enter Finished. A suspended job keeps what it holds: another control plane may continue it."""
+    exception = cause if status is JobStatus.FAILED else None
+    timeline.close_record(draft, closing or _CLOSING[status], message=cause, exception=exception)
+    break_off_stop(draft, cause or f"The job ended as {status} before it was stopped.")
+    draft.enter(Finished(status, cause))
+    if status is not JobStatus.SUSPENDED:
+        draft.set(
+            slots=(),
+            plan=None,
+            attempt_alive=False,
+            driver_waiting=False,
+            idle_since_ms=(),
+            declared_slots=0,
+            declared_minimal=0,
+        )
+        draft.emit(JobTerminated())
+
+
+def fail(draft: Draft, failure: Failure) -> None:
+    """Kill what may live, then FAILED."""
+    timeline.close_record(draft, TerminatedReason.JOB_FAILED, message=failure.error, exception=failure.error)
+    break_off_stop(draft, failure.error)
+    draft.enter(Failing(failure))
+    if not _kill(draft):
+        finish(draft, JobStatus.FAILED, failure.error)
+
+
+def cancel(draft: Draft, event: CancelRequested) -> None:
+    """Kill what may live, then CANCELED."""
+    by = f" by {event.requested_by}" if event.requested_by else ""
+    timeline.close_record(draft, TerminatedReason.JOB_CANCELED, message=f"The job was canceled{by}.")
+    break_off_stop(draft, f"The job was canceled{by}.")
+    draft.enter(Canceling())
+    if not _kill(draft):
+        finish(draft, JobStatus.CANCELED)
+
+
+def _kill(draft: Draft) -> bool:
+    """Kill what may live of the attempt, the waiting process included; False if nothing does."""
+    if not draft.state.attempt_alive and not draft.state.driver_waiting:
+        return False
+    order_stop(draft, StopMode.KILL)
+    return True
+
+
+# ---- handlers of phases without a running attempt, and of all phases
+
+
+def cancel_unstarted(draft: Draft, event: CancelRequested) -> None:
+    if draft.state.attempt_alive or draft.state.driver_waiting:
+        cancel(draft, event)
+        return
+    by = f" by {event.requested_by}" if event.requested_by else ""
+    timeline.close_record(draft, TerminatedReason.JOB_CANCELED, message=f"The job was canceled{by}.")
+    finish(draft, JobStatus.CANCELED)
+
+
+def fail_unstarted(draft: Draft, event: GlobalFailure) -> None:
+    failure = failure_of(draft, event)
+    record_failure(draft, failure, root=True)
+    if draft.state.attempt_alive or draft.state.driver_waiting:
+        fail(draft, failure)
+    else:
+        finish(draft, JobStatus.FAILED, failure.error)
+
+
+def suspend(draft: Draft, event: SuspendRequested) -> None:
+    finish(draft, JobStatus.SUSPENDED, f"The job was suspended: {event.cause}")
+
+
+def attempt_finished(draft: Draft, event: AttemptFinished) -> None:
+    """Everything is processed and committed: the job is done, also while it was being stopped or restarted."""
+    mark_dead(draft)
+    stop = draft.state.stop
+    if stop is not None and stop.state == "IN_PROGRESS":
+        draft.set(stop=replace(stop, state="COMPLETED"))
+    finish(draft, JobStatus.FINISHED)
+
+
+# ---- handlers of Failing and Canceling
+
+
+def ended_attempt_gone(
+    draft: Draft, event: AttemptStopped | AttemptStartFailed | AttemptFinished | AttemptFailed
+) -> None:
+    """The attempt that Failing or Canceling waits for reported; it is the end unless something is still alive."""
+    if isinstance(event, AttemptFailed | AttemptStartFailed):
+        record_failure(draft, failure_of(draft, event))
+    if isinstance(event, AttemptFailed) and not event.stopped:
+        return
+    mark_dead(draft)
+    phase = draft.state.phase
+    if isinstance(phase, Failing):
+        finish(draft, JobStatus.FAILED, phase.failure.error)
+    else:
+        finish(draft, JobStatus.CANCELED)
+
+
+def ended_global_failure(draft: Draft, event: GlobalFailure) -> None:
+    record_failure(draft, failure_of(draft, event))
+
+
+def ended_timer(draft: Draft, event: TimerFired) -> None:
+    if event.name == STOP_TIMER:
+        order_stop(draft, StopMode.KILL)
+
+
+def ended_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    """The bounds are kept for the record; a job that ends makes no use of them, and its history says so."""
+    draft.set(requirements=event.requirements)
+    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
+    failing = isinstance(draft.state.phase, Failing)
+    timeline.close_record(draft, TerminatedReason.JOB_FAILED if failing else TerminatedReason.JOB_CANCELED)

@@ -1,0 +1,183 @@
+"""What can happen to a streaming job. An event is a fact, told to `step`; it never asks for a particular outcome.
+
+Events that come from a driver carry the attempt they belong to: one of an earlier attempt is dropped by `step`
+(it is late), so the shell may deliver an event twice, late, or out of order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.model.plan import Slot
+from app.model.requirements import Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class StartScheduling:
+    """The job was submitted and is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementsUpdated:
+    """A client declared other bounds. They are validated; ``requirements.uuid`` and ``version`` are new.
+
+    Equal bounds are a complete no-op: no record, no new version (flink-behaviour A.5).
+    """
+
+    requirements: Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsChanged:
+    """The slots that the cluster grants this job, all of them, in a stable order. Level-triggered: repeats are harmless."""
+
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRunning:
+    """The driver of ``attempt`` registered and started its queries with the plan it was given."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStartFailed:
+    """The driver of ``attempt`` could not be started; nothing of it is left alive."""
+
+    attempt: int
+    error: str
+    recoverable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCompleted:
+    """A micro-batch was committed: our completed checkpoint, hence a rescale trigger.
+
+    ``output_gap_ms`` and ``reprocessed_records`` are known for the first batch after a (re)start only.
+    """
+
+    attempt: int
+    query_id: str
+    batch_id: int
+    plan_version: int
+    output_gap_ms: int | None = None
+    reprocessed_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAborted:
+    """A micro-batch was given up without failing the job: our failed checkpoint."""
+
+    attempt: int
+    query_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApplied:
+    """Every query of ``attempt`` has committed a batch at ``plan_version``, or has no data and will run its next so.
+
+    ``output_gap_ms``: the longest pause between two completed batches around the change less the steady interval.
+    """
+
+    attempt: int
+    plan_version: int
+    output_gap_ms: int | None = None
+    reprocessed_records: int | None = None
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """A query, a user function or the driver process of ``attempt`` failed.
+
+    ``stopped``: nothing of the attempt is alive any more (the process is gone). ``vertex``: where, if known.
+    ``stack``: the story for the log and the exception history, never for an answer's sentence.
+    """
+
+    attempt: int
+    error: str
+    stopped: bool
+    recoverable: bool = True
+    vertex: str | None = None
+    stack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStopped:
+    """Nothing writes the checkpoint on behalf of ``attempt`` any more, as ``StopAttempt`` asked.
+
+    ``drained``: it stopped at a batch boundary. ``driver_alive``: the process waits for a new assignment.
+    ``location``: the checkpoint, when drained. ``error`` with ``driver_alive`` in answer to a drain: the drain could
+    not be carried out and the attempt runs on.
+    """
+
+    attempt: int
+    drained: bool = False
+    driver_alive: bool = False
+    location: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFinished:
+    """Every source of ``attempt`` is exhausted, every batch is committed, and nothing of it is alive."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer that the state holds is due. It is dropped when the state no longer holds it (FLIP-160's version)."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    requested_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Stop at a batch boundary and finish (Flink: stop with savepoint). ``trigger_id`` names the operation."""
+
+    trigger_id: str
+    requested_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendRequested:
+    """This control plane gives the job up without ending it; another may continue it."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalFailure:
+    """A failure that belongs to no attempt (for example: the scheduler itself cannot go on)."""
+
+    error: str
+    recoverable: bool = True
+
+
+Event = (
+    StartScheduling
+    | RequirementsUpdated
+    | SlotsChanged
+    | AttemptRunning
+    | AttemptStartFailed
+    | BatchCompleted
+    | BatchAborted
+    | PlanApplied
+    | AttemptFailed
+    | AttemptStopped
+    | AttemptFinished
+    | TimerFired
+    | CancelRequested
+    | StopRequested
+    | SuspendRequested
+    | GlobalFailure
+)

@@ -1,0 +1,186 @@
+"""In words: what a job wants, holds and runs at, and why they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.scheduler.adaptive.prospects import plan_holds, rung_between
+from app.scheduler.adaptive.state import (
+    Canceling,
+    Created,
+    CreatingExecutionGraph,
+    Executing,
+    Failing,
+    Finished,
+    JobState,
+    Rescaling,
+    Restarting,
+    RetryingExecutionGraphCreation,
+    StopWithSavepoint,
+    WaitingForResources,
+)
+from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+
+
+def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(sentences, violations): what is wanted, held and in force; and each bound that does not hold, with the reason."""
+    sentences = [_slots_sentence(state), *_phase_sentences(state, now_ms)]
+    if state.plan is not None and isinstance(state.phase, Executing):
+        sentences.extend(_difference(state, now_ms))
+    if state.idle_since_ms:
+        since = min(since for _, since in state.idle_since_ms)
+        left_ms = max(0, since + state.options.slot_idle_timeout_ms - now_ms)
+        sentences.append(f"{len(state.idle_since_ms)} surplus slot(s) are given back in {_seconds(left_ms)}.")
+    if state.stop is not None and state.stop.error is not None:
+        sentences.append(f"The last stop could not be completed: {state.stop.error}")
+    return tuple(sentences), violations(state)
+
+
+def violations(state: JobState) -> tuple[str, ...]:
+    """A sentence for each bound or slot with which the plan in force is not in line, and why it is kept."""
+    plan = state.plan
+    if plan is None or isinstance(state.phase, Finished):
+        return ()
+    found = []
+    reason = _why_kept(state)
+    for vertex, parallelism in plan.parallelism:
+        bounds = state.requirements[vertex]
+        name = state.graph.by_id[vertex].name
+        if parallelism < bounds.lower:
+            found.append(f"{name} runs at {parallelism}, below its lower bound {bounds.lower}: {reason}")
+        elif parallelism > bounds.upper:
+            found.append(f"{name} runs at {parallelism}, above its upper bound {bounds.upper}: {reason}")
+    if not plan_holds(state, plan):
+        held = {slot.id for slot in state.slots}
+        missing = sum(slot not in held for _, own in plan.group_slots for slot in own)
+        found.append(f"{missing} slot(s) of the plan in force are not held any more: {reason}")
+    return tuple(found)
+
+
+def _why_kept(state: JobState) -> str:
+    minimal = minimal_slots(state.graph, state.requirements)
+    if len(state.slots) < minimal:
+        return (
+            f"the lower bounds need {minimal} slots and the job holds {len(state.slots)}, so it keeps running as it "
+            "is until slots come or the bounds change."
+        )
+    if isinstance(state.phase, Rescaling):
+        return "another plan is being applied."
+    if isinstance(state.phase, Executing):
+        return "the change waits for its time."
+    return "the attempt is being ended."
+
+
+def _slots_sentence(state: JobState) -> str:
+    desired = required_slots(state.graph, state.requirements)
+    minimal = minimal_slots(state.graph, state.requirements)
+    used = state.plan.slot_count if state.plan else 0
+    return (
+        f"The bounds want {desired} slot(s) and need at least {minimal}; the job holds {len(state.slots)} and "
+        f"uses {used}."
+    )
+
+
+def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
+    phase = state.phase
+    match phase:
+        case Created():
+            return ["The job is submitted and not scheduled yet."]
+        case WaitingForResources():
+            return _waiting_sentences(state, phase, now_ms)
+        case CreatingExecutionGraph():
+            planned = _in_words(state, dict(phase.plan.parallelism))
+            text = f"The driver of attempt {state.attempt} is being started with {planned}."
+            if phase.failure is None:
+                return [text]
+            return [f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"]
+        case RetryingExecutionGraphCreation():
+            return [
+                f"The last start failed: {phase.error} {_timer(state, 'backoff', now_ms, 'It is tried again')}"
+            ]
+        case Executing():
+            assert state.plan is not None
+            return [f"The job runs at {_in_words(state, dict(state.plan.parallelism))}."]
+        case Rescaling():
+            text = (
+                f"The job is being rescaled in place to {_in_words(state, dict(phase.target.parallelism))}; it takes "
+                "effect at the next micro-batch."
+            )
+            return [text] if phase.sent == 1 else [text, f"The plan was sent {phase.sent} times."]
+        case StopWithSavepoint():
+            return ["The job stops after the batch in flight, and is then finished."]
+        case Restarting():
+            return _restarting_sentences(state, phase, now_ms)
+        case Failing():
+            return [f"The job fails; what is left of it is being killed: {phase.failure.error}"]
+        case Canceling():
+            return ["The job is being canceled; what is left of it is being killed."]
+        case Finished():
+            return [f"The job is over: {phase.status}.{f' {phase.cause}' if phase.cause else ''}"]
+
+
+def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int) -> list[str]:
+    if state.attempt_alive:
+        return [
+            f"Attempt {state.attempt} was given up and is being killed; no other is started before it is dead."
+        ]
+    if len(state.slots) < state.declared_minimal:
+        missing = state.declared_minimal - len(state.slots)
+        limit = _timer(state, "wait-timeout", now_ms, "The wait ends")
+        return [f"The job waits for {missing} more slot(s), without which it cannot run. {limit}"]
+    stable = _timer(state, "stabilization", now_ms, "It starts with what it holds")
+    return [f"The job could run and waits for the rest of the slots that it wants. {stable}"]
+
+
+def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> list[str]:
+    why = f"after a failure: {phase.failures[0].error}" if phase.failures else "because of a rescale."
+    if phase.target is not None:
+        why = f"for a rescale to {_in_words(state, dict(phase.target))}."
+    done = (
+        _timer(state, "backoff", now_ms, "It is started again")
+        if phase.stopped
+        else "The attempt is being stopped first."
+    )
+    return [f"The job restarts {why} {done}"]
+
+
+def _difference(state: JobState, now_ms: int) -> list[str]:
+    """Why a running job does not run at its upper bounds."""
+    assert state.plan is not None
+    current = dict(state.plan.parallelism)
+    attainable = determine_parallelism(state.graph, state.requirements, len(state.slots))
+    desired = required_slots(state.graph, state.requirements)
+    sentences = []
+    if len(state.slots) < desired:
+        sentences.append(
+            f"It does not reach its upper bounds because {desired - len(state.slots)} slot(s) are missing."
+        )
+    if attainable is None or attainable == current:
+        return sentences
+    rung = rung_between(state.graph, current, attainable)
+    due = [
+        timer
+        for timer in state.timers
+        if timer.name in ("cooldown", "evaluation", "stabilization", "trigger")
+    ]
+    when = (
+        f" Its next step is due in {_seconds(max(0, due[0].at_ms - now_ms))} or with a batch." if due else ""
+    )
+    assert rung is not None
+    sentences.append(
+        f"The slots allow {_in_words(state, attainable)} ({rung}): that waits for its time.{when}"
+    )
+    return sentences
+
+
+def _in_words(state: JobState, parallelism: Mapping[str, int]) -> str:
+    return ", ".join(f"{state.graph.by_id[vertex].name} {count}" for vertex, count in parallelism.items())
+
+
+def _timer(state: JobState, name: str, now_ms: int, what: str) -> str:
+    at_ms = next((timer.at_ms for timer in state.timers if timer.name == name), None)
+    return "" if at_ms is None else f"{what} in {_seconds(max(0, at_ms - now_ms))}."
+
+
+def _seconds(duration_ms: int) -> str:
+    return f"{duration_ms / 1000:.1f} s"

@@ -1,0 +1,94 @@
+"""What a job asks of the cluster and what it gives back: declared slots, held slots, surplus slots.
+
+Slots are raised before parallelism and lowered after it: a slot is surplus only when no plan uses it and the job
+holds more than its requirement. It is given back exactly ``slot.idle.timeout`` after it became surplus.
+"""
+
+from __future__ import annotations
+
+from app.model.plan import Plan
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    JobState,
+    Rescaling,
+    StopWithSavepoint,
+)
+from app.scheduler.slots import minimal_slots, required_slots
+
+IDLE_TIMER = "slot-idle"
+
+
+def declare(draft: Draft) -> None:
+    """Tell the cluster what the bounds in force need, if it was told otherwise or not at all."""
+    state = draft.state
+    desired = required_slots(state.graph, state.requirements)
+    minimal = minimal_slots(state.graph, state.requirements)
+    if (desired, minimal) != (state.declared_slots, state.declared_minimal):
+        draft.set(declared_slots=desired, declared_minimal=minimal)
+        draft.emit(DeclareResources(desired, minimal))
+
+
+def plans_of(state: JobState) -> list[Plan]:
+    """The plans that use slots now: the one in force and one that is being brought into force."""
+    phase = state.phase
+    coming: Plan | None = None
+    if isinstance(phase, CreatingExecutionGraph):
+        coming = phase.plan
+    elif isinstance(phase, Rescaling | StopWithSavepoint):
+        coming = phase.target
+    return [plan for plan in (state.plan, coming) if plan is not None]
+
+
+def slots_of(plan: Plan) -> set[str]:
+    """The ids of all slots of ``plan``."""
+    return {slot for _, own in plan.group_slots for slot in own}
+
+
+def settle_surplus(draft: Draft) -> None:
+    """Bring the surplus slots and their timer in line with the slots, bounds and plans of the draft."""
+    state = draft.state
+    idle = _surplus(state, draft.now_ms)
+    if idle != state.idle_since_ms:
+        draft.set(idle_since_ms=idle)
+    if not idle:
+        draft.disarm(IDLE_TIMER)
+        return
+    due_ms = min(since for _, since in idle) + state.options.slot_idle_timeout_ms
+    if draft.timer_at(IDLE_TIMER) != due_ms:
+        draft.arm(IDLE_TIMER, due_ms)
+
+
+def release_idle(draft: Draft) -> None:
+    """Give back the slots whose idle timeout is over."""
+    state = draft.state
+    limit_ms = draft.now_ms - state.options.slot_idle_timeout_ms
+    over = tuple(slot for slot, since in state.idle_since_ms if since <= limit_ms)
+    draft.disarm(IDLE_TIMER)
+    if over:
+        draft.set(
+            slots=tuple(slot for slot in state.slots if slot.id not in over),
+            idle_since_ms=tuple(one for one in state.idle_since_ms if one[0] not in over),
+        )
+        draft.emit(ReleaseSlots(over))
+
+
+def _surplus(state: JobState, now_ms: int) -> tuple[tuple[str, int], ...]:
+    excess = len(state.slots) - state.declared_slots
+    if excess <= 0 or state.declared_slots == 0:
+        return ()
+    used: set[str] = set()
+    for plan in plans_of(state):
+        used |= slots_of(plan)
+    before = slots_of(state.last_plan) if state.last_plan else set()
+    known = dict(state.idle_since_ms)
+    load: dict[str, int] = {}
+    for slot in state.slots:
+        load[slot.task_manager_id] = load.get(slot.task_manager_id, 0) + (slot.id in used)
+    candidates = [(index, slot) for index, slot in enumerate(state.slots) if slot.id not in used]
+    # Slots that are surplus already first; then those that were not in use last, on the emptiest TaskManager, latest.
+    candidates.sort(
+        key=lambda one: (one[1].id not in known, one[1].id in before, load[one[1].task_manager_id], -one[0])
+    )
+    return tuple((slot.id, known.get(slot.id, now_ms)) for _, slot in candidates[:excess])

@@ -1,0 +1,74 @@
+"""What a running job could become: the parallelism its slots and bounds allow, and the rung that leads there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.model.jobgraph import InPlace, JobGraph
+from app.model.options import JobOptions
+from app.model.plan import Plan, Rung
+from app.scheduler.adaptive.manager import Outlook, Timing
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.slots import determine_parallelism
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """``attainable`` is None if the slots do not suffice for the lower bounds; ``rung`` if nothing would change."""
+
+    attainable: dict[str, int] | None
+    rung: Rung | None
+    outlook: Outlook
+
+
+def rung_between(graph: JobGraph, now: Mapping[str, int], then: Mapping[str, int]) -> Rung | None:
+    """The cheapest rung from one parallelism to another, None if they are equal.
+
+    In place if every vertex whose parallelism differs can change between two micro-batches. A change of both kinds
+    of vertices is made by one restart.
+    """
+    differing = [vertex for vertex in graph.vertices if now[vertex.id] != then[vertex.id]]
+    if not differing:
+        return None
+    if all(vertex.in_place is InPlace.YES for vertex in differing):
+        return Rung.IN_PLACE
+    return Rung.QUERY_RESTART
+
+
+def prospect(state: JobState) -> Prospect:
+    """What the running job of ``state`` could become now, and the timing that holds for it."""
+    plan = state.plan
+    assert plan is not None
+    attainable = determine_parallelism(state.graph, state.requirements, len(state.slots))
+    rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
+    return Prospect(
+        attainable,
+        rung,
+        Outlook(
+            sufficient=rung is not None,
+            desired=rung is not None and len(state.slots) >= state.declared_slots,
+            timing=timing(state.options, rung),
+            longest_cooldown_ms=longest_cooldown_ms(state.options),
+        ),
+    )
+
+
+def timing(options: JobOptions, rung: Rung | None) -> Timing:
+    """A change in place has options of its own; everything else takes those of a restart."""
+    if rung is Rung.IN_PLACE:
+        return Timing(
+            options.in_place_cooldown_ms, options.in_place_stabilization_ms, options.in_place_max_delay_ms
+        )
+    return Timing(options.executing_cooldown_ms, options.executing_stabilization_ms, options.max_delay_ms)
+
+
+def longest_cooldown_ms(options: JobOptions) -> int:
+    """When Cooldown ends at the latest."""
+    return max(options.executing_cooldown_ms, options.in_place_cooldown_ms)
+
+
+def plan_holds(state: JobState, plan: Plan) -> bool:
+    """Whether every slot of ``plan`` is held."""
+    held = {slot.id for slot in state.slots}
+    return all(slot in held for _, own in plan.group_slots for slot in own)

@@ -1,0 +1,198 @@
+"""Restarting: the attempt is stopped first, then the backoff runs; and the decision whether to restart at all."""
+
+from __future__ import annotations
+
+from app.model.plan import Rung
+from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
+from app.scheduler.adaptive import restarts, timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import StopMode
+from app.scheduler.adaptive.ending import (
+    STOP_TIMER,
+    attempt_finished,
+    break_off_stop,
+    fail,
+    failure_of,
+    mark_dead,
+    order_stop,
+    record_failure,
+)
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStartFailed,
+    AttemptStopped,
+    GlobalFailure,
+    TimerFired,
+)
+from app.scheduler.adaptive.starting import BACKOFF_TIMER, create_execution_graph, enter_waiting
+from app.scheduler.adaptive.state import Failure, Restarting
+from app.scheduler.slots import determine_parallelism
+
+
+def handle_failure(
+    draft: Draft, failure: Failure, *, stopped: bool, recoverable: bool, driver_waiting: bool
+) -> None:
+    """Ask the restart strategy, then restart or fail. ``stopped``: nothing of the attempt writes any more."""
+    record_failure(draft, failure)
+    if stopped:
+        mark_dead(draft, driver_waiting=driver_waiting)
+    state = draft.state
+    if not recoverable:
+        _fail(draft, failure, f"{failure.error} The failure is not recoverable.")
+        return
+    decision = restarts.on_failure(state.options.restart_strategy, state.restart, draft.now_ms, state.job_id)
+    draft.set(restart=decision.state)
+    if decision.delay_ms is None:
+        strategy = restarts.describe(state.options.restart_strategy)
+        _fail(draft, failure, f"{failure.error} Recovery is suppressed by {strategy}.")
+        return
+    break_off_stop(draft, failure.error)
+    _restart_after_failure(draft, failure, decision.delay_ms)
+
+
+def _fail(draft: Draft, failure: Failure, cause: str) -> None:
+    fail(draft, Failure(cause, failure.at_ms, failure.attempt, failure.vertex, failure.stack))
+
+
+def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int) -> None:
+    """A failover has a record of its own. What a lost slot began and the loss of its driver goes on is one failover."""
+    goes_on = lost_slot_record(draft.state.timeline.open)
+    if goes_on:
+        timeline.note(draft, failure.error)
+    else:
+        timeline.close_record(
+            draft, TerminatedReason.JOB_FAILOVER_RESTARTING, message=failure.error, exception=failure.error
+        )
+    draft.enter(Restarting(backoff_ms=backoff_ms, failures=(failure,)), failure.error)
+    if not goes_on:
+        timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=failure.error)
+    draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
+    _stop_or_go_on(draft, StopMode.KILL)
+
+
+def lost_slot_record(record: RescaleRecord | None) -> bool:
+    """Whether ``record`` is a failover that a lost slot began, while its attempt kept running."""
+    if record is None or record.cause is not TriggerCause.RECOVERABLE_FAILOVER:
+        return False
+    return not any(span.state == Restarting.__name__ for span in record.spans) and record.rung in (
+        None,
+        Rung.IN_PLACE,
+    )
+
+
+def restart_for_rescale(draft: Draft, target: dict[str, int]) -> None:
+    """Stop at a batch boundary and start again at ``target``. No failure, so no restart strategy and no backoff."""
+    draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
+    state = draft.state
+    draft.set(
+        num_restarts=state.num_restarts + 1, num_rescales=state.num_rescales + 1, rung=Rung.QUERY_RESTART
+    )
+    _stop_or_go_on(draft, StopMode.BOUNDARY)
+
+
+def _stop_or_go_on(draft: Draft, mode: StopMode) -> None:
+    if draft.state.attempt_alive:
+        order_stop(draft, mode)
+    else:
+        _stopped(draft)
+
+
+def _restarting(draft: Draft) -> Restarting:
+    phase = draft.state.phase
+    assert isinstance(phase, Restarting)
+    return phase
+
+
+def _stopped(draft: Draft) -> None:
+    """Nothing of the attempt writes any more: only now does the backoff start."""
+    phase = _restarting(draft)
+    draft.set_phase(stopped=True, reuse_driver=draft.state.driver_waiting)
+    draft.disarm(STOP_TIMER)
+    if phase.backoff_ms > 0:
+        draft.arm(BACKOFF_TIMER, draft.now_ms + phase.backoff_ms)
+    else:
+        _go_on(draft)
+
+
+def _go_on(draft: Draft) -> None:
+    """Straight to the start if the parallelism restarted for is still the attainable one, else wait for slots."""
+    state = draft.state
+    target = _restarting(draft).target
+    if target is not None and dict(target) == determine_parallelism(
+        state.graph, state.requirements, len(state.slots)
+    ):
+        create_execution_graph(draft)
+    else:
+        enter_waiting(draft)
+
+
+# ---- handlers
+
+
+def restarting_stopped(draft: Draft, event: AttemptStopped) -> None:
+    if not _restarting(draft).stopped:
+        mark_dead(draft, driver_waiting=event.driver_alive)
+        _stopped(draft)
+
+
+def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -> None:
+    """Recorded; it is no reason to restart again. It may be what tells that the attempt is dead."""
+    failure = failure_of(draft, event)
+    record_failure(draft, failure)
+    draft.set_phase(failures=(*_restarting(draft).failures, failure)[:16])
+    dead = isinstance(event, AttemptStartFailed) or event.stopped
+    if dead and not _restarting(draft).stopped:
+        mark_dead(draft)
+        _stopped(draft)
+
+
+def restarting_finished(draft: Draft, event: AttemptFinished) -> None:
+    """It had processed everything when it was told to stop. One known dead before has told so already."""
+    if not _restarting(draft).stopped:
+        attempt_finished(draft, event)
+
+
+def restarting_global_failure(draft: Draft, event: GlobalFailure) -> None:
+    failure = failure_of(draft, event)
+    record_failure(draft, failure)
+    draft.set_phase(failures=(*_restarting(draft).failures, failure)[:16])
+
+
+def restarting_timer(draft: Draft, event: TimerFired) -> None:
+    if event.name == STOP_TIMER:
+        timeline.note(draft, "The attempt did not stop in time and is killed.")
+        order_stop(draft, StopMode.KILL)
+    elif event.name == BACKOFF_TIMER:
+        _go_on(draft)
+
+
+# ---- failures of a running attempt, for Executing, Rescaling and StopWithSavepoint
+
+
+def running_failed(draft: Draft, event: AttemptFailed) -> None:
+    handle_failure(
+        draft,
+        failure_of(draft, event),
+        stopped=event.stopped,
+        recoverable=event.recoverable,
+        driver_waiting=False,
+    )
+
+
+def running_start_failed(draft: Draft, event: AttemptStartFailed) -> None:
+    handle_failure(
+        draft, failure_of(draft, event), stopped=True, recoverable=event.recoverable, driver_waiting=False
+    )
+
+
+def running_stopped(draft: Draft, event: AttemptStopped) -> None:
+    error = event.error or "The attempt stopped without having been asked to."
+    failure = Failure(error, draft.now_ms, draft.state.attempt)
+    handle_failure(draft, failure, stopped=True, recoverable=True, driver_waiting=event.driver_alive)
+
+
+def running_global_failure(draft: Draft, event: GlobalFailure) -> None:
+    handle_failure(
+        draft, failure_of(draft, event), stopped=False, recoverable=event.recoverable, driver_waiting=False
+    )

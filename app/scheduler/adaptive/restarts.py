@@ -1,0 +1,108 @@
+"""Restart strategies: none, fixed-delay, failure-rate, exponential-delay, with production Flink's semantics.
+
+`on_failure` is told of every failure that asks for a restart and says whether one is allowed and after what delay.
+Rescales never come here. Jitter is derived from (job id, attempts counted, time) instead of being drawn, so that the
+same history always gives the same delays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from app.model.options import MAX_INT, RestartStrategyOptions
+from app.scheduler.adaptive.state import RestartState
+
+_LARGE: Final = 2.0**50
+"""Far above any backoff, and far below where floats stop being exact about milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDecision:
+    """``delay_ms`` counts from the failure, and is None when no restart is allowed."""
+
+    state: RestartState
+    delay_ms: int | None
+
+
+def on_failure(
+    options: RestartStrategyOptions, state: RestartState, now_ms: int, seed: str
+) -> RestartDecision:
+    """Count the failure at ``now_ms`` and decide. ``seed`` is what the jitter is derived from, besides the time."""
+    match options.type:
+        case "fixed-delay":
+            counted = RestartState(attempts=min(state.attempts + 1, MAX_INT))
+            return RestartDecision(
+                counted, options.fixed_delay_ms if counted.attempts <= options.fixed_attempts else None
+            )
+        case "failure-rate":
+            return _failure_rate(options, state, now_ms)
+        case "exponential-delay":
+            return _exponential(options, state, now_ms, seed)
+        case _:
+            return RestartDecision(state, None)
+
+
+def _failure_rate(options: RestartStrategyOptions, state: RestartState, now_ms: int) -> RestartDecision:
+    kept = options.max_failures_per_interval + 1
+    times = (*state.failure_times_ms, now_ms)[-kept:]
+    tolerated = len(times) < kept or now_ms - times[0] > options.failure_rate_interval_ms
+    return RestartDecision(
+        RestartState(attempts=min(state.attempts + 1, MAX_INT), failure_times_ms=times),
+        options.failure_rate_delay_ms if tolerated else None,
+    )
+
+
+def _exponential(
+    options: RestartStrategyOptions, state: RestartState, now_ms: int, seed: str
+) -> RestartDecision:
+    attempts, next_restart_ms = state.attempts, state.next_restart_ms
+    if next_restart_ms is None or now_ms > next_restart_ms:
+        if next_restart_ms is not None and now_ms - next_restart_ms >= options.reset_backoff_threshold_ms:
+            attempts = 0
+        next_restart_ms = now_ms + backoff_ms(options, attempts, now_ms, seed)
+        attempts = min(attempts + 1, MAX_INT)
+    allowed = attempts <= options.attempts_before_reset_backoff
+    return RestartDecision(
+        RestartState(attempts=attempts, next_restart_ms=next_restart_ms),
+        max(0, next_restart_ms - now_ms) if allowed else None,
+    )
+
+
+def backoff_ms(options: RestartStrategyOptions, attempts: int, now_ms: int, seed: str) -> int:
+    """max(initial, min(initial x multiplier ^ attempts + jitter, max)); never below the initial backoff."""
+    try:
+        base = min(options.initial_backoff_ms * options.backoff_multiplier**attempts, _LARGE)
+    except OverflowError:
+        base = _LARGE
+    jitter = _uniform(int(base * options.jitter_factor), f"{seed}/{attempts}/{now_ms}")
+    return max(options.initial_backoff_ms, min(int(base) + jitter, options.max_backoff_ms))
+
+
+def _uniform(spread: int, seed: str) -> int:
+    """An integer of [-spread, spread] that depends on ``seed`` only, each as likely as the other."""
+    if spread <= 0:
+        return 0
+    number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
+    return number % (2 * spread + 1) - spread
+
+
+def describe(options: RestartStrategyOptions) -> str:
+    """The strategy in words, for the message of a failure that is not recovered from."""
+    match options.type:
+        case "fixed-delay":
+            return f"fixed-delay (attempts {options.fixed_attempts}, delay {options.fixed_delay_ms} ms)"
+        case "failure-rate":
+            return (
+                f"failure-rate (at most {options.max_failures_per_interval} failures in "
+                f"{options.failure_rate_interval_ms} ms, delay {options.failure_rate_delay_ms} ms)"
+            )
+        case "exponential-delay":
+            return (
+                f"exponential-delay (backoff {options.initial_backoff_ms} to {options.max_backoff_ms} ms, "
+                f"multiplier {options.backoff_multiplier:g}, at most {options.attempts_before_reset_backoff} attempts "
+                f"before a reset after {options.reset_backoff_threshold_ms} ms)"
+            )
+        case _:
+            return "none (no restart strategy)"

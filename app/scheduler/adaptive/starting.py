@@ -1,0 +1,334 @@
+"""Created, WaitingForResources, CreatingExecutionGraph and RetryingExecutionGraphCreation: until an attempt runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.model.plan import Plan, Rung, Slot
+from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.status import JobStatus
+from app.scheduler.adaptive import holdings, manager, restarts, timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import StartAttempt, StopMode
+from app.scheduler.adaptive.ending import (
+    STOP_TIMER,
+    attempt_finished,
+    fail,
+    failure_of,
+    finish,
+    mark_dead,
+    order_stop,
+    record_failure,
+)
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStartFailed,
+    AttemptStopped,
+    GlobalFailure,
+    RequirementsUpdated,
+    SlotsChanged,
+    StartScheduling,
+    TimerFired,
+)
+from app.scheduler.adaptive.manager import Outlook, Timing, Verdict
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    Failure,
+    Manager,
+    RetryingExecutionGraphCreation,
+    WaitingForResources,
+)
+from app.scheduler.slots import assign
+
+WAIT_TIMER: Final = "wait-timeout"
+START_TIMER: Final = "start-timeout"
+BACKOFF_TIMER: Final = "backoff"
+
+
+# ---- common to all phases
+
+
+def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
+    timeline.close_record(draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED)
+    draft.set(requirements=event.requirements)
+    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
+    holdings.declare(draft)
+
+
+def replace_slots(draft: Draft, slots: tuple[Slot, ...]) -> None:
+    draft.set(slots=tuple({slot.id: slot for slot in slots}.values()))
+
+
+# ---- Created
+
+
+def created_start(draft: Draft, event: StartScheduling) -> None:
+    timeline.open_record(draft, TriggerCause.INITIAL_SCHEDULE, start_ms=draft.state.phase_since_ms)
+    holdings.declare(draft)
+    enter_waiting(draft)
+
+
+def created_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    draft.set(requirements=event.requirements)
+
+
+def note_slots(draft: Draft, event: SlotsChanged) -> None:
+    replace_slots(draft, event.slots)
+
+
+# ---- WaitingForResources
+
+
+def enter_waiting(draft: Draft, exception: str | None = None) -> None:
+    """Wait for slots; leave at once if all that are desired are there."""
+    options = draft.state.options
+    draft.enter(WaitingForResources(manager.start(draft.now_ms, 0)), exception)
+    if options.submission_wait_ms >= 0:
+        draft.arm(WAIT_TIMER, draft.now_ms + options.submission_wait_ms)
+    if draft.state.attempt_alive:
+        order_stop(draft, StopMode.KILL)
+    _review_waiting(draft)
+
+
+def _waiting_outlook(draft: Draft) -> Outlook:
+    """While an attempt may live no other is started, whatever the slots."""
+    state = draft.state
+    held = 0 if state.attempt_alive else len(state.slots)
+    return Outlook(
+        sufficient=held > 0 and held >= state.declared_minimal,
+        desired=held > 0 and held >= state.declared_slots,
+        timing=Timing(stabilization_ms=state.options.submission_stabilization_ms),
+    )
+
+
+def _review_waiting(draft: Draft) -> None:
+    """Slots or bounds may be other than before: a change, and at once a trigger."""
+    phase = draft.state.phase
+    assert isinstance(phase, WaitingForResources)
+    outlook = _waiting_outlook(draft)
+    moved, verdict = manager.on_change(phase.manager, outlook, draft.now_ms)
+    if verdict is not Verdict.TRANSITION:
+        moved, verdict = manager.on_trigger(moved, outlook, draft.now_ms)
+    _settle_waiting(draft, moved, verdict, outlook)
+
+
+def _settle_waiting(draft: Draft, moved: Manager, verdict: Verdict, outlook: Outlook) -> None:
+    if verdict is Verdict.TRANSITION:
+        create_execution_graph(draft)
+        return
+    draft.set_phase(manager=moved)
+    arm_manager(draft, moved, outlook)
+
+
+def arm_manager(draft: Draft, moved: Manager, outlook: Outlook) -> None:
+    """Hold exactly the timer that the manager needs."""
+    draft.disarm(*manager.TIMERS)
+    due = manager.next_due_ms(moved, outlook)
+    if due is not None:
+        draft.arm(*due)
+
+
+def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
+    replace_slots(draft, event.slots)
+    _review_waiting(draft)
+
+
+def waiting_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    replace_requirements(draft, event)
+    _review_waiting(draft)
+
+
+def waiting_attempt_gone(draft: Draft, event: AttemptStopped | AttemptStartFailed | AttemptFailed) -> None:
+    """The attempt that was given up reported. If it is dead another may be started."""
+    if isinstance(event, AttemptFailed) and not event.stopped:
+        return
+    if not draft.state.attempt_alive:
+        return
+    mark_dead(draft, driver_waiting=isinstance(event, AttemptStopped) and event.driver_alive)
+    draft.disarm(STOP_TIMER)
+    _review_waiting(draft)
+
+
+def waiting_finished(draft: Draft, event: AttemptFinished) -> None:
+    """The attempt that was given up had nothing left to do. One known dead before has told so already."""
+    if draft.state.attempt_alive:
+        attempt_finished(draft, event)
+
+
+def waiting_timer(draft: Draft, event: TimerFired) -> None:
+    if event.name == STOP_TIMER:
+        order_stop(draft, StopMode.KILL)
+    elif event.name == WAIT_TIMER:
+        _wait_is_over(draft)
+    else:
+        phase = draft.state.phase
+        assert isinstance(phase, WaitingForResources)
+        outlook = _waiting_outlook(draft)
+        moved, verdict = manager.on_time(phase.manager, outlook, draft.now_ms)
+        _settle_waiting(draft, moved, verdict, outlook)
+
+
+def _wait_is_over(draft: Draft) -> None:
+    state = draft.state
+    if state.attempt_alive:
+        draft.arm(WAIT_TIMER, draft.now_ms + state.options.stop_timeout_ms)
+    elif _waiting_outlook(draft).sufficient:
+        create_execution_graph(draft)
+    else:
+        waited_ms = draft.now_ms - state.phase_since_ms
+        error = (
+            f"Not enough slots: the lower bounds need {state.declared_minimal} and the job holds "
+            f"{len(state.slots)} after waiting for {waited_ms} ms."
+        )
+        failure = Failure(error, draft.now_ms, state.attempt)
+        record_failure(draft, failure, root=True)
+        start_failed(draft, failure, recoverable=True)
+
+
+# ---- CreatingExecutionGraph
+
+
+def create_execution_graph(draft: Draft) -> None:
+    """Assign slots, all or nothing, and start the next attempt. The caller knows that the slots suffice."""
+    state = draft.state
+    plan = _plan(draft)
+    if plan is None:
+        raise draft.refuse("There are too few slots for an attempt")
+    reuse = state.driver_waiting
+    rung = Rung.QUERY_RESTART if reuse else Rung.NEW_DRIVER
+    timeline.plan_chosen(draft, plan, rung)
+    draft.set(attempt=state.attempt + 1, plan_version=plan.version, rung=rung)
+    draft.set(attempt_alive=True, driver_waiting=False)
+    draft.enter(CreatingExecutionGraph(plan))
+    draft.emit(StartAttempt(draft.state.attempt, plan, reuse_driver=reuse))
+    draft.arm(START_TIMER, draft.now_ms + state.options.start_timeout_ms)
+
+
+def _plan(draft: Draft) -> Plan | None:
+    state = draft.state
+    return assign(
+        state.graph,
+        state.requirements,
+        state.slots,
+        version=state.plan_version + 1,
+        previous=state.last_plan,
+        prefer_minimal_taskmanagers=state.options.prefer_minimal_taskmanagers,
+    )
+
+
+def _creating(draft: Draft) -> CreatingExecutionGraph:
+    phase = draft.state.phase
+    assert isinstance(phase, CreatingExecutionGraph)
+    return phase
+
+
+def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> None:
+    """The attempt did not start. What may be left of it is killed before anything else happens."""
+    failure = failure_of(draft, event)
+    record_failure(draft, failure)
+    phase = _creating(draft)
+    if phase.failure is None:
+        draft.set_phase(failure=failure, recoverable=event.recoverable)
+        if isinstance(event, AttemptFailed) and not event.stopped:
+            draft.disarm(START_TIMER)
+            order_stop(draft, StopMode.KILL)
+    if isinstance(event, AttemptStartFailed) or event.stopped:
+        _creation_over(draft, driver_waiting=False)
+
+
+def creating_stopped(draft: Draft, event: AttemptStopped) -> None:
+    if _creating(draft).failure is None:
+        error = event.error or "The driver stopped before its queries were running."
+        failure = Failure(error, draft.now_ms, draft.state.attempt)
+        record_failure(draft, failure)
+        draft.set_phase(failure=failure)
+    _creation_over(draft, driver_waiting=event.driver_alive)
+
+
+def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
+    phase = _creating(draft)
+    assert phase.failure is not None
+    mark_dead(draft, driver_waiting=driver_waiting)
+    start_failed(draft, phase.failure, recoverable=phase.recoverable)
+
+
+def creating_global_failure(draft: Draft, event: GlobalFailure) -> None:
+    failure = failure_of(draft, event)
+    record_failure(draft, failure)
+    if not event.recoverable:
+        fail(draft, failure)
+        return
+    if _creating(draft).failure is None:
+        draft.set_phase(failure=failure)
+        draft.disarm(START_TIMER)
+        order_stop(draft, StopMode.KILL)
+
+
+def creating_timer(draft: Draft, event: TimerFired) -> None:
+    if event.name == START_TIMER:
+        waited_ms = draft.state.options.start_timeout_ms
+        error = (
+            f"The driver did not start within {waited_ms} ms (slotwise.driver.start-timeout); it is killed."
+        )
+        failure = Failure(error, draft.now_ms, draft.state.attempt)
+        record_failure(draft, failure)
+        draft.set_phase(failure=failure)
+        draft.disarm(START_TIMER)
+        order_stop(draft, StopMode.KILL)
+    elif event.name == STOP_TIMER:
+        order_stop(draft, StopMode.KILL)
+
+
+def creating_slots(draft: Draft, event: SlotsChanged) -> None:
+    """A planned slot that is gone takes the attempt with it; the rescale goes on with what is left."""
+    replace_slots(draft, event.slots)
+    held = {slot.id for slot in draft.state.slots}
+    lost = sorted(holdings.slots_of(_creating(draft).plan) - held)
+    if lost:
+        message = (
+            f"{len(lost)} planned slot(s) were lost while the driver was started: {', '.join(lost[:5])}."
+        )
+        timeline.note(draft, message)
+        enter_waiting(draft, exception=message)
+
+
+def noted_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    """The bounds count at the next decision."""
+    replace_requirements(draft, event)
+
+
+# ---- RetryingExecutionGraphCreation
+
+
+def start_failed(draft: Draft, failure: Failure, *, recoverable: bool) -> None:
+    """No attempt could be made to run: try again after a backoff, or give the job up. Nothing is alive."""
+    state = draft.state
+    options = state.options.creation_retry
+    delay_ms: int | None = None
+    cause = failure.error
+    if recoverable:
+        seed = f"{state.job_id}/creation"
+        decision = restarts.on_failure(options, state.creation_retry, draft.now_ms, seed)
+        draft.set(creation_retry=decision.state)
+        delay_ms = decision.delay_ms
+        if delay_ms is None:
+            cause = f"{failure.error} No further start is tried: {restarts.describe(options)}."
+    if delay_ms is None:
+        _give_up(draft, failure, cause)
+        return
+    draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
+    if delay_ms == 0:
+        enter_waiting(draft)
+    else:
+        draft.arm(BACKOFF_TIMER, draft.now_ms + delay_ms)
+
+
+def _give_up(draft: Draft, failure: Failure, cause: str) -> None:
+    finish(draft, JobStatus.FAILED, cause, closing=TerminatedReason.EXCEPTION_OCCURRED)
+
+
+def retrying_timer(draft: Draft, event: TimerFired) -> None:
+    if event.name == BACKOFF_TIMER:
+        enter_waiting(draft)

@@ -1,0 +1,239 @@
+"""The state of a streaming job's scheduler: one frozen value that holds everything a decision needs.
+
+`phase` is FLIP-160's current state object: a fresh value on each entry. `phase_version` counts the entries; a timer
+carries the version it was armed under, and is stale once the phase was left, even for another entry into the same
+phase. All times are epoch milliseconds handed in as ``now_ms``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.model.jobgraph import JobGraph
+from app.model.options import JobOptions
+from app.model.plan import Plan, Rung, Slot
+from app.model.requirements import Requirements
+from app.model.rescale import RescaleRecord
+from app.model.status import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Fire `TimerFired(name, version)` at ``at_ms``. The shell keeps no timers of its own: it reads these."""
+
+    name: str
+    version: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """The state transition manager (flink-behaviour B), one per entry into a phase that reacts to resources.
+
+    ``since_ms`` is t0. ``change_ms`` is c, the first sufficient change, ``last_change_ms`` the latest one.
+    ``failed_batches_left`` is the countdown of failed checkpoints, None while unset. ``evaluation_ms`` is when
+    Stabilizing looks whether the desired resources are there, None while no such look is pending.
+    """
+
+    stage: Literal["Cooldown", "Idling", "Stabilizing", "Stabilized", "Transitioning"]
+    since_ms: int
+    change_ms: int | None = None
+    last_change_ms: int | None = None
+    failed_batches_left: int | None = None
+    evaluation_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure."""
+
+    error: str
+    at_ms: int
+    attempt: int
+    vertex: str | None = None
+    stack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    kind: Literal["Created"] = "Created"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForResources:
+    manager: Manager
+    kind: Literal["WaitingForResources"] = "WaitingForResources"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatingExecutionGraph:
+    """Slots are reserved and the driver of ``state.attempt`` is being started with ``plan``.
+
+    ``failure`` is set once the start has failed and the rest of the attempt is being killed.
+    """
+
+    plan: Plan
+    failure: Failure | None = None
+    recoverable: bool = True
+    kind: Literal["CreatingExecutionGraph"] = "CreatingExecutionGraph"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryingExecutionGraphCreation:
+    error: str
+    kind: Literal["RetryingExecutionGraphCreation"] = "RetryingExecutionGraphCreation"
+
+
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """``first_batch``: a batch at the plan in force has been committed (the rescale that led here is complete)."""
+
+    manager: Manager
+    first_batch: bool = False
+    kind: Literal["Executing"] = "Executing"
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """``target`` was sent to the running driver and is not in force yet; ``state.plan`` still is.
+
+    ``sent`` counts how often it was sent.
+    """
+
+    target: Plan
+    sent: int = 1
+    kind: Literal["Rescaling"] = "Rescaling"
+
+
+@dataclass(frozen=True, slots=True)
+class StopWithSavepoint:
+    """``target`` is a plan that was sent before the stop and is not known to be in force."""
+
+    trigger_id: str
+    target: Plan | None = None
+    kind: Literal["StopWithSavepoint"] = "StopWithSavepoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """The attempt is being stopped (``stopped`` false), then the backoff runs.
+
+    ``target`` is set for a rescale: the parallelism per vertex that the job restarts for (T in flink-behaviour A.3).
+    """
+
+    backoff_ms: int
+    target: tuple[tuple[str, int], ...] | None = None
+    stopped: bool = False
+    reuse_driver: bool = False
+    failures: tuple[Failure, ...] = ()
+    kind: Literal["Restarting"] = "Restarting"
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    failure: Failure
+    kind: Literal["Failing"] = "Failing"
+
+
+@dataclass(frozen=True, slots=True)
+class Canceling:
+    kind: Literal["Canceling"] = "Canceling"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    status: JobStatus
+    cause: str | None = None
+    kind: Literal["Finished"] = "Finished"
+
+
+Phase = (
+    Created
+    | WaitingForResources
+    | CreatingExecutionGraph
+    | RetryingExecutionGraphCreation
+    | Executing
+    | Rescaling
+    | StopWithSavepoint
+    | Restarting
+    | Failing
+    | Canceling
+    | Finished
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestartState:
+    """What a restart strategy remembers: attempts counted, when the merge window ends, recent failure times."""
+
+    attempts: int = 0
+    next_restart_ms: int | None = None
+    failure_times_ms: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The rescale timeline (flink-behaviour G): the open record, what the next one counts from, pre-values.
+
+    ``closed`` holds the records that ended in *this* step, for the shell to write; it is empty in a stored state.
+    """
+
+    open: RescaleRecord | None = None
+    records: int = 0
+    requirements_uuid: str | None = None
+    attempt_id: int = 0
+    last_completed: RescaleRecord | None = None
+    counts: tuple[tuple[str, int], ...] = ()
+    closed: tuple[RescaleRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The stop operation that a client asked for: what GET .../savepoints/:triggerid answers."""
+
+    trigger_id: str
+    state: Literal["IN_PROGRESS", "COMPLETED"]
+    location: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Everything. ``plan`` is the plan in force (None before the first attempt runs and after the last one ended).
+
+    ``slots`` are held, whether the plan uses them or not. ``rung`` is the rung being climbed or climbed last.
+    ``status_since_ms`` has the time of the last change into each status that was ever reached.
+
+    ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
+    ``driver_waiting``: nothing of it writes any more, but its process waits for another attempt.
+    ``idle_since_ms`` has, per surplus slot, the time from which it was not needed.
+    """
+
+    job_id: str
+    graph: JobGraph
+    options: JobOptions
+    requirements: Requirements
+    phase: Phase = field(default_factory=Created)
+    phase_version: int = 0
+    phase_since_ms: int = 0
+    slots: tuple[Slot, ...] = ()
+    plan: Plan | None = None
+    plan_version: int = 0
+    attempt: int = 0
+    rung: Rung | None = None
+    restart: RestartState = field(default_factory=RestartState)
+    creation_retry: RestartState = field(default_factory=RestartState)
+    timeline: Timeline = field(default_factory=Timeline)
+    failures: tuple[tuple[Failure, ...], ...] = ()
+    timers: tuple[Timer, ...] = ()
+    status_since_ms: tuple[tuple[JobStatus, int], ...] = ()
+    num_restarts: int = 0
+    num_rescales: int = 0
+    declared_slots: int = 0
+    stop: Stop | None = None
+    declared_minimal: int = 0
+    last_plan: Plan | None = None
+    attempt_alive: bool = False
+    driver_waiting: bool = False
+    idle_since_ms: tuple[tuple[str, int], ...] = ()

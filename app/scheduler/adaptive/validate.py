@@ -1,0 +1,204 @@
+"""The invariants of a job's state. Tests check them after every step; a server does so if it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from app.model.plan import Plan
+from app.model.rescale import RescaleRecord
+from app.scheduler.adaptive.draft import phase_status
+from app.scheduler.adaptive.explain import violations
+from app.scheduler.adaptive.holdings import plans_of
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    Executing,
+    Finished,
+    JobState,
+    Rescaling,
+    StopWithSavepoint,
+)
+
+
+class InvariantViolation(AssertionError):
+    """A state breaks the invariant that ``name`` names; the message says how."""
+
+    def __init__(self, name: str, state: JobState, detail: str) -> None:
+        super().__init__(
+            f"{name}: {detail} (job {state.job_id}, attempt {state.attempt}, {state.phase.kind} "
+            f"number {state.phase_version})"
+        )
+        self.name = name
+
+
+def validate(state: JobState) -> None:
+    """Check every invariant of ``state``.
+
+    Raises:
+        InvariantViolation: the first one that is broken.
+    """
+    for check in _CHECKS:
+        detail = check(state)
+        if detail is not None:
+            raise InvariantViolation(check.__name__.lstrip("_"), state, detail)
+
+
+def _plan_in_force_while_an_attempt_runs(state: JobState) -> str | None:
+    runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint)
+    if runs and (state.plan is None or not state.attempt_alive):
+        return "an attempt runs, but no plan is in force or nothing is alive"
+    if state.plan is not None and not state.attempt_alive and not _given_up(state):
+        return "a plan is in force and nothing is alive"
+    if state.plan is not None and state.plan != state.last_plan:
+        return "the plan in force is not the last plan"
+    return None
+
+
+def _given_up(state: JobState) -> bool:
+    return isinstance(state.phase, Finished)
+
+
+def _at_most_one_attempt(state: JobState) -> str | None:
+    if state.attempt_alive and state.driver_waiting:
+        return "a driver waits for an attempt while one may be alive"
+    if isinstance(state.phase, CreatingExecutionGraph) and not state.attempt_alive:
+        return "an attempt is being started that is known to be dead"
+    if state.attempt == 0 and (state.attempt_alive or state.plan is not None):
+        return "something runs before the first attempt"
+    return None
+
+
+def _nothing_held_when_over(state: JobState) -> str | None:
+    phase = state.phase
+    if not isinstance(phase, Finished) or not phase.status.is_globally_terminal:
+        return None
+    held = bool(state.slots or state.timers or state.plan or state.attempt_alive or state.timeline.open)
+    return "a terminated job holds slots, timers, a plan, an attempt or an open record" if held else None
+
+
+def _plans_fit_graph_and_slots(state: JobState) -> str | None:
+    held = {slot.id for slot in state.slots}
+    if len(held) != len(state.slots):
+        return "a slot is held twice"
+    for plan in plans_of(state):
+        problem = _plan_problem(state, plan)
+        if problem is not None:
+            return problem
+        if plan.version > state.plan_version:
+            return f"plan {plan.version} is newer than the newest plan {state.plan_version}"
+    target = state.phase.plan if isinstance(state.phase, CreatingExecutionGraph) else None
+    if target is not None and not _slots(target) <= held:
+        return "an attempt is being started with slots that are not held"
+    return None
+
+
+def _slots(plan: Plan) -> set[str]:
+    return {slot for _, own in plan.group_slots for slot in own}
+
+
+def _plan_problem(state: JobState, plan: Plan) -> str | None:
+    if [vertex for vertex, _ in plan.parallelism] != [vertex.id for vertex in state.graph.vertices]:
+        return f"plan {plan.version} does not name every vertex once, in order"
+    if [name for name, _ in plan.group_slots] != [name for name, _ in state.graph.groups]:
+        return f"plan {plan.version} does not name every slot sharing group once, in order"
+    if len(_slots(plan)) != plan.slot_count:
+        return f"plan {plan.version} uses a slot twice"
+    counts = {name: len(own) for name, own in plan.group_slots}
+    for vertex in state.graph.vertices:
+        parallelism = plan.parallelism_of(vertex.id)
+        if not 1 <= parallelism <= min(vertex.max_parallelism, counts[vertex.slot_sharing_group]):
+            return f"plan {plan.version} runs {vertex.name} at {parallelism}, beyond its slots or its maximum"
+    return None
+
+
+def _bounds_hold_or_are_explained(state: JobState) -> str | None:
+    """Promise 5: the parallelism in force is within the bounds, or the job says in words why it is not."""
+    if not isinstance(state.phase, Executing) or state.plan is None:
+        return None
+    held = {slot.id for slot in state.slots}
+    bounds = state.requirements.as_dict()
+    outside = any(
+        not bounds[vertex].lower <= parallelism <= bounds[vertex].upper
+        for vertex, parallelism in state.plan.parallelism
+    )
+    unheld = not _slots(state.plan) <= held
+    if (outside or unheld) and not violations(state):
+        return "the plan in force is outside the bounds or the slots, and no violation is named"
+    return None
+
+
+def _timers_of_this_phase(state: JobState) -> str | None:
+    names = [timer.name for timer in state.timers]
+    if len(set(names)) != len(names):
+        return "a timer is held twice"
+    if any(timer.version != state.phase_version for timer in state.timers):
+        return "a timer of a phase that was left is held"
+    return None
+
+
+def _record_is_consistent(state: JobState) -> str | None:
+    timeline = state.timeline
+    counted = sum(count for _, count in timeline.counts)
+    if counted + (1 if timeline.open else 0) != timeline.records:
+        return f"{timeline.records} records were made, {counted} ended and {'one is' if timeline.open else 'none is'} open"
+    for ended in timeline.closed:
+        problem = _spans_problem(ended, ended.end_ms)
+        if problem is not None or ended.is_open or ended.end_ms is None:
+            return problem or f"record {ended.number} is among the closed ones and is open"
+    record = timeline.open
+    if record is None:
+        return None
+    if not record.is_open or record.end_ms is not None:
+        return f"record {record.number} is ended but not closed"
+    if record.requirements_uuid != state.requirements.uuid:
+        return f"record {record.number} is for requirements that are not in force"
+    return _spans_problem(record, max(record.start_ms, state.phase_since_ms))
+
+
+def _spans_problem(record: RescaleRecord, end_ms: int | None) -> str | None:
+    """The spans follow each other without gaps, from the start of the record to ``end_ms``."""
+    at_ms = record.start_ms
+    for span in record.spans:
+        if span.enter_ms != at_ms or span.leave_ms is None or span.leave_ms < span.enter_ms:
+            return f"record {record.number} has a gap or an overlap before its span {span.state}"
+        at_ms = span.leave_ms
+    return None if at_ms == end_ms else f"the spans of record {record.number} end at {at_ms}, not at {end_ms}"
+
+
+def _status_times(state: JobState) -> str | None:
+    times = dict(state.status_since_ms)
+    if len(times) != len(state.status_since_ms):
+        return "a status has two times"
+    return None if phase_status(state.phase) in times else "the time of the current status is not known"
+
+
+def _surplus_is_not_used(state: JobState) -> str | None:
+    used = {slot for plan in plans_of(state) for slot in _slots(plan)}
+    idle = {slot for slot, _ in state.idle_since_ms}
+    if idle & used:
+        return "a slot that a plan uses counts as surplus"
+    if not idle <= {slot.id for slot in state.slots}:
+        return "a slot that is not held counts as surplus"
+    if idle and len(state.slots) - len(idle) < state.declared_slots:
+        return "a slot inside the requirement counts as surplus"
+    return None
+
+
+def _stop_operation(state: JobState) -> str | None:
+    stopping = isinstance(state.phase, StopWithSavepoint)
+    running = state.stop is not None and state.stop.state == "IN_PROGRESS"
+    return None if stopping == running else "a stop is in progress in the wrong phase, or the other way round"
+
+
+_CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
+    _plan_in_force_while_an_attempt_runs,
+    _at_most_one_attempt,
+    _nothing_held_when_over,
+    _plans_fit_graph_and_slots,
+    _bounds_hold_or_are_explained,
+    _timers_of_this_phase,
+    _record_is_consistent,
+    _status_times,
+    _surplus_is_not_used,
+    _stop_operation,
+)

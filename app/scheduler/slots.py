@@ -1,0 +1,152 @@
+"""SlotAllocator: how many slots a job needs, what parallelism a number of slots allows, and which slots to take.
+
+FLIP-160's component of that name, with the distribution of production Flink: a slot sharing group needs the largest
+of its vertices' bounds, a job the sum over its groups. Every tie is broken by declared order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.model.jobgraph import JobGraph
+from app.model.plan import Plan, Slot
+from app.model.requirements import Bounds, Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBounds:
+    """The bounds of a slot sharing group, in slots: the largest lower and the largest upper bound of its vertices."""
+
+    name: str
+    lower: int
+    upper: int
+
+
+def group_bounds(graph: JobGraph, requirements: Requirements) -> list[GroupBounds]:
+    """The bounds of each slot sharing group, in declared order."""
+    bounds = requirements.as_dict()
+    result = []
+    for name, members in graph.groups:
+        lower = upper = 0
+        for vertex in members:
+            own = bounds[vertex]
+            lower = max(lower, own.lower)
+            upper = max(upper, own.upper)
+        result.append(GroupBounds(name, lower, upper))
+    return result
+
+
+def required_slots(graph: JobGraph, requirements: Requirements) -> int:
+    """The slots with which every vertex runs at its upper bound."""
+    return sum(group.upper for group in group_bounds(graph, requirements))
+
+
+def minimal_slots(graph: JobGraph, requirements: Requirements) -> int:
+    """The slots without which the job cannot run: every vertex at its lower bound."""
+    return sum(group.lower for group in group_bounds(graph, requirements))
+
+
+def distribute(groups: Sequence[GroupBounds], slot_count: int) -> dict[str, int] | None:
+    """Slots per group, in declared order; None if there are fewer than the groups' lower bounds need.
+
+    Groups with a narrow range are served first, each with an equal share of what is left above the lower bounds of
+    the others; so remainders go to the groups with the widest range, and equal ranges in declared order.
+    """
+    remaining = sum(group.lower for group in groups)
+    if remaining > slot_count:
+        return None
+    free = slot_count
+    left = len(groups)
+    shares: dict[str, int] = {}
+    for group in sorted(groups, key=lambda one: one.upper - one.lower):
+        share = (free - remaining) // left
+        shares[group.name] = group.lower + min(group.upper - group.lower, share)
+        remaining -= group.lower
+        free -= shares[group.name]
+        left -= 1
+    return {group.name: shares[group.name] for group in groups}
+
+
+def determine_parallelism(
+    graph: JobGraph, requirements: Requirements, slot_count: int
+) -> dict[str, int] | None:
+    """The parallelism per vertex id that ``slot_count`` slots allow, in declared order; None if they do not suffice."""
+    shares = distribute(group_bounds(graph, requirements), slot_count)
+    if shares is None:
+        return None
+    return _per_vertex(graph, requirements.as_dict(), shares)
+
+
+def _per_vertex(graph: JobGraph, bounds: Mapping[str, Bounds], shares: Mapping[str, int]) -> dict[str, int]:
+    return {
+        vertex.id: min(bounds[vertex.id].upper, shares[vertex.slot_sharing_group])
+        for vertex in graph.vertices
+    }
+
+
+def assign(
+    graph: JobGraph,
+    requirements: Requirements,
+    slots: Sequence[Slot],
+    *,
+    version: int,
+    previous: Plan | None = None,
+    prefer_minimal_taskmanagers: bool = True,
+) -> Plan | None:
+    """The plan for ``slots``: all of its slots or, if they do not suffice, None.
+
+    A group keeps slots that it had in ``previous``, those on the fullest TaskManagers first. What is missing comes
+    from TaskManagers that are in use anyway, then from those with the most free slots, so that few are needed; or in
+    the order of ``slots`` if few TaskManagers are not preferred.
+    """
+    shares = distribute(group_bounds(graph, requirements), len(slots))
+    if shares is None:
+        return None
+    manager_of = {slot.id: slot.task_manager_id for slot in slots}
+    kept = _kept(shares, manager_of, previous, prefer_minimal_taskmanagers)
+    taken = {slot for own in kept.values() for slot in own}
+    free = [slot for slot in slots if slot.id not in taken]
+    if prefer_minimal_taskmanagers:
+        free = _fewest_managers_first(free, {manager_of[slot] for slot in taken})
+    spare = iter(free)
+    group_slots = tuple(
+        (name, (*kept[name], *(next(spare).id for _ in range(count - len(kept[name])))))
+        for name, count in shares.items()
+    )
+    parallelism = _per_vertex(graph, requirements.as_dict(), shares)
+    return Plan(version=version, parallelism=tuple(parallelism.items()), group_slots=group_slots)
+
+
+def _kept(
+    shares: Mapping[str, int], manager_of: Mapping[str, str], previous: Plan | None, fullest_first: bool
+) -> dict[str, tuple[str, ...]]:
+    if previous is None:
+        return {name: () for name in shares}
+    held = {name: [slot for slot in own if slot in manager_of] for name, own in previous.group_slots}
+    used: dict[str, int] = {}
+    for own in held.values():
+        for slot in own:
+            used[manager_of[slot]] = used.get(manager_of[slot], 0) + 1
+    kept: dict[str, tuple[str, ...]] = {}
+    for name, count in shares.items():
+        own = held.get(name, [])
+        if fullest_first and len(own) > count:
+            own = sorted(own, key=lambda slot: -used[manager_of[slot]])
+        kept[name] = tuple(own[:count])
+    return kept
+
+
+def _fewest_managers_first(free: Sequence[Slot], in_use: set[str]) -> list[Slot]:
+    counts: dict[str, int] = {}
+    for slot in free:
+        counts[slot.task_manager_id] = counts.get(slot.task_manager_id, 0) + 1
+    order = {name: index for index, name in enumerate(counts)}
+    return sorted(
+        free,
+        key=lambda slot: (
+            slot.task_manager_id not in in_use,
+            -counts[slot.task_manager_id],
+            order[slot.task_manager_id],
+        ),
+    )

@@ -1,0 +1,156 @@
+"""Settings of a Slotwise server: command line over environment (``SLOTWISE_*``) over a TOML file over defaults."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+ENV_PREFIX = "SLOTWISE_"
+
+# Variables of the same prefix that belong to the command line and to the driver, not to the server.
+OTHER_VARIABLES = frozenset(
+    {"SLOTWISE_SERVER", "SLOTWISE_TOKEN", "SLOTWISE_CONFIG", "SLOTWISE_DRIVER_LOCK", "SLOTWISE_APPCDS"}
+)
+
+
+class SettingsError(ValueError):
+    """One or more settings are wrong; ``errors`` has a sentence for each."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = errors
+
+
+def default_data_dir() -> Path:
+    """Where state lives unless told otherwise: the XDG state directory of the user."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "slotwise"
+
+
+class Settings(BaseModel):
+    """One frozen value, read once at start. Unknown names are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Only loopback without a token file.")
+    port: int = Field(8081, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    data_dir: Path = Field(
+        default_factory=default_data_dir, description="Directory for the database, jobs and logs."
+    )
+    database_url: str | None = Field(
+        None, description="SQLAlchemy URL; default: SQLite in the data directory."
+    )
+    slots: int = Field(
+        default_factory=lambda: os.cpu_count() or 1,
+        ge=1,
+        le=32768,
+        description="Slots that this host offers.",
+    )
+    token_file: Path | None = Field(None, description="Bearer tokens, one `name:token` per line.")
+    warm_drivers: int = Field(
+        1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."
+    )
+    driver_memory_mb: int = Field(1024, ge=256, description="Heap of each driver's JVM.")
+    driver_java_options: str = Field(
+        "", description="Further options for each driver's JVM, separated by spaces."
+    )
+    appcds: bool = Field(
+        True, description="Build and use a class data archive, which makes drivers start faster."
+    )
+    cache_dir: Path | None = Field(
+        None, description="Where the class data archive is kept; default: the user's cache."
+    )
+    history_max_age_days: int = Field(90, ge=1, description="Rescale records older than this are deleted.")
+    validate_states: bool = Field(False, description="Check the scheduler's invariants after every step.")
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="auto: console on a terminal, else JSON."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("data_dir", "token_file", "cache_dir")
+    @classmethod
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _loopback_without_tokens(self) -> Settings:
+        if self.token_file is None and not is_loopback(self.host):
+            raise ValueError(
+                f"host: {self.host} is not a loopback address. Without authentication Slotwise listens on loopback "
+                "only (127.0.0.1, ::1 or localhost): set token_file to a file of bearer tokens to listen elsewhere."
+            )
+        return self
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL in force."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'slotwise.db'}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` can only be reached from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings:
+    """The settings in force. ``overrides`` that are None are not set (they come from the command line).
+
+    Raises:
+        SettingsError: an unknown name, a value that is not allowed, or a file that cannot be read.
+    """
+    values: dict[str, Any] = {}
+    errors: list[str] = []
+    path = config_file or (Path(os.environ["SLOTWISE_CONFIG"]) if os.environ.get("SLOTWISE_CONFIG") else None)
+    if path is not None:
+        values.update(_read_file(path))
+    known = {ENV_PREFIX + name.upper(): name for name in Settings.model_fields}
+    for variable, value in os.environ.items():
+        if not variable.startswith(ENV_PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        if variable in known:
+            values[known[variable]] = value
+        else:
+            errors.append(
+                f"Environment variable {variable} is not a setting.{_did_you_mean(variable, known)}"
+            )
+    values.update({name: value for name, value in overrides.items() if value is not None})
+    if errors:
+        raise SettingsError(errors)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError([_sentence(item) for item in error.errors()]) from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError([f"The configuration file {path} cannot be read: {error.strerror}."]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError([f"The configuration file {path} is not valid TOML: {error}."]) from None
+
+
+def _did_you_mean(name: str, known: dict[str, Any] | list[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def _sentence(item: Any) -> str:
+    place = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"{place} is not a setting.{_did_you_mean(place, list(Settings.model_fields))}"
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    return f"{place}: {item['msg']} (found {item['input']!r})."

@@ -1,0 +1,83 @@
+"""What is durable: jobs, states, requirements, rescale records, attempts, effects to perform, and who owns a job.
+
+Start with `Store` and `UnitOfWork`.
+"""
+
+from app.store.codec import CodecError
+from app.store.datadir import DataDirectory
+from app.store.errors import (
+    ConstraintViolated,
+    DataDirectoryInUse,
+    JobExists,
+    LeaseLost,
+    SchemaError,
+    StateConflict,
+    StoreError,
+    StoreUnavailable,
+)
+from app.store.leases import Lease, LeaseHeld
+from app.store.queries import (
+    DurationTotals,
+    JobSummary,
+    PendingEffect,
+    RescalePage,
+    RescaleSummary,
+    StoredAnswer,
+    StoredJob,
+)
+from app.store.store import Store
+from app.store.tables import AttemptState
+from app.store.writes import (
+    FIRST_EPOCH,
+    AcknowledgeReports,
+    AddArtifact,
+    AddEffect,
+    AddIdempotencyKey,
+    AddRequirements,
+    Attempt,
+    CreateJob,
+    PutAttempt,
+    PutRescale,
+    RemoveEffect,
+    SaveState,
+    UnitOfWork,
+    Write,
+)
+
+__all__ = [
+    "FIRST_EPOCH",
+    "AcknowledgeReports",
+    "AddArtifact",
+    "AddEffect",
+    "AddIdempotencyKey",
+    "AddRequirements",
+    "Attempt",
+    "AttemptState",
+    "CodecError",
+    "ConstraintViolated",
+    "CreateJob",
+    "DataDirectory",
+    "DataDirectoryInUse",
+    "DurationTotals",
+    "JobExists",
+    "JobSummary",
+    "Lease",
+    "LeaseHeld",
+    "LeaseLost",
+    "PendingEffect",
+    "PutAttempt",
+    "PutRescale",
+    "RemoveEffect",
+    "RescalePage",
+    "RescaleSummary",
+    "SaveState",
+    "SchemaError",
+    "StateConflict",
+    "Store",
+    "StoreError",
+    "StoreUnavailable",
+    "StoredAnswer",
+    "StoredJob",
+    "UnitOfWork",
+    "Write",
+]

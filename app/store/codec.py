@@ -1,0 +1,182 @@
+"""Values of the model and the core as JSON texts, and back.
+
+A stored state lacks the graph and the options: they never change after the submission and are stored once. It lacks
+`Timeline.closed` too, which only lives within a step. Everything else round-trips exactly.
+
+The types below are made from the dataclasses themselves, so that a new field cannot be forgotten here. A field added
+later needs a default, else states written by an older version cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import operator
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from app.model.jobgraph import JobGraph
+from app.model.options import JobOptions
+from app.model.requirements import Bounds
+from app.model.rescale import SlotGroupRescale, StateSpan, VertexRescale
+from app.scheduler.adaptive.effects import Effect
+from app.scheduler.adaptive.state import JobState, Phase
+from app.store.errors import StoreError
+
+T = TypeVar("T")
+
+STORED_ELSEWHERE = frozenset({"graph", "options"})
+
+
+class CodecError(StoreError):
+    """A stored text is not what this version can read."""
+
+
+def _stored_state_type() -> Any:
+    hints = get_type_hints(JobState)
+    fields: list[Any] = []
+    for item in dataclasses.fields(JobState):
+        if item.name in STORED_ELSEWHERE:
+            continue
+        kind = Annotated[Phase, Field(discriminator="kind")] if item.name == "phase" else hints[item.name]
+        if item.default_factory is not dataclasses.MISSING:
+            fields.append((item.name, kind, dataclasses.field(default_factory=item.default_factory)))
+        elif item.default is not dataclasses.MISSING:
+            fields.append((item.name, kind, dataclasses.field(default=item.default)))
+        else:
+            fields.append((item.name, kind))
+    return dataclasses.make_dataclass("StoredJobState", fields, frozen=True, slots=True)
+
+
+def _tagged_effect_type() -> Any:
+    """A union of ``{"type": <class name>, "effect": {...}}``: effects do not say in a field what they are."""
+    tagged: list[Any] = []
+    for effect in get_args(Effect):
+        tagged.append(
+            dataclasses.make_dataclass(
+                f"Stored{effect.__name__}", [("type", Literal[effect.__name__]), ("effect", effect)]
+            )
+        )
+    union: Any = functools.reduce(operator.or_, tagged)
+    return Annotated[union, Field(discriminator="type")]
+
+
+_StoredJobState = _stored_state_type()
+_STATE_FIELDS = tuple(item.name for item in dataclasses.fields(_StoredJobState))
+
+# JobState serialises straight from the value that the core made; only loading needs the reduced type.
+_state_writer: TypeAdapter[JobState] = TypeAdapter(JobState)
+_state_reader: TypeAdapter[Any] = TypeAdapter(_StoredJobState)
+_state_left_out: Any = {**dict.fromkeys(STORED_ELSEWHERE, True), "timeline": {"closed"}}
+_options: TypeAdapter[JobOptions] = TypeAdapter(JobOptions)
+_bounds: TypeAdapter[tuple[tuple[str, Bounds], ...]] = TypeAdapter(tuple[tuple[str, Bounds], ...])
+_vertices: TypeAdapter[tuple[VertexRescale, ...]] = TypeAdapter(tuple[VertexRescale, ...])
+_groups: TypeAdapter[tuple[SlotGroupRescale, ...]] = TypeAdapter(tuple[SlotGroupRescale, ...])
+_spans: TypeAdapter[tuple[StateSpan, ...]] = TypeAdapter(tuple[StateSpan, ...])
+_effect_writers: dict[type, TypeAdapter[Any]] = {effect: TypeAdapter(effect) for effect in get_args(Effect)}
+_effect_reader: TypeAdapter[Any] = TypeAdapter(_tagged_effect_type())
+
+
+def _dump(adapter: TypeAdapter[T], value: T, exclude: Any = None) -> str:
+    try:
+        return adapter.dump_json(value, exclude=exclude).decode()
+    except (PydanticSerializationError, UnicodeError):
+        # A text with a lone surrogate (a file name that is not UTF-8, in an error message) has no JSON form. The
+        # state must be writable whatever a user's exception says, so such characters are replaced.
+        return json.dumps(_printable(adapter.dump_python(value, exclude=exclude)), separators=(",", ":"))
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value
+
+
+def _load(adapter: TypeAdapter[T], text: str, what: str) -> T:
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise CodecError(
+            f"A stored {what} cannot be read at {place or 'its top'}: {first['msg']}."
+        ) from error
+
+
+def dump_state(state: JobState) -> str:
+    """``state`` without its graph, its options and the records that its last step closed."""
+    return _dump(_state_writer, state, _state_left_out)
+
+
+def load_state(text: str, graph: JobGraph, options: JobOptions) -> JobState:
+    """The state that `dump_state` wrote, completed by what is stored once.
+
+    Raises:
+        CodecError: ``text`` is not a state that this version can read.
+    """
+    stored = _load(_state_reader, text, "job state")
+    return JobState(graph=graph, options=options, **{name: getattr(stored, name) for name in _STATE_FIELDS})
+
+
+def dump_options(options: JobOptions) -> str:
+    return _dump(_options, options)
+
+
+def load_options(text: str) -> JobOptions:
+    return _load(_options, text, "set of job options")
+
+
+def dump_bounds(bounds: tuple[tuple[str, Bounds], ...]) -> str:
+    return _dump(_bounds, bounds)
+
+
+def load_bounds(text: str) -> tuple[tuple[str, Bounds], ...]:
+    return _load(_bounds, text, "set of bounds")
+
+
+def dump_vertices(vertices: tuple[VertexRescale, ...]) -> str:
+    return _dump(_vertices, vertices)
+
+
+def load_vertices(text: str) -> tuple[VertexRescale, ...]:
+    return _load(_vertices, text, "list of rescaled vertices")
+
+
+def dump_groups(groups: tuple[SlotGroupRescale, ...]) -> str:
+    return _dump(_groups, groups)
+
+
+def load_groups(text: str) -> tuple[SlotGroupRescale, ...]:
+    return _load(_groups, text, "list of rescaled slot sharing groups")
+
+
+def dump_spans(spans: tuple[StateSpan, ...]) -> str:
+    return _dump(_spans, spans)
+
+
+def load_spans(text: str) -> tuple[StateSpan, ...]:
+    return _load(_spans, text, "list of scheduler states")
+
+
+def dump_effect(effect: Effect) -> str:
+    return f'{{"type":"{type(effect).__name__}","effect":{_dump(_effect_writers[type(effect)], effect)}}}'
+
+
+def load_effect(text: str) -> Effect:
+    stored = _load(_effect_reader, text, "effect")
+    effect: Effect = stored.effect
+    return effect
+
+
+def plain_text(text: str | None) -> str | None:
+    """``text`` as every database can hold it: PostgreSQL has no NUL in a text, and UTF-8 no lone surrogates."""
+    if text is None or text.isascii() and "\x00" not in text:
+        return text
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,0 +1,89 @@
+"""One control plane per data directory."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+
+from app.store.errors import DataDirectoryInUse, StoreUnavailable
+
+LOCK_NAME = "server.lock"
+
+
+class DataDirectory:
+    """An exclusive claim on a data directory, for as long as the process lives or until `release`.
+
+    The claim is a lock that the kernel drops with the process, however it dies; the file's text only tells a person
+    who holds it. Child processes do not inherit it. Not for network file systems, and neither is SQLite.
+    """
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self._lock_fd: int | None = lock_fd
+
+    @classmethod
+    def claim(cls, path: Path) -> DataDirectory:
+        """Create ``path`` (mode 0700) if need be, and claim it.
+
+        Raises:
+            DataDirectoryInUse: another server has it; the sentence names its pid.
+            StoreUnavailable: the directory cannot be created or written.
+        """
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreUnavailable(f"The data directory {path} cannot be used: {error.strerror}.") from error
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(lock_fd)
+            os.close(lock_fd)
+            raise DataDirectoryInUse(
+                f"The data directory {path} is in use by another server{holder}: stop that one first, or choose "
+                "another data directory."
+            ) from None
+        except OSError as error:
+            os.close(lock_fd)
+            raise StoreUnavailable(
+                f"The data directory {path} cannot be locked: {error.strerror}."
+            ) from error
+        try:
+            note = json.dumps(
+                {"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+            )
+            os.ftruncate(lock_fd, 0)
+            os.pwrite(lock_fd, note.encode(), 0)
+        except OSError as error:
+            os.close(lock_fd)
+            raise StoreUnavailable(
+                f"The data directory {path} cannot be written: {error.strerror}."
+            ) from error
+        return cls(path, lock_fd)
+
+    def release(self) -> None:
+        """Give the directory up. The lock file stays: removing it would let two servers lock different files."""
+        lock_fd, self._lock_fd = self._lock_fd, None
+        if lock_fd is not None:
+            os.close(lock_fd)
+
+    def __enter__(self) -> DataDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _holder(lock_fd: int) -> str:
+    """What the holder wrote about itself; nothing if it has not come to that yet."""
+    try:
+        note = json.loads(os.pread(lock_fd, 1024, 0))
+        return f" (pid {int(note['pid'])}, since {note['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,103 @@
+"""Ownership of jobs: who may write a job's rows, and since which epoch.
+
+A lease is a row with an owner, an epoch and an expiry by the database's clock. Taking a lease makes a new epoch; an
+owner that was paused past its expiry finds its writes refused, because the row has another epoch by then. The expiry
+alone protects nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from app.store.errors import StoreError
+from app.store.statements import CLOCK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """``expires_ms`` is by the database's clock: compare it with nothing else."""
+
+    job_id: str
+    owner: str
+    epoch: int
+    expires_ms: int
+
+
+class LeaseHeld(StoreError):
+    """Another owner holds the job's lease, and it has not expired."""
+
+
+def acquire(connection: Connection, job_id: str, owner: str, ttl_ms: int, *, at_once: bool) -> Lease:
+    """Take the lease of one job at the next epoch.
+
+    ``at_once``: whoever had it is known to be gone (the data directory was locked by this process).
+
+    Raises:
+        LeaseHeld: another owner has it.
+        StoreError: there is no such job.
+    """
+    clock = CLOCK_MS[connection.dialect.name]
+    row = connection.execute(
+        text(
+            f"UPDATE leases SET owner = :owner, epoch = epoch + 1, expires_ms = {clock} + :ttl "
+            "WHERE job_id = :job AND "
+            f"(owner IS NULL OR owner = :owner OR expires_ms <= {clock} OR :at_once = 1) "
+            "RETURNING epoch, expires_ms"
+        ),
+        {"owner": owner, "ttl": ttl_ms, "job": job_id, "at_once": int(at_once)},
+    ).first()
+    if row is not None:
+        return Lease(job_id, owner, int(row[0]), int(row[1]))
+    holder = connection.execute(text("SELECT owner FROM leases WHERE job_id = :job"), {"job": job_id}).first()
+    if holder is None:
+        raise StoreError(f"There is no job {job_id}.")
+    raise LeaseHeld(f"Job {job_id} is owned by {holder[0]}.")
+
+
+def claim(connection: Connection, owner: str, ttl_ms: int, limit: int, *, at_once: bool) -> list[Lease]:
+    """Take the leases of up to ``limit`` jobs that have not ended and that nobody else holds, at their next epochs.
+
+    Owners that claim at the same time get different jobs: a row that another one is taking is passed over.
+    """
+    dialect = connection.dialect.name
+    clock = CLOCK_MS[dialect]
+    skip = "FOR UPDATE OF leases SKIP LOCKED" if dialect == "postgresql" else ""
+    rows = connection.execute(
+        text(
+            "WITH free AS (SELECT leases.job_id FROM leases JOIN job_states ON job_states.job_id = leases.job_id "
+            "WHERE job_states.ended_ms IS NULL AND (leases.owner IS NULL OR "
+            f"(leases.owner <> :owner AND (leases.expires_ms <= {clock} OR :at_once = 1))) "
+            f"ORDER BY leases.job_id LIMIT :limit {skip}) "
+            f"UPDATE leases SET owner = :owner, epoch = epoch + 1, expires_ms = {clock} + :ttl "
+            "WHERE job_id IN (SELECT job_id FROM free) RETURNING job_id, epoch, expires_ms"
+        ),
+        {"owner": owner, "ttl": ttl_ms, "limit": limit, "at_once": int(at_once)},
+    ).all()
+    return sorted((Lease(str(j), owner, int(e), int(x)) for j, e, x in rows), key=lambda lease: lease.job_id)
+
+
+def renew(connection: Connection, owner: str, ttl_ms: int) -> list[Lease]:
+    """Put the expiry of every lease of ``owner`` off, and return them. One that is missing was lost."""
+    clock = CLOCK_MS[connection.dialect.name]
+    rows = connection.execute(
+        text(
+            f"UPDATE leases SET expires_ms = {clock} + :ttl WHERE owner = :owner RETURNING job_id, epoch, expires_ms"
+        ),
+        {"owner": owner, "ttl": ttl_ms},
+    ).all()
+    return [Lease(str(job), owner, int(epoch), int(expires)) for job, epoch, expires in rows]
+
+
+def release(connection: Connection, job_id: str, owner: str, epoch: int) -> bool:
+    """Give a lease up, so that anyone may take it at once. False: it was lost already."""
+    done = connection.execute(
+        text(
+            "UPDATE leases SET owner = NULL, expires_ms = 0 "
+            "WHERE job_id = :job AND owner = :owner AND epoch = :epoch"
+        ),
+        {"job": job_id, "owner": owner, "epoch": epoch},
+    )
+    return done.rowcount == 1

@@ -1,0 +1,347 @@
+"""Reads. Each function takes a connection in a read-only transaction, so all it finds is of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
+from sqlalchemy.engine import Connection, Row
+
+from app.model.jobgraph import JobGraph
+from app.model.options import JobOptions
+from app.model.plan import Rung
+from app.model.requirements import Requirements
+from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
+from app.model.status import JobStatus
+from app.scheduler.adaptive.effects import Effect
+from app.scheduler.adaptive.state import JobState
+from app.store import codec
+from app.store.leases import Lease
+from app.store.tables import (
+    AttemptState,
+    artifacts,
+    attempts,
+    idempotency,
+    job_states,
+    jobs,
+    leases,
+    outbox,
+    requirements,
+    rescale_totals,
+    rescales,
+)
+from app.store.writes import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job in a list. ``ended_ms`` is None while it has not ended."""
+
+    job_id: str
+    name: str
+    type: str
+    status: JobStatus
+    submitted_ms: int
+    submitted_by: str | None
+    ended_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEffect:
+    """An effect that was written down and is not known to have been performed."""
+
+    seq: int
+    effect: Effect
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """Everything that a worker needs to go on with a job, of one moment.
+
+    ``document`` is the job graph document as JSON text. ``seq`` is the number of the stored state. ``attempt`` is the
+    live attempt, if there is one. ``effects`` are in the order in which they were written.
+    """
+
+    summary: JobSummary
+    document: str
+    options_text: str
+    state_text: str
+    seq: int
+    lease: Lease | None
+    attempt: Attempt | None
+    effects: tuple[PendingEffect, ...]
+
+    @property
+    def job_id(self) -> str:
+        return self.summary.job_id
+
+    def options(self) -> JobOptions:
+        """
+        Raises:
+            CodecError: another version wrote what this one cannot read; so do `state` and the queries for records.
+        """
+        return codec.load_options(self.options_text)
+
+    def state(self, graph: JobGraph) -> JobState:
+        """The stored state, with ``graph`` as parsed from the document."""
+        return codec.load_state(self.state_text, graph, self.options())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """The answer that was given to a request with an Idempotency-Key."""
+
+    request_hash: str
+    version: int
+    changed: bool
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DurationTotals:
+    """Durations of the rescales of a job that ended in one terminal state, those removed by retention included."""
+
+    records: int
+    min_ms: int
+    max_ms: int
+    sum_ms: int
+
+    @property
+    def average_ms(self) -> float:
+        return self.sum_ms / self.records
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleSummary:
+    """``totals`` are of all time; ``durations_ms`` (oldest first) of the records that are retained."""
+
+    totals: dict[TerminalState, DurationTotals]
+    durations_ms: dict[TerminalState, tuple[int, ...]]
+    in_progress: int
+
+
+@dataclass(frozen=True, slots=True)
+class RescalePage:
+    """What a page of the history asks for. ``after``: only records numbered below it. ``limit`` None: all."""
+
+    limit: int | None = None
+    after: int | None = None
+    cause: TriggerCause | None = None
+    state: TerminalState | None = None
+
+
+_SUMMARY = (
+    jobs.c.job_id,
+    jobs.c.name,
+    jobs.c.type,
+    job_states.c.status,
+    jobs.c.submitted_ms,
+    jobs.c.submitted_by,
+    job_states.c.ended_ms,
+)
+
+
+def _summary(row: Sequence[Any]) -> JobSummary:
+    return JobSummary(row[0], row[1], row[2], JobStatus(row[3]), row[4], row[5], row[6])
+
+
+def list_jobs(
+    connection: Connection, *, limit: int | None, after: tuple[int, str] | None, ended: bool | None
+) -> list[JobSummary]:
+    """Newest first. ``after``: submission time and id of the last job of the page before."""
+    query = select(*_SUMMARY).join(job_states, job_states.c.job_id == jobs.c.job_id)
+    if after is not None:
+        query = query.where(tuple_(jobs.c.submitted_ms, jobs.c.job_id) < tuple_(*after))
+    if ended is not None:
+        query = query.where(job_states.c.ended_ms.is_not(None) if ended else job_states.c.ended_ms.is_(None))
+    query = query.order_by(jobs.c.submitted_ms.desc(), jobs.c.job_id.desc()).limit(limit)
+    return [_summary(row) for row in connection.execute(query)]
+
+
+def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[StoredJob]:
+    """The named jobs, or every job that has not ended; oldest first."""
+    chosen: ColumnElement[bool]
+    if wanted is None:
+        chosen = jobs.c.job_id.in_(select(job_states.c.job_id).where(job_states.c.ended_ms.is_(None)))
+    else:
+        chosen = jobs.c.job_id.in_(wanted)
+    ids = select(jobs.c.job_id).where(chosen)
+    live: dict[str, Attempt] = {}
+    query = select(attempts).where(attempts.c.job_id.in_(ids), attempts.c.state == "LIVE")
+    for row in connection.execute(query):
+        live[row.job_id] = _attempt(row)
+    held = {
+        row.job_id: _lease(row) for row in connection.execute(select(leases).where(leases.c.job_id.in_(ids)))
+    }
+    effects: dict[str, list[PendingEffect]] = {}
+    pending = select(outbox).where(outbox.c.job_id.in_(ids)).order_by(outbox.c.job_id, outbox.c.seq)
+    for row in connection.execute(pending):
+        effect = PendingEffect(row.seq, codec.load_effect(row.effect), row.created_ms)
+        effects.setdefault(row.job_id, []).append(effect)
+    found = connection.execute(
+        select(*_SUMMARY, jobs.c.document, jobs.c.options, job_states.c.state, job_states.c.seq)
+        .join(job_states, job_states.c.job_id == jobs.c.job_id)
+        .where(chosen)
+        .order_by(jobs.c.submitted_ms, jobs.c.job_id)
+    )
+    return [
+        StoredJob(
+            summary=_summary(row),
+            document=row[7],
+            options_text=row[8],
+            state_text=row[9],
+            seq=row[10],
+            lease=held.get(row[0]),
+            attempt=live.get(row[0]),
+            effects=tuple(effects.get(row[0], ())),
+        )
+        for row in found
+    ]
+
+
+def _lease(row: Row[Any]) -> Lease | None:
+    return None if row.owner is None else Lease(row.job_id, row.owner, row.epoch, row.expires_ms)
+
+
+def load_attempts(connection: Connection, job_id: str) -> list[Attempt]:
+    """All attempts of a job, oldest first."""
+    query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt)
+    return [_attempt(row) for row in connection.execute(query)]
+
+
+def _attempt(row: Row[Any]) -> Attempt:
+    return Attempt(
+        attempt=row.attempt,
+        epoch=row.epoch,
+        driver_id=row.driver_id,
+        secret_hash=row.secret_hash,
+        started_ms=row.started_ms,
+        state=AttemptState(row.state),
+        pid=row.pid,
+        pid_started_at=row.pid_started_at,
+        lock_file=row.lock_file,
+        acknowledged=row.acknowledged,
+        ended_ms=row.ended_ms,
+    )
+
+
+def load_requirements(connection: Connection, job_id: str, limit: int | None) -> list[Requirements]:
+    """The versions of a job's requirements, newest first."""
+    query = select(requirements).where(requirements.c.job_id == job_id)
+    return [
+        Requirements(row.uuid, row.version, codec.load_bounds(row.bounds), row.requested_by, row.reason)
+        for row in connection.execute(query.order_by(requirements.c.version.desc()).limit(limit))
+    ]
+
+
+def load_answer(connection: Connection, job_id: str, key: str) -> StoredAnswer | None:
+    query = select(idempotency).where(idempotency.c.job_id == job_id, idempotency.c.key == key)
+    row = connection.execute(query).first()
+    return (
+        None
+        if row is None
+        else StoredAnswer(row.request_hash, row.version, bool(row.changed), row.created_ms)
+    )
+
+
+def load_artifacts(connection: Connection, job_id: str) -> dict[str, bytes]:
+    query = select(artifacts.c.name, artifacts.c.content).where(artifacts.c.job_id == job_id)
+    return {row[0]: bytes(row[1]) for row in connection.execute(query.order_by(artifacts.c.name))}
+
+
+def load_rescales(connection: Connection, job_id: str, page: RescalePage) -> list[RescaleRecord]:
+    """Newest first, an open one included."""
+    query: Select[Any] = select(rescales).where(rescales.c.job_id == job_id)
+    if page.after is not None:
+        query = query.where(rescales.c.number < page.after)
+    if page.cause is not None:
+        query = query.where(rescales.c.cause == str(page.cause))
+    if page.state is not None:
+        query = query.where(rescales.c.terminal_state == str(page.state))
+    query = query.order_by(rescales.c.number.desc()).limit(page.limit)
+    return [_record(row) for row in connection.execute(query)]
+
+
+def load_rescale(connection: Connection, job_id: str, uuid: str) -> RescaleRecord | None:
+    query = select(rescales).where(and_(rescales.c.job_id == job_id, rescales.c.uuid == uuid))
+    row = connection.execute(query).first()
+    return None if row is None else _record(row)
+
+
+def _record(row: Row[Any]) -> RescaleRecord:
+    return RescaleRecord(
+        uuid=row.uuid,
+        number=row.number,
+        requirements_uuid=row.requirements_uuid,
+        attempt_id=row.attempt_id,
+        cause=TriggerCause(row.cause),
+        start_ms=row.start_ms,
+        vertices=codec.load_vertices(row.vertices),
+        groups=codec.load_groups(row.groups),
+        spans=codec.load_spans(row.spans),
+        end_ms=row.end_ms,
+        reason=None if row.reason is None else TerminatedReason(row.reason),
+        message=row.message,
+        rung=None if row.rung is None else Rung(row.rung),
+        output_gap_ms=row.output_gap_ms,
+        reprocessed_records=row.reprocessed_records,
+        requested_by=row.requested_by,
+        request_reason=row.request_reason,
+    )
+
+
+def summarize_rescales(connection: Connection, job_id: str) -> RescaleSummary:
+    query = select(rescale_totals).where(rescale_totals.c.job_id == job_id)
+    totals = {
+        TerminalState(row.terminal_state): DurationTotals(row.records, row.min_ms, row.max_ms, row.sum_ms)
+        for row in connection.execute(query)
+    }
+    ended = (
+        select(rescales.c.terminal_state, rescales.c.end_ms - rescales.c.start_ms)
+        .where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None))
+        .order_by(rescales.c.number)
+    )
+    durations: dict[TerminalState, list[int]] = {}
+    for terminal_state, duration_ms in connection.execute(ended):
+        durations.setdefault(TerminalState(terminal_state), []).append(duration_ms)
+    still_open = select(func.count()).where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_(None))
+    return RescaleSummary(
+        totals,
+        {state: tuple(values) for state, values in durations.items()},
+        connection.execute(still_open).scalar_one(),
+    )
+
+
+def prune(connection: Connection, job_id: str, keep: int | None, older_than_ms: int | None) -> int:
+    """Remove ended rescale records beyond the newest ``keep``, and those that ended before ``older_than_ms``."""
+    newest = select(func.max(rescales.c.number)).where(rescales.c.job_id == job_id).scalar_subquery()
+    too_many = rescales.c.number <= newest - keep if keep is not None else None
+    too_old = rescales.c.end_ms < older_than_ms if older_than_ms is not None else None
+    conditions = [condition for condition in (too_many, too_old) if condition is not None]
+    if not conditions:
+        return 0
+    removed = connection.execute(
+        rescales.delete().where(
+            rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None), or_(*conditions)
+        )
+    )
+    return int(removed.rowcount)
+
+
+def prune_requests(connection: Connection, job_id: str, keep: int, older_than_ms: int) -> int:
+    """Remove idempotency keys older than ``older_than_ms``, and requirements that are as old and not the newest."""
+    keys = connection.execute(
+        idempotency.delete().where(idempotency.c.job_id == job_id, idempotency.c.created_ms < older_than_ms)
+    )
+    newest = select(func.max(requirements.c.version)).where(requirements.c.job_id == job_id).scalar_subquery()
+    versions = connection.execute(
+        requirements.delete().where(
+            requirements.c.job_id == job_id,
+            requirements.c.version <= newest - max(1, keep),
+            requirements.c.created_ms < older_than_ms,
+        )
+    )
+    return int(keys.rowcount + versions.rowcount)

@@ -1,0 +1,149 @@
+"""SQL texts for the writer: statements that take many rows at once.
+
+One statement for all rows of a kind, whatever number of units of work they come from, costs one call into the
+database. That matters twice: for the CPU per row, and because a thread in such a call gives up the interpreter and
+has to win it back from a busy event loop each time.
+
+Texts are made per number of rows and kept, so the numbers are limited to powers of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+ROWS_MAX = 64
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Statement:
+    """A statement around a list of rows: ``before`` (row), (row), ... ``after``.
+
+    ``row`` is the text of one row with ``?`` for each value.
+    """
+
+    before: str
+    row: str
+    after: str = ""
+    _texts: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def text(self, placeholder: str, count: int) -> str:
+        known = self._texts.get((placeholder, count))
+        if known is None:
+            rows = ", ".join([self.row] * count)
+            known = f"{self.before}{rows}{self.after}".replace("?", placeholder)
+            self._texts[placeholder, count] = known
+        return known
+
+
+def chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """``rows`` in order, in parts whose lengths are powers of two."""
+    start, left = 0, len(rows)
+    while left:
+        size = min(ROWS_MAX, 1 << (left.bit_length() - 1))
+        yield rows[start : start + size]
+        start += size
+        left -= size
+
+
+def run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> int:
+    """Run ``statement`` for ``rows``, in order, and return the number of rows that the database touched."""
+    placeholder = "?" if connection.dialect.name == "sqlite" else "%s"
+    touched = 0
+    for part in chunks(rows):
+        text = statement.text(placeholder, len(part))
+        touched += connection.exec_driver_sql(text, tuple(chain.from_iterable(part))).rowcount
+    return touched
+
+
+def fetch(connection: Connection, statement: Statement, rows: Sequence[Row], extra: Row = ()) -> list[Any]:
+    """Run a query for ``rows`` and return what it found. ``extra``: values of the text before the rows."""
+    placeholder = "?" if connection.dialect.name == "sqlite" else "%s"
+    found: list[Any] = []
+    for part in chunks(rows):
+        text = statement.text(placeholder, len(part))
+        found.extend(connection.exec_driver_sql(text, (*extra, *chain.from_iterable(part))).fetchall())
+    return found
+
+
+def _insert(table: str, columns: Sequence[str], conflict: str = "", values: str = "") -> Statement:
+    names = ", ".join(f'"{column}"' for column in columns)
+    row = values or f"({', '.join('?' * len(columns))})"
+    return Statement(f"INSERT INTO {table} ({names}) VALUES ", row, conflict)
+
+
+def _upsert(table: str, key: Sequence[str], columns: Sequence[str], kept: Sequence[str] = ()) -> Statement:
+    """Insert, or update every column but the key and the ``kept`` ones."""
+    changed = ", ".join(f'"{c}" = excluded."{c}"' for c in columns if c not in key and c not in kept)
+    return _insert(table, columns, f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}")
+
+
+CLOCK_MS = {
+    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)",
+    "postgresql": "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
+}
+"""The database's clock, in milliseconds: control planes on several machines agree on this one."""
+
+INSERT_JOB = _insert(
+    "jobs", ("job_id", "name", "type", "document", "options", "submitted_ms", "submitted_by")
+)
+INSERT_STATE = _insert("job_states", ("job_id", "seq", "unit_token", "status", "ended_ms", "state"))
+INSERT_LEASE = {
+    dialect: _insert("leases", ("job_id", "owner", "epoch", "expires_ms"), values=f"(?, ?, ?, {clock} + ?)")
+    for dialect, clock in CLOCK_MS.items()
+}
+
+# The rows of VALUES are named column1, column2 ... by both databases. PostgreSQL needs to be told the types of
+# numbers, which may be null.
+UPDATE_STATE = Statement(
+    "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, ended_ms = v.column6, "
+    "state = v.column7 FROM (VALUES ",
+    "(?, CAST(? AS BIGINT), CAST(? AS BIGINT), ?, ?, CAST(? AS BIGINT), ?)",
+    ") AS v WHERE job_states.job_id = v.column1 AND job_states.seq = v.column2",
+)
+INSERT_REQUIREMENTS = _insert(
+    "requirements", ("job_id", "version", "uuid", "bounds", "requested_by", "reason", "created_ms")
+)
+INSERT_IDEMPOTENCY = _insert(
+    "idempotency", ("job_id", "key", "request_hash", "version", "changed", "created_ms")
+)
+UPSERT_RESCALE = _upsert(
+    "rescales",
+    ("job_id", "number"),
+    (
+        "job_id", "number", "uuid", "requirements_uuid", "attempt_id", "cause", "start_ms", "end_ms", "reason",
+        "terminal_state", "message", "rung", "output_gap_ms", "reprocessed_records", "requested_by",
+        "request_reason", "vertices", "groups", "spans",
+    ),
+)  # fmt: skip
+UPSERT_ATTEMPT = _upsert(
+    "attempts",
+    ("job_id", "attempt"),
+    (
+        "job_id", "attempt", "epoch", "driver_id", "pid", "pid_started_at", "lock_file", "secret_hash", "state",
+        "acknowledged", "started_ms", "ended_ms",
+    ),
+)  # fmt: skip
+ACKNOWLEDGE = Statement(
+    "UPDATE attempts SET acknowledged = v.column3 FROM (VALUES ",
+    "(?, CAST(? AS BIGINT), CAST(? AS BIGINT))",
+    ") AS v WHERE attempts.job_id = v.column1 AND attempts.attempt = v.column2",
+)
+INSERT_ARTIFACT = _insert("artifacts", ("job_id", "name", "sha256", "content"))
+INSERT_EFFECT = _insert("outbox", ("job_id", "seq", "effect", "created_ms"))
+DELETE_EFFECT = Statement("DELETE FROM outbox WHERE (job_id, seq) IN (VALUES ", "(?, CAST(? AS BIGINT))", ")")
+
+# FOR SHARE: until this transaction ends nobody can take the lease over; and where somebody just did, this waits for
+# him and then sees his epoch. SQLite has one writer at a time, so the read alone is enough there.
+FENCE = {
+    "sqlite": Statement("SELECT job_id, epoch FROM leases WHERE owner = ? AND job_id IN (", "?", ")"),
+    "postgresql": Statement(
+        "SELECT job_id, epoch FROM leases WHERE owner = ? AND job_id IN (", "?", ") ORDER BY job_id FOR SHARE"
+    ),
+}
+STATE_TOKENS = Statement("SELECT job_id, seq, unit_token FROM job_states WHERE job_id IN (", "?", ")")

@@ -1,0 +1,287 @@
+"""The store: what is durable of the jobs, and who owns them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Engine
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.model.requirements import Requirements
+from app.model.rescale import RescaleRecord
+from app.store import leases, queries, schema
+from app.store.engine import Database, create, parse_url, translate
+from app.store.errors import StateConflict, StoreUnavailable
+from app.store.leases import Lease
+from app.store.queries import JobSummary, RescalePage, RescaleSummary, StoredAnswer, StoredJob
+from app.store.tables import TERMINAL_STATUSES, job_states, jobs
+from app.store.writer import Writer
+from app.store.writes import Attempt, UnitOfWork
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+READERS = 4
+COMMIT_DEADLINE_S = 10.0
+LEASE_TTL_MS = 15_000
+
+_ALL = RescalePage()
+
+
+class Store:
+    """One control plane's access to its database: one writer, a few readers.
+
+    Every method may raise `StoreUnavailable`. Reads see what is committed at the moment they begin, and never wait
+    for the writer. A store belongs to one ``owner``; nothing is written for a job whose lease he does not hold.
+    """
+
+    def __init__(self, database: Database, owner: str, writer: Writer, readers: Engine, inline: bool) -> None:
+        self.database = database
+        self.owner = owner
+        self._writer = writer
+        self._readers = readers
+        self._pool = None if inline else ThreadPoolExecutor(READERS, "slotwise-store-reader")
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        owner: str,
+        *,
+        migrate: bool = True,
+        durable: bool = True,
+        inline: bool = False,
+        lease_ttl_ms: int = LEASE_TTL_MS,
+        commit_deadline_s: float = COMMIT_DEADLINE_S,
+    ) -> Store:
+        """Connect to ``url`` as ``owner``, a name that no other process and no earlier run has.
+
+        ``migrate`` false: the schema must be up to date already. ``durable`` false gives up on power loss, and
+        ``inline`` does all work in the calling thread: both are for tests and simulations.
+
+        On SQLite the caller must have claimed the data directory (`DataDirectory`): leases of other owners are taken
+        to be left over, whatever their expiry says.
+
+        Raises:
+            StoreError: the URL names no database that is supported.
+            SchemaError: the database was made by a newer version, or is out of date and ``migrate`` is false.
+        """
+        database = parse_url(url)
+        engines: list[Engine] = []
+
+        def connect() -> Store:
+            if migrate:
+                schema.upgrade(url)
+            engines.append(create(database, write=True, pool_size=1, durable=durable))
+            if not migrate:
+                schema.check(engines[0], database)
+            engines.append(create(database, write=False, pool_size=READERS, durable=durable))
+            writer = Writer(engines[0], database, owner, lease_ttl_ms, commit_deadline_s, inline)
+            # The first connection of a writer puts SQLite into WAL mode, which readers rely upon.
+            writer.open()
+            return cls(database, owner, writer, engines[1], inline)
+
+        try:
+            store = connect() if inline else await asyncio.to_thread(connect)
+        except BaseException:
+            for engine in engines:
+                engine.dispose()
+            raise
+        store._writer.start()
+        return store
+
+    async def close(self) -> None:
+        """Finish what is queued, then let go of the database. Later calls are refused."""
+        if self._pool is None:
+            self._close()
+        else:
+            await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._writer.close()
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._writer.engine.dispose()
+        self._readers.dispose()
+
+    # Writes
+
+    async def commit(self, unit: UnitOfWork) -> None:
+        """Write ``unit``; it is durable when this returns. Units of one job are written in the order of the calls.
+
+        Units that wait at the same time share a transaction, and each hears of its own fate only. A caller that stops
+        waiting does not take his unit back.
+
+        Raises:
+            LeaseLost: this owner does not hold the job's lease at the unit's epoch.
+            StateConflict: the unit's state does not follow the stored one.
+            JobExists: the job to create is there already.
+            ConstraintViolated: a row breaks a rule of the schema.
+            StoreUnavailable: see there; the same unit may be committed again.
+        """
+        await self._writer.submit(self._writer.ticket(unit=unit))
+
+    async def forget(self, job_id: str) -> bool:
+        """Delete a job that has ended, with everything that is stored of it. False: there is no such job.
+
+        Raises:
+            StateConflict: it has not ended.
+        """
+
+        def delete(connection: Connection) -> bool:
+            ended = job_states.c.status.in_([str(status) for status in TERMINAL_STATUSES])
+            done = connection.execute(
+                jobs.delete().where(
+                    jobs.c.job_id == job_id,
+                    job_states.select().where(job_states.c.job_id == jobs.c.job_id, ended).exists(),
+                )
+            )
+            if done.rowcount == 0 and queries.load_jobs(connection, [job_id]):
+                raise StateConflict(f"Job {job_id} has not ended: it cannot be forgotten.")
+            return bool(done.rowcount)
+
+        return await self._write(delete)
+
+    async def prune(self, job_id: str, *, keep: int | None = None, older_than_ms: int | None = None) -> int:
+        """Remove old rescale records; an open one and all-time totals stay. Returns the number removed.
+
+        ``keep``: at most so many of the newest numbers remain. ``older_than_ms``: those that ended before this time go.
+        """
+        return await self._write(queries.prune, job_id, keep, older_than_ms)
+
+    async def prune_requests(self, job_id: str, *, keep: int, older_than_ms: int) -> int:
+        """Remove idempotency keys made before ``older_than_ms``, and versions of the requirements that are as old.
+
+        The newest ``keep`` versions (at least one) remain.
+        """
+        return await self._write(queries.prune_requests, job_id, keep, older_than_ms)
+
+    # Ownership
+
+    async def acquire_lease(self, job_id: str) -> Lease:
+        """Take a job over at the next epoch.
+
+        Raises:
+            LeaseHeld: another owner has it, and it has not expired.
+            StoreError: there is no such job.
+        """
+
+        def acquire(connection: Connection) -> Lease:
+            return leases.acquire(
+                connection, job_id, self.owner, self._writer.lease_ttl_ms, at_once=self._sole
+            )
+
+        return await self._write(acquire)
+
+    async def claim_leases(self, limit: int = 100) -> list[Lease]:
+        """Take over up to ``limit`` jobs that have not ended and that nobody else holds, each at its next epoch."""
+
+        def claim(connection: Connection) -> list[Lease]:
+            return leases.claim(connection, self.owner, self._writer.lease_ttl_ms, limit, at_once=self._sole)
+
+        return await self._write(claim)
+
+    async def renew_leases(self) -> dict[str, Lease]:
+        """Put off the expiry of all leases of this owner, and return them by job. A job that is missing was lost.
+
+        Count the time to live from before the call, by a clock that does not jump: the database's is not yours.
+        """
+        held = await self._write(leases.renew, self.owner, self._writer.lease_ttl_ms)
+        return {lease.job_id: lease for lease in held}
+
+    async def release_lease(self, job_id: str, epoch: int) -> bool:
+        """Give a job up, so that any owner may take it at once. False: it was lost already."""
+        return await self._write(leases.release, job_id, self.owner, epoch)
+
+    @property
+    def _sole(self) -> bool:
+        return self.database.dialect == "sqlite"
+
+    # Reads
+
+    async def load_live_jobs(self) -> list[StoredJob]:
+        """Every job that has not ended, oldest first, with all that is needed to go on with it."""
+        return await self._read(queries.load_jobs, None)
+
+    async def load_jobs(self, job_ids: Sequence[str]) -> list[StoredJob]:
+        """The named jobs, ended or not, oldest first; those that are not stored are left out."""
+        return await self._read(queries.load_jobs, list(job_ids))
+
+    async def load_job(self, job_id: str) -> StoredJob | None:
+        found = await self.load_jobs([job_id])
+        return found[0] if found else None
+
+    async def list_jobs(
+        self, *, limit: int | None = None, after: tuple[int, str] | None = None, ended: bool | None = None
+    ) -> list[JobSummary]:
+        """Jobs newest first. ``after``: submission time and id of the last one of the page before.
+
+        ``ended``: only jobs that have (not) ended.
+        """
+
+        def page(connection: Connection) -> list[JobSummary]:
+            return queries.list_jobs(connection, limit=limit, after=after, ended=ended)
+
+        return await self._read(page)
+
+    async def attempts(self, job_id: str) -> list[Attempt]:
+        """All attempts of a job, oldest first."""
+        return await self._read(queries.load_attempts, job_id)
+
+    async def requirements(self, job_id: str, limit: int | None = None) -> list[Requirements]:
+        """The versions of a job's requirements, newest first."""
+        return await self._read(queries.load_requirements, job_id, limit)
+
+    async def answer(self, job_id: str, key: str) -> StoredAnswer | None:
+        """The answer that was given to the request with this Idempotency-Key; None if there was none."""
+        return await self._read(queries.load_answer, job_id, key)
+
+    async def artifacts(self, job_id: str) -> dict[str, bytes]:
+        """The files of a job by name."""
+        return await self._read(queries.load_artifacts, job_id)
+
+    async def rescales(self, job_id: str, page: RescalePage = _ALL) -> list[RescaleRecord]:
+        """Rescale records newest first, an open one included."""
+        return await self._read(queries.load_rescales, job_id, page)
+
+    async def rescale(self, job_id: str, uuid: str) -> RescaleRecord | None:
+        return await self._read(queries.load_rescale, job_id, uuid)
+
+    async def rescale_summary(self, job_id: str) -> RescaleSummary:
+        """How many rescales ended how and how long they took: ever, and among those that are retained."""
+        return await self._read(queries.summarize_rescales, job_id)
+
+    async def ping(self) -> None:
+        """Whether the database can be read: raises `StoreUnavailable` if not."""
+        await self._read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar_one())
+
+    async def _write(
+        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        def call(connection: Connection) -> T:
+            return function(connection, *args, **kwargs)
+
+        result: T = await self._writer.submit(self._writer.ticket(call=call))
+        return result
+
+    async def _read(
+        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        def read() -> T:
+            try:
+                with self._readers.connect() as connection:
+                    return function(connection, *args, **kwargs)
+            except SQLAlchemyError as error:
+                raise translate(error, self.database) from error
+
+        if self._pool is None:
+            return read()
+        try:
+            reading = asyncio.get_running_loop().run_in_executor(self._pool, read)
+        except RuntimeError as error:
+            raise StoreUnavailable("The store is closed.") from error
+        return await reading

@@ -1,0 +1,248 @@
+"""The tables, and the rules that make bad states unrepresentable.
+
+The migrations create them; a test compares the two. What SQLAlchemy cannot express stands in the migrations only:
+the triggers that keep terminal rescale records and requirements unchanged, and that keep `rescale_totals`.
+
+* `jobs` never changes after the submission; what changes with every step is in the narrow `job_states`.
+* Texts that hold JSON are written by `app.store.codec`; the database does not look into them.
+* All times are epoch milliseconds.
+* Every table but `leases` is written only under the job's lease (see `app.store.writer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from app.model.jobgraph import JobType
+from app.model.plan import Rung
+from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
+from app.model.status import JobStatus
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+class AttemptState(StrEnum):
+    """LIVE: a driver process of the attempt may exist. DEAD: nothing of it is alive."""
+
+    LIVE = "LIVE"
+    DEAD = "DEAD"
+
+
+def _one_of(column: str, values: Iterable[str]) -> str:
+    return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
+
+
+def _job_id(*, primary_key: bool = True) -> Column[str]:
+    return Column(
+        "job_id",
+        Text,
+        ForeignKey("jobs.job_id", ondelete="CASCADE"),
+        primary_key=primary_key,
+        nullable=False,
+    )
+
+
+TERMINAL_STATUSES = tuple(status for status in JobStatus if status.is_globally_terminal)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("document", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("submitted_ms", BigInteger, nullable=False),
+    Column("submitted_by", Text),
+    CheckConstraint(_one_of("type", JobType), name="type"),
+)
+Index("ix_jobs_submitted", jobs.c.submitted_ms, jobs.c.job_id)
+
+job_states = Table(
+    "job_states",
+    metadata,
+    _job_id(),
+    Column("seq", BigInteger, nullable=False),
+    Column("unit_token", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("ended_ms", BigInteger),
+    Column("state", Text, nullable=False),
+    CheckConstraint("seq >= 1", name="seq"),
+    CheckConstraint(_one_of("status", JobStatus), name="status"),
+    CheckConstraint(f"({_one_of('status', TERMINAL_STATUSES)}) = (ended_ms IS NOT NULL)", name="ended"),
+)
+Index(
+    "ix_job_states_not_ended",
+    job_states.c.job_id,
+    sqlite_where=job_states.c.ended_ms.is_(None),
+    postgresql_where=job_states.c.ended_ms.is_(None),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    _job_id(),
+    Column("owner", Text),
+    Column("epoch", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    CheckConstraint("epoch >= 1", name="epoch"),
+    sqlite_with_rowid=False,
+)
+
+requirements = Table(
+    "requirements",
+    metadata,
+    _job_id(),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("uuid", Text, nullable=False),
+    Column("bounds", Text, nullable=False),
+    Column("requested_by", Text),
+    Column("reason", Text),
+    Column("created_ms", BigInteger, nullable=False),
+    CheckConstraint("version >= 1", name="version"),
+    sqlite_with_rowid=False,
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    _job_id(),
+    Column("key", Text, primary_key=True),
+    Column("request_hash", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("changed", Integer, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    CheckConstraint("changed IN (0, 1)", name="changed"),
+    sqlite_with_rowid=False,
+)
+
+rescales = Table(
+    "rescales",
+    metadata,
+    _job_id(),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("uuid", Text, nullable=False),
+    Column("requirements_uuid", Text, nullable=False),
+    Column("attempt_id", BigInteger, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("start_ms", BigInteger, nullable=False),
+    Column("end_ms", BigInteger),
+    Column("reason", Text),
+    Column("terminal_state", Text),
+    Column("message", Text),
+    Column("rung", Text),
+    Column("output_gap_ms", BigInteger),
+    Column("reprocessed_records", BigInteger),
+    Column("requested_by", Text),
+    Column("request_reason", Text),
+    Column("vertices", Text, nullable=False),
+    Column("groups", Text, nullable=False),
+    Column("spans", Text, nullable=False),
+    UniqueConstraint("uuid"),
+    CheckConstraint("number >= 1", name="number"),
+    CheckConstraint(_one_of("cause", TriggerCause), name="cause"),
+    CheckConstraint(_one_of("reason", TerminatedReason), name="reason"),
+    CheckConstraint(_one_of("terminal_state", TerminalState), name="terminal_state"),
+    CheckConstraint(_one_of("rung", Rung), name="rung"),
+    CheckConstraint(
+        "(reason IS NULL) = (terminal_state IS NULL) AND (reason IS NULL) = (end_ms IS NULL)", name="terminal"
+    ),
+    CheckConstraint(
+        "(terminal_state = 'COMPLETED') = (reason = 'SUCCEEDED') "
+        "AND (terminal_state = 'FAILED') = (reason = 'EXCEPTION_OCCURRED')",
+        name="reason_implies_state",
+    ),
+)
+Index(
+    "ix_rescales_one_open",
+    rescales.c.job_id,
+    unique=True,
+    sqlite_where=rescales.c.terminal_state.is_(None),
+    postgresql_where=rescales.c.terminal_state.is_(None),
+)
+
+rescale_totals = Table(
+    "rescale_totals",
+    metadata,
+    _job_id(),
+    Column("terminal_state", Text, primary_key=True),
+    Column("records", BigInteger, nullable=False),
+    Column("min_ms", BigInteger, nullable=False),
+    Column("max_ms", BigInteger, nullable=False),
+    Column("sum_ms", BigInteger, nullable=False),
+    CheckConstraint(_one_of("terminal_state", TerminalState), name="terminal_state"),
+    sqlite_with_rowid=False,
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    _job_id(),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("driver_id", Text, nullable=False),
+    Column("pid", BigInteger),
+    Column("pid_started_at", Double),
+    Column("lock_file", Text),
+    Column("secret_hash", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("acknowledged", BigInteger, nullable=False, server_default=text("0")),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    CheckConstraint("attempt >= 1", name="attempt"),
+    CheckConstraint("acknowledged >= 0", name="acknowledged"),
+    CheckConstraint(_one_of("state", AttemptState), name="state"),
+    CheckConstraint("(state = 'DEAD') = (ended_ms IS NOT NULL)", name="ended"),
+    sqlite_with_rowid=False,
+)
+Index(
+    "ix_attempts_one_live",
+    attempts.c.job_id,
+    unique=True,
+    sqlite_where=attempts.c.state == "LIVE",
+    postgresql_where=attempts.c.state == "LIVE",
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    _job_id(),
+    Column("name", Text, primary_key=True),
+    Column("sha256", Text, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    _job_id(),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("effect", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)

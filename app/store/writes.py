@@ -1,0 +1,179 @@
+"""What the worker asks the store to write: typed writes, gathered in a unit of work for one job.
+
+A unit is all or nothing. It holds at most one state, and every write in it is fenced by the job's lease.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from dataclasses import dataclass, field
+
+from app.model.options import JobOptions
+from app.model.requirements import Requirements
+from app.model.rescale import RescaleRecord
+from app.model.status import JobStatus
+from app.scheduler.adaptive.effects import Effect
+from app.scheduler.adaptive.state import JobState
+from app.store.tables import AttemptState
+
+FIRST_EPOCH = 1
+"""The epoch that a job's first owner has, by creating the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateJob:
+    """The job itself with its first state (state number 1) and its lease, which the store's owner gets at once.
+
+    ``document`` is the resolved job graph document as JSON text. ``name`` is for people, ``options`` are complete.
+    """
+
+    name: str
+    type: str
+    document: str
+    options: JobOptions
+    submitted_ms: int
+    submitted_by: str | None
+    state: JobState
+    status: JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class SaveState:
+    """The state after a step. ``seq`` is one more than that of the state that the step began with.
+
+    ``ended_ms`` is set exactly when ``status`` is globally terminal.
+    """
+
+    seq: int
+    state: JobState
+    status: JobStatus
+    ended_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddRequirements:
+    """An effective update of the requirements. Earlier versions stay."""
+
+    requirements: Requirements
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddIdempotencyKey:
+    """The answer to a request with an Idempotency-Key. ``request_hash`` tells a repeat from another request."""
+
+    key: str
+    request_hash: str
+    version: int
+    changed: bool
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutRescale:
+    """A rescale record as it is now, new or known. A record that has ended is never changed again.
+
+    When a step ends one record and opens the next, the ended one is put first: only one per job may be open.
+    """
+
+    record: RescaleRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One driver process of a job. ``pid`` and ``pid_started_at`` (seconds, as the system tells it) identify it.
+
+    ``lock_file`` is free only when nothing of the driver lives. ``secret_hash`` is of the secret that its calls carry.
+    ``acknowledged`` is the number up to which the driver's reports are taken down.
+    """
+
+    attempt: int
+    epoch: int
+    driver_id: str
+    secret_hash: str
+    started_ms: int
+    state: AttemptState = AttemptState.LIVE
+    pid: int | None = None
+    pid_started_at: float | None = None
+    lock_file: str | None = None
+    acknowledged: int = 0
+    ended_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutAttempt:
+    """An attempt as it is now, new or known. The one before must be DEAD before another one is LIVE."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeReports:
+    """Reports of ``attempt`` up to number ``acknowledged`` are taken down (cheaper than the whole attempt)."""
+
+    attempt: int
+    acknowledged: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddArtifact:
+    """A file of the job, as submitted."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AddEffect:
+    """An effect that is to be performed. ``seq`` orders the effects of the job and is never used twice."""
+
+    seq: int
+    effect: Effect
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEffect:
+    """The effect was performed, or is not wanted any more. Removing one that is gone is harmless."""
+
+    seq: int
+
+
+Write = (
+    CreateJob
+    | SaveState
+    | AddRequirements
+    | AddIdempotencyKey
+    | PutRescale
+    | PutAttempt
+    | AcknowledgeReports
+    | AddArtifact
+    | AddEffect
+    | RemoveEffect
+)
+
+_process = secrets.token_hex(6)
+_units = itertools.count(1)
+
+
+def _token() -> str:
+    return f"{_process}-{next(_units)}"
+
+
+@dataclass(slots=True)
+class UnitOfWork:
+    """Writes to the rows of one job that become durable together or not at all.
+
+    ``epoch`` is that of the lease under which the caller acts; the owner is the store's. ``token`` names the unit, so
+    that committing it again after a doubtful outcome does not apply it twice.
+    """
+
+    job_id: str
+    epoch: int
+    writes: list[Write] = field(default_factory=list)
+    token: str = field(default_factory=_token)
+
+    def add(self, *writes: Write) -> UnitOfWork:
+        self.writes.extend(writes)
+        return self

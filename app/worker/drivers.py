@@ -1,0 +1,100 @@
+"""The control plane's end of the driver protocol: who may speak for a job, what he should do, what he reports."""
+
+from __future__ import annotations
+
+import asyncio
+
+from app.model.protocol import Orders, Report, StopOrder
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptRunning,
+    BatchCompleted,
+    Event,
+    PlanApplied,
+)
+from app.scheduler.adaptive.state import (
+    Canceling,
+    CreatingExecutionGraph,
+    Failing,
+    Finished,
+    JobState,
+    Rescaling,
+    Restarting,
+    StopWithSavepoint,
+)
+
+
+def orders_for(state: JobState, epoch: int) -> Orders:
+    """What the driver of the current attempt should be doing, read off the durable state: a level, not a queue."""
+    phase = state.phase
+    plan = state.plan
+    stop: StopOrder = "none"
+    match phase:
+        case CreatingExecutionGraph():
+            plan = phase.plan
+        case Rescaling():
+            plan = phase.target
+        case StopWithSavepoint():
+            stop = "drain"
+        case Restarting() if not phase.stopped:
+            stop = "boundary" if phase.target is not None else "kill"
+        case Canceling() | Failing() | Finished():
+            stop = "kill"
+        case _:
+            pass
+    if plan is None:
+        return Orders(plan_version=0, parallelism={}, stop="kill" if stop == "none" else stop, epoch=epoch)
+    return Orders(plan_version=plan.version, parallelism=dict(plan.parallelism), stop=stop, epoch=epoch)
+
+
+def event_of(report: Report, attempt: int) -> Event | None:
+    """The event that a report stands for. Ends of attempts are told by `Attempts`, once nothing lives any more."""
+    match report.type:
+        case "running":
+            return AttemptRunning(attempt)
+        case "batch":
+            return BatchCompleted(attempt, report.query_id, report.batch_id, report.plan_version)
+        case "plan-applied":
+            return PlanApplied(
+                attempt,
+                report.plan_version,
+                output_gap_ms=report.output_gap_ms,
+                reprocessed_records=report.reprocessed_records,
+                idle=report.idle,
+            )
+        case "failed":
+            return AttemptFailed(
+                attempt,
+                report.error or "The driver reported a failure without a message.",
+                stopped=False,
+                recoverable=report.recoverable,
+                vertex=report.vertex,
+                stack=report.stack,
+            )
+        case _:
+            return None
+
+
+class Bell:
+    """Wakes those who wait for a job to change."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def ring(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+    async def wait(self, timeout_ms: int) -> bool:
+        """Whether it rang within ``timeout_ms``."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait_for(future, max(0, timeout_ms) / 1000)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.discard(future)
+        return True

@@ -1,0 +1,97 @@
+"""The control plane as the API sees it. `app.worker.control_plane.ControlPlane` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from app.model.jobgraph import JobGraph
+from app.model.protocol import Orders, Registration, Report
+from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
+from app.scheduler.adaptive.state import Stop
+from app.worker.views import (
+    DryRun,
+    Explanation,
+    JobView,
+    RequirementsResult,
+    RequirementsUpdate,
+    TaskManager,
+)
+
+
+class ControlPlaneFacade(Protocol):
+    """Every method raises a `ControlPlaneError` of `app.worker.views` when it refuses, and then changed nothing."""
+
+    async def submit(
+        self, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
+    ) -> str:
+        """Make the job durable, start scheduling it, and return its id."""
+        ...
+
+    def jobs(self) -> Sequence[JobView]:
+        """Every job that is remembered, newest first."""
+        ...
+
+    def job(self, job_id: str) -> JobView: ...
+
+    async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
+        """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
+        ...
+
+    def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun: ...
+
+    async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
+        """Accepted; a job that is canceled already stays so. FINISHED or FAILED: StateConflict."""
+        ...
+
+    async def stop(
+        self, job_id: str, *, trigger_id: str | None = None, requested_by: str | None = None
+    ) -> str:
+        """Start a stop at a batch boundary and return its trigger id."""
+        ...
+
+    def stop_operation(self, job_id: str, trigger_id: str) -> Stop: ...
+
+    async def forget(self, job_id: str) -> None:
+        """Delete a terminated job with its history; StateConflict while it is not terminated."""
+        ...
+
+    def explanation(self, job_id: str) -> Explanation: ...
+
+    async def rescales(
+        self,
+        job_id: str,
+        *,
+        limit: int | None = None,
+        after: int | None = None,
+        cause: TriggerCause | None = None,
+        state: TerminalState | None = None,
+    ) -> Sequence[RescaleRecord]:
+        """Records newest first (an open one included); ``after``: only records numbered below it."""
+        ...
+
+    async def rescale(self, job_id: str, uuid: str) -> RescaleRecord: ...
+
+    async def rescale_durations(self, job_id: str) -> Mapping[TerminalState, Sequence[int]]:
+        """Durations in ms of all retained terminal records, oldest first."""
+        ...
+
+    def task_managers(self) -> Sequence[TaskManager]: ...
+
+    async def ready(self) -> list[str]:
+        """Why this control plane cannot serve, in sentences; empty when it can."""
+        ...
+
+    async def driver_register(
+        self, job_id: str, attempt: int, secret: str, epoch: int, registration: Registration
+    ) -> Orders: ...
+
+    async def driver_orders(
+        self, job_id: str, attempt: int, secret: str, epoch: int, *, plan: int, stop: str, wait_ms: int
+    ) -> Orders: ...
+
+    async def driver_reports(
+        self, job_id: str, attempt: int, secret: str, epoch: int, reports: Sequence[Report]
+    ) -> int:
+        """The number up to which reports are taken down."""
+        ...

@@ -1,0 +1,82 @@
+"""Answers about a job that change nothing: what a PUT would do, and why the job runs as it does."""
+
+from __future__ import annotations
+
+from app.scheduler.adaptive.explain import explain
+from app.scheduler.adaptive.step import status_of
+
+from app.model.jobgraph import InPlace
+from app.model.plan import Rung
+from app.model.requirements import Bounds, Requirements
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.worker.views import DryRun, Explanation, JobView
+
+
+def dry_run(state: JobState, bounds: dict[str, Bounds], errors: list[str], *, free_slots: int) -> DryRun:
+    """What declaring ``bounds`` would lead to with the slots that exist now."""
+    current = dict(state.plan.parallelism) if state.plan else None
+    slots_before = state.plan.slot_count if state.plan else 0
+    if errors:
+        return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
+    wanted = Requirements("", state.requirements.version + 1, tuple(bounds.items()))
+    desired, minimal = required_slots(state.graph, wanted), minimal_slots(state.graph, wanted)
+    reachable = min(desired, len(state.slots) + free_slots)
+    parallelism = determine_parallelism(state.graph, wanted, reachable)
+    sentences: list[str] = []
+    if parallelism is None:
+        sentences.append(
+            f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job would "
+            + ("keep running as it is until more appear." if current else "wait for more.")
+        )
+    elif reachable < desired:
+        sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now.")
+    rung = _rung(state, current, parallelism)
+    if parallelism is not None and parallelism == current:
+        sentences.append("The parallelism in force would not change.")
+    slots_after = None if parallelism is None else _slots_of(state, parallelism)
+    return DryRun(bounds, parallelism, current, slots_before, slots_after, rung, explanation=tuple(sentences))
+
+
+def _rung(state: JobState, current: dict[str, int] | None, target: dict[str, int] | None) -> Rung | None:
+    if target is None or target == current:
+        return None
+    if current is None:
+        return Rung.NEW_DRIVER
+    changed = [vertex for vertex in state.graph.vertices if current.get(vertex.id) != target[vertex.id]]
+    if all(vertex.in_place is InPlace.YES for vertex in changed):
+        return Rung.IN_PLACE
+    return Rung.QUERY_RESTART
+
+
+def _slots_of(state: JobState, parallelism: dict[str, int]) -> int:
+    return sum(max(parallelism[vertex] for vertex in members) for _, members in state.graph.groups)
+
+
+def explanation(
+    view: JobView, *, now_ms: int, total_slots: int, free_slots: int, last_batch_ms: int | None
+) -> Explanation:
+    """What is wanted, held and in force, and in words why they differ."""
+    state = view.state
+    sentences, violations = explain(state, now_ms)
+    words = list(sentences)
+    desired = required_slots(state.graph, state.requirements)
+    if not view.status.is_globally_terminal and len(state.slots) < desired:
+        others = total_slots - free_slots - len(state.slots)
+        words.append(
+            f"The host has {total_slots} slots: {len(state.slots)} held by this job, {others} by other jobs, "
+            f"{free_slots} free."
+        )
+    return Explanation(
+        state=state,
+        status=status_of(state),
+        desired_slots=desired,
+        minimal_slots=minimal_slots(state.graph, state.requirements),
+        held_slots=len(state.slots),
+        used_slots=state.plan.slot_count if state.plan else 0,
+        attainable=determine_parallelism(state.graph, state.requirements, len(state.slots)),
+        in_force=dict(state.plan.parallelism) if state.plan else None,
+        sentences=tuple(words),
+        violations=tuple(violations),
+        last_batch_ms=last_batch_ms,
+    )

@@ -1,0 +1,238 @@
+"""One job in this control plane: its worker, its attempts, its last reports. Performs the core's effects."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from app.model.graphdoc import to_document
+from app.scheduler.adaptive.step import status_of
+
+from app.cluster.ports import DriverHost
+from app.cluster.slot_pool import SlotPool
+from app.model.protocol import DriverSpec, Orders, Report
+from app.scheduler.adaptive.effects import (
+    DeclareResources,
+    Effect,
+    JobTerminated,
+    ReleaseSlots,
+    SendPlan,
+    StartAttempt,
+    StopAttempt,
+)
+from app.scheduler.adaptive.events import Event, SlotsChanged
+from app.scheduler.adaptive.state import Executing, JobState
+from app.worker.attempts import Attempts
+from app.worker.clock import Clock
+from app.worker.drivers import Bell, event_of, orders_for
+from app.worker.job_worker import JobWorker
+from app.worker.persistence import JobWriter
+from app.worker.views import JobView
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlaces:
+    """Where a job's files are, and what its drivers are told of this control plane."""
+
+    jobs_dir: Path
+    address_file: Path
+    slots: int
+
+    def job_dir(self, job_id: str) -> Path:
+        return self.jobs_dir / job_id
+
+    def checkpoint_dir(self, job_id: str) -> Path:
+        return self.job_dir(job_id) / "checkpoint"
+
+    def artifacts_dir(self, job_id: str) -> Path:
+        return self.job_dir(job_id) / "artifacts"
+
+    def attempt_dir(self, job_id: str, attempt: int) -> Path:
+        return self.job_dir(job_id) / f"attempt-{attempt}"
+
+
+class Job:
+    """Ties the worker of a job to the cluster. Everything here runs on the event loop."""
+
+    def __init__(
+        self,
+        state: JobState,
+        *,
+        writer: JobWriter,
+        clock: Clock,
+        host: DriverHost,
+        pool: SlotPool,
+        places: JobPlaces,
+        submitted_ms: int,
+        submitted_by: str | None,
+        on_grants: Callable[[set[str]], None],
+        on_ended: Callable[[str], None],
+        on_lost: Callable[[str], None],
+        validate_states: bool = False,
+    ) -> None:
+        self.submitted_ms = submitted_ms
+        self.submitted_by = submitted_by
+        self.ended_ms: int | None = None
+        self.last_batches: dict[str, Report] = {}
+        self.last_batch_ms: int | None = None
+        self.idempotency: dict[str, tuple[str, object]] = {}
+        self.bell = Bell()
+        self.writer = writer
+        self._clock = clock
+        self._host = host
+        self._pool = pool
+        self._places = places
+        self._on_grants = on_grants
+        self._on_ended = on_ended
+        self._acknowledged = 0
+        self._acknowledged_attempt = 0
+        self.worker = JobWorker(
+            state,
+            writer=writer,
+            clock=clock,
+            perform=self._perform,
+            on_change=self._on_change,
+            on_lost=on_lost,
+            validate_states=validate_states,
+        )
+        self.attempts = Attempts(
+            job_id=state.job_id,
+            host=host,
+            records=writer,
+            clock=clock,
+            make_spec=self._make_spec,
+            java_options=_java_options(state),
+            work_dir=lambda attempt: places.attempt_dir(state.job_id, attempt),
+            deliver=self.worker.deliver,
+        )
+
+    @property
+    def state(self) -> JobState:
+        return self.worker.state
+
+    @property
+    def job_id(self) -> str:
+        return self.worker.job_id
+
+    def view(self) -> JobView:
+        state = self.state
+        return JobView(
+            state=state,
+            status=status_of(state),
+            submitted_ms=self.submitted_ms,
+            ended_ms=self.ended_ms,
+            submitted_by=self.submitted_by,
+            epoch=self.writer.epoch,
+            driver_pid=self.attempts.driver_pid,
+            last_batches=self.last_batches,
+        )
+
+    def orders(self) -> Orders:
+        return orders_for(self.state, self.writer.epoch)
+
+    def deliver(self, event: Event) -> None:
+        self.worker.deliver(event)
+
+    async def take_down(self, attempt: int, reports: list[Report]) -> int:
+        """Take reports of the live attempt, in order; the number up to which they are taken down.
+
+        Numbers that were seen are skipped: the driver repeats what it has no answer for.
+        """
+        if attempt != self._acknowledged_attempt:
+            self._acknowledged_attempt, self._acknowledged = attempt, 0
+        decisive = False
+        for report in reports:
+            if report.seq <= self._acknowledged:
+                continue
+            self._acknowledged = report.seq
+            if report.type == "batch":
+                self.last_batches = {**self.last_batches, report.query_id: report}
+                self.last_batch_ms = self._clock.now_ms()
+            else:
+                decisive = True
+            self.attempts.on_report(report)
+            event = event_of(report, attempt)
+            if event is not None:
+                self.worker.deliver(event)
+        if decisive:
+            # An acknowledged report is not sent again: what follows from it must be durable first.
+            await self.worker.settle()
+        return self._acknowledged
+
+    def close(self) -> None:
+        """Let go of the job without touching its driver."""
+        self.worker.close()
+        self.attempts.cancel()
+        self.bell.ring()
+
+    # -- effects
+
+    def _perform(self, job_id: str, effect: Effect) -> None:
+        match effect:
+            case DeclareResources():
+                self._on_grants(self._pool.declare(job_id, effect.desired, effect.minimal))
+            case ReleaseSlots():
+                held = {slot.id for slot in self.state.slots}
+                surplus = [slot_id for slot_id in effect.slot_ids if slot_id not in held]
+                self._on_grants(self._pool.release(job_id, surplus))
+            case StartAttempt():
+                self.attempts.start(effect)
+            case SendPlan():
+                self.bell.ring()
+            case StopAttempt():
+                self.attempts.stop(effect)
+                self.bell.ring()
+            case JobTerminated():
+                self._on_grants(self._pool.forget(job_id))
+                self.attempts.release()
+                self._on_ended(job_id)
+
+    def _on_change(self, before: JobState, after: JobState) -> None:
+        status = status_of(after)
+        if status.is_globally_terminal and self.ended_ms is None:
+            self.ended_ms = self._clock.now_ms()
+        if after.phase_version != before.phase_version:
+            self.bell.ring()
+            if isinstance(after.phase, Executing):
+                self._host.refill()
+
+    def slots_changed(self) -> None:
+        """The cluster grants this job other slots than before."""
+        self.worker.deliver(SlotsChanged(self._pool.held_by(self.job_id)))
+
+    def _make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
+        state, places = self.state, self._places
+        return DriverSpec(
+            job_id=state.job_id,
+            job_name=state.graph.name,
+            attempt=effect.attempt,
+            epoch=self.writer.epoch,
+            secret=secret,
+            address_file=str(places.address_file),
+            graph=to_document(state.graph),
+            plan_version=effect.plan.version,
+            parallelism=dict(effect.plan.parallelism),
+            master=f"local[{places.slots}]",
+            slots=places.slots,
+            checkpoint_dir=str(places.checkpoint_dir(state.job_id)),
+            work_dir=str(places.attempt_dir(state.job_id, effect.attempt)),
+            artifacts_dir=str(places.artifacts_dir(state.job_id)),
+            spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
+            batch_timeout_ms=state.options.batch_timeout_ms,
+        )
+
+
+def _java_options(state: JobState) -> tuple[str, ...]:
+    """Settings of the job that only a new JVM can take; a job that has any never gets a warm driver."""
+    options: list[str] = []
+    for key, value in state.graph.config:
+        if key == "spark.driver.memory":
+            options.append(f"-Xmx{value}")
+        elif key in ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"):
+            options.extend(shlex.split(value))
+    return tuple(options)

@@ -1,0 +1,132 @@
+"""What the control plane tells the API about jobs: plain values and typed refusals, no HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from app.model.plan import Rung
+from app.model.protocol import Report
+from app.model.requirements import Bounds
+from app.model.status import JobStatus
+from app.scheduler.adaptive.state import JobState
+
+
+class ControlPlaneError(Exception):
+    """A refusal with sentences for the client. Nothing was changed."""
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__(" ".join(errors))
+        self.errors = list(errors)
+
+
+class UnknownJob(ControlPlaneError):
+    """404"""
+
+
+class UnknownRescale(ControlPlaneError):
+    """404"""
+
+
+class UnknownOperation(ControlPlaneError):
+    """404: no stop operation with that trigger id"""
+
+
+class InvalidRequest(ControlPlaneError):
+    """400"""
+
+
+class StateConflict(ControlPlaneError):
+    """409: the state of the job forbids it"""
+
+
+class StaleVersion(ControlPlaneError):
+    """412: If-Match names a version that is not the current one"""
+
+
+class Unavailable(ControlPlaneError):
+    """503: try again later"""
+
+
+class Fenced(ControlPlaneError):
+    """410 to a driver: its attempt is over or its secret or epoch is wrong"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as of the last durable write. ``last_batches`` has the latest batch report per query id."""
+
+    state: JobState
+    status: JobStatus
+    submitted_ms: int
+    ended_ms: int | None
+    submitted_by: str | None
+    epoch: int
+    driver_pid: int | None = None
+    last_batches: dict[str, Report] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementsUpdate:
+    """A PUT of requirements, parsed but not validated against the job. -1 asks for a default.
+
+    Keys of ``bounds`` are vertex ids (lower case) or unique vertex names. ``if_match`` is the version of If-Match.
+    """
+
+    bounds: dict[str, tuple[int, int]]
+    if_match: int | None = None
+    idempotency_key: str | None = None
+    requested_by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementsResult:
+    """``changed`` is false for bounds equal to those in force. ``version`` is the one in force now."""
+
+    version: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a PUT would do. ``parallelism`` is None when no parallelism is attainable with the slots that exist."""
+
+    bounds: dict[str, Bounds]
+    parallelism: dict[str, int] | None
+    current: dict[str, int] | None
+    slots_before: int
+    slots_after: int | None
+    rung: Rung | None
+    refused: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is wanted, held and in force, and in words why they differ."""
+
+    state: JobState
+    status: JobStatus
+    desired_slots: int
+    minimal_slots: int
+    held_slots: int
+    used_slots: int
+    attainable: dict[str, int] | None
+    in_force: dict[str, int] | None
+    sentences: tuple[str, ...]
+    violations: tuple[str, ...]
+    last_batch_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskManager:
+    """What offers slots. ``id`` is stable while it lives."""
+
+    id: str
+    host: str
+    slots: int
+    free_slots: int
+    since_ms: int
+    cpu_cores: int
+    memory_bytes: int
+    free_memory_bytes: int

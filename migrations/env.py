@@ -1,0 +1,37 @@
+"""Alembic's way into the project. `app.store.schema` calls it with a connection, or developers with a URL."""
+
+from __future__ import annotations
+
+from alembic import context
+from sqlalchemy.engine import Connection
+
+from app.store.engine import create, parse_url
+from app.store.tables import metadata
+
+
+def run(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        # SQLite cannot alter a constraint: Alembic rebuilds the table. Its DDL is transactional, whatever the
+        # default of Alembic says, because `app.store.engine` begins transactions itself.
+        render_as_batch=connection.dialect.name == "sqlite",
+        transactional_ddl=True,
+        compare_type=True,
+        compare_server_default=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+given: Connection | None = context.config.attributes.get("connection")
+if given is not None:
+    run(given)
+else:
+    url = context.config.attributes.get("url")
+    if url is None or context.is_offline_mode():
+        raise SystemExit("Run migrations with: python -m app.store.schema <database url> <command>")
+    engine = create(parse_url(url), write=True, pool_size=1)
+    with engine.connect() as opened:
+        run(opened)
+    engine.dispose()

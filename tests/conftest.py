@@ -1,0 +1,51 @@
+"""Fixtures that tests of every cost share: databases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.databases import PostgresMissing, PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test run. Skips where none is installed, but not in CI."""
+    try:
+        server = PostgresServer.start()
+    except PostgresMissing as missing:
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(f"{missing}; in CI the tests on PostgreSQL must run", pytrace=False)
+        pytest.skip(f"NOT TESTED ON POSTGRESQL: {missing}")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of a SQLite database that does not exist yet."""
+    return f"sqlite:///{tmp_path}/slotwise.db"
+
+
+@pytest.fixture
+def postgresql_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database: each test that asks for it runs on SQLite and on PostgreSQL."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def new_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
+    """Makes URLs of SQLite databases that do not exist yet, for tests that need several."""
+    return lambda: f"sqlite:///{tmp_path_factory.mktemp('database')}/slotwise.db"

@@ -1,0 +1,132 @@
+"""What every command has in common: the server's address, tokens, errors, and how a job is named."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+JOB_ID = "0123456789abcdef0123456789abcdef"
+OTHER_ID = "0199999999999999999999999999999f"
+
+
+def overview(*jobs: tuple[str, str, str]) -> tuple[int, dict[str, Any]]:
+    return 200, {
+        "jobs": [
+            {"jid": jid, "name": name, "state": state, "start-time": 1, "duration": 5}
+            for jid, name, state in jobs
+        ]
+    }
+
+
+def test_a_server_that_is_not_there_is_one_sentence(slotwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        monkeypatch.setenv("SLOTWISE_SERVER", url)
+        outcome = slotwise("jobs")
+    assert outcome.status == 1
+    assert outcome.err == f"No Slotwise server at {url}; start one with: slotwise serve\n"
+    assert outcome.out == ""
+
+
+def test_the_servers_sentences_are_printed_as_they_are(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (409, {"errors": ["First.", "Second."]}))
+    outcome = slotwise("explain", JOB_ID)
+    assert (outcome.status, outcome.err) == (1, "First.\nSecond.\n")
+
+
+def test_an_answer_without_sentences_names_the_request_and_the_status(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", "/jobs/overview", (500, "boom"))
+    outcome = slotwise("jobs")
+    assert outcome.status == 1
+    assert outcome.err == f"GET {fake.url}/jobs/overview answered 500 Internal Server Error.\n"
+
+
+def test_a_503_is_asked_again(slotwise: Run, fake: Any) -> None:
+    away = (503, {"errors": ["No owner."]}, {"Retry-After": "0"})
+    fake.on("GET", "/jobs/overview", away, overview((JOB_ID, "delays", "RUNNING")))
+    outcome = slotwise("jobs", "--json")
+    assert outcome.status == 0
+    assert [job["jid"] for job in outcome.json] == [JOB_ID]
+    assert len(fake.sent("GET", "/jobs/overview")) == 2
+
+
+@pytest.mark.parametrize("text", [JOB_ID, JOB_ID.upper(), "0123", "delays"])
+def test_a_job_is_named_by_id_by_unique_prefix_or_by_name(slotwise: Run, fake: Any, text: str) -> None:
+    outcome = slotwise("show", text, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.json["jid"] == JOB_ID
+
+
+def test_an_ambiguous_prefix_names_the_candidates(slotwise: Run, fake: Any) -> None:
+    fake.on(
+        "GET", "/jobs/overview", overview((JOB_ID, "a", "RUNNING"), ("0123" + OTHER_ID[4:], "b", "FAILED"))
+    )
+    outcome = slotwise("show", "0123")
+    assert outcome.status == 1
+    assert outcome.err.startswith("Several job ids start with '0123': ")
+    assert JOB_ID in outcome.err
+
+
+def test_a_name_of_several_jobs_means_the_one_that_has_not_ended(slotwise: Run, fake: Any) -> None:
+    fake.on(
+        "GET", "/jobs/overview", overview((OTHER_ID, "delays", "FINISHED"), (JOB_ID, "delays", "RUNNING"))
+    )
+    assert slotwise("show", "delays", "--json").json["jid"] == JOB_ID
+    fake.on("GET", "/jobs/overview", overview((OTHER_ID, "delays", "FINISHED"), (JOB_ID, "delays", "FAILED")))
+    outcome = slotwise("show", "delays")
+    assert outcome.status == 1
+    assert outcome.err.startswith("Several jobs are called 'delays'; name one by its id: ")
+
+
+def test_an_unknown_job_is_a_sentence(slotwise: Run, fake: Any) -> None:
+    outcome = slotwise("show", "nope")
+    assert outcome.status == 1
+    assert outcome.err == "No job has the name 'nope' or an id that starts with it; see: slotwise jobs\n"
+
+
+@pytest.mark.parametrize("line", ["s3cret", "ops:s3cret", "# for ops\n\nops:s3cret\nother:t"])
+def test_the_token_is_read_from_the_file(slotwise: Run, fake: Any, tmp_path: Path, line: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(line + "\n")
+    assert slotwise("jobs", "--token-file", str(file)).status == 0
+    assert fake.requests[-1].headers["authorization"] == "Bearer s3cret"
+
+
+def test_the_token_is_read_from_the_environment(
+    slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOTWISE_TOKEN", "s3cret")
+    assert slotwise("jobs").status == 0
+    assert fake.requests[-1].headers["authorization"] == "Bearer s3cret"
+
+
+def test_a_401_says_how_to_give_a_token(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", "/jobs/overview", (401, {"errors": ["A bearer token is needed."]}))
+    outcome = slotwise("jobs")
+    assert outcome.err == "A bearer token is needed.\nSet SLOTWISE_TOKEN or give --token-file.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["jobs", "--server", "localhost:8081"], "'localhost:8081' is not the address of a server"),
+        (["jobs", "--token-file", "/nonexistent"], "The token file /nonexistent cannot be read"),
+        (["jobs", "--nope"], "No such option: --nope"),
+        (["nope"], "No such command 'nope'"),
+        (["rescales", "x", "--cause", "WHIM"], "'WHIM' is not one of 'INITIAL_SCHEDULE'"),
+        (["rescales", "x", "--limit", "0"], "Invalid value for '--limit'"),
+    ],
+)
+def test_what_is_typed_wrongly_ends_with_2_and_a_sentence(
+    slotwise: Run, arguments: list[str], sentence: str
+) -> None:
+    outcome = slotwise(*arguments)
+    assert outcome.status == 2
+    assert sentence in outcome.err
+    assert "Traceback" not in outcome.err

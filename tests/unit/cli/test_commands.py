@@ -1,0 +1,220 @@
+"""The commands against the small server: what they send, what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.model.ids import vertex_id
+
+Run = Callable[..., Any]
+JOB_ID = "0123456789abcdef0123456789abcdef"
+REQUIREMENTS = f"/jobs/{JOB_ID}/resource-requirements"
+DELAYS = vertex_id("delays", "delays")
+
+GRAPH = """
+name: delays
+type: STREAMING
+artifacts: [functions.py]
+vertices:
+  - {name: flights, source: {format: csv, path: in/}}
+  - {name: store, inputs: [flights], sink: {format: parquet, path: "/abs/out"}}
+"""
+
+
+def test_jobs_lists_newest_first_without_control_codes(slotwise: Run, fake: Any) -> None:
+    outcome = slotwise("jobs")
+    assert outcome.status == 0
+    assert [line.split()[1] for line in outcome.out.splitlines()] == ["name", "other", "delays"]
+    assert "\x1b" not in outcome.out
+
+
+def test_show_prints_bounds_and_parallelism_per_vertex(slotwise: Run, fake: Any) -> None:
+    outcome = slotwise("show", "delays")
+    row = next(
+        line.split()
+        for line in outcome.out.splitlines()
+        if line.startswith("delays  1"[:6]) and DELAYS in line
+    )
+    assert row == ["delays", "1", "2", "1", "8", "RUNNING", DELAYS]
+
+
+def test_submit_sends_the_graph_with_absolute_paths_and_its_artifacts(
+    slotwise: Run, fake: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "g.yaml").write_text(GRAPH)
+    (tmp_path / "functions.py").write_text("def f(x): return x\n")
+    fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": f"/jobs/{JOB_ID}"}))
+    outcome = slotwise("submit", str(tmp_path / "g.yaml"))
+    assert (outcome.status, outcome.out) == (0, JOB_ID + "\n")
+    (sent,) = fake.sent("POST", "/jobs")
+    assert sent.headers["content-type"].startswith("multipart/form-data")
+    assert b'name="graph"' in sent.body
+    assert b'filename="functions.py"' in sent.body
+    assert b"def f(x): return x" in sent.body
+    assert json.dumps(f"{tmp_path}/in/").encode() in sent.body
+    assert b'"/abs/out"' in sent.body
+
+
+def test_submit_without_artifacts_sends_json(slotwise: Run, fake: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.json").write_text('{"name": "x", "type": "STREAMING", "vertices": []}')
+    fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": ""}))
+    assert slotwise("submit", str(tmp_path / "g.json")).status == 0
+    assert fake.sent("POST", "/jobs")[0].json == {"name": "x", "type": "STREAMING", "vertices": []}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name: [", "is not valid YAML"),
+        ("a: 1\nb: 2\na: 3", "line 3: the key 'a' is written twice"),
+        ("- 1", "should be a mapping"),
+        ("artifacts: [missing.py]", "The artifact missing.py cannot be read from"),
+    ],
+)
+def test_a_graph_file_that_cannot_be_used_is_refused_before_the_server_is_asked(
+    slotwise: Run, fake: Any, tmp_path: Path, text: str, sentence: str
+) -> None:
+    (tmp_path / "g.yaml").write_text(text)
+    outcome = slotwise("submit", str(tmp_path / "g.yaml"))
+    assert outcome.status == 2
+    assert sentence in outcome.err
+    assert fake.requests == []
+
+
+def test_all_errors_of_a_graph_are_printed(slotwise: Run, fake: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text("name: x")
+    fake.on("POST", "/jobs", (400, {"errors": ["type: is missing.", "vertices: is missing."]}))
+    outcome = slotwise("submit", str(tmp_path / "g.yaml"))
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err.splitlines() == ["type: is missing.", "vertices: is missing."]
+
+
+def test_submit_wait_tells_why_a_job_failed(slotwise: Run, fake: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text("name: x")
+    fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": ""}))
+    fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "CREATED"}), (200, {"status": "FAILED"}))
+    entry = {"timestamp": 1, "exceptionName": "E", "stacktrace": "No such table.\n  at x", "taskName": None}
+    fake.on(
+        "GET",
+        f"/jobs/{JOB_ID}/exceptions",
+        (200, {"exceptionHistory": {"entries": [entry], "truncated": False}}),
+    )
+    outcome = slotwise("submit", "--wait", str(tmp_path / "g.yaml"))
+    assert outcome.status == 1
+    assert outcome.err == f"The job {JOB_ID} ended as FAILED: No such table.\n"
+
+
+def test_require_keeps_the_bounds_that_are_not_named(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    outcome = slotwise("require", "delays", "delays=2:4", "store=:3", "--reason", "more flights")
+    assert (outcome.status, outcome.out) == (0, "Accepted as version 2.\n")
+    (sent,) = fake.sent("PUT", REQUIREMENTS)
+    declared = {
+        name: sent.json[vertex_id("delays", name)]["parallelism"] for name in ("flights", "delays", "store")
+    }
+    assert declared == {
+        "flights": {"lowerBound": 1, "upperBound": 2},
+        "delays": {"lowerBound": 2, "upperBound": 4},
+        "store": {"lowerBound": 1, "upperBound": 3},
+    }
+    assert sent.headers["if-match"] == '"1"'
+    assert sent.headers["x-slotwise-reason"] == "more flights"
+
+
+def test_require_reads_again_when_someone_else_was_faster(slotwise: Run, fake: Any) -> None:
+    first = {DELAYS: {"parallelism": {"lowerBound": 1, "upperBound": 2}}}
+    second = {DELAYS: {"parallelism": {"lowerBound": 2, "upperBound": 7}}}
+    fake.on("GET", REQUIREMENTS, (200, first, {"ETag": '"1"'}), (200, second, {"ETag": '"2"'}))
+    fake.on("PUT", REQUIREMENTS, (412, {"errors": ["Stale."]}), (200, {}, {"ETag": '"3"'}))
+    assert slotwise("require", "delays", "delays=:8").status == 0
+    one, two = fake.sent("PUT", REQUIREMENTS)
+    assert one.headers["if-match"] == '"1"'
+    assert two.headers["if-match"] == '"2"'
+    assert two.json == {DELAYS: {"parallelism": {"lowerBound": 2, "upperBound": 8}}}
+
+
+def test_require_gives_up_after_some_stale_answers(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (412, {"errors": ["The version is stale."]}))
+    outcome = slotwise("require", "delays", "delays=:8")
+    assert (outcome.status, outcome.err) == (1, "The version is stale.\n")
+    assert len(fake.sent("PUT", REQUIREMENTS)) == 5
+
+
+def test_require_of_equal_bounds_says_that_nothing_changed(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"1"'}))
+    outcome = slotwise("require", "delays", "delays=1:2")
+    assert outcome.out == "The bounds are these already (version 1); nothing changed.\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["delays", "delays=", "delays=:", "delays=1", "delays=a:b", "=1:2", "delays=1:2:3"]
+)
+def test_require_refuses_what_is_not_bounds(slotwise: Run, fake: Any, text: str) -> None:
+    outcome = slotwise("require", "delays", text)
+    assert outcome.status == 2
+    assert f"{text!r} is not VERTEX=LOWER:UPPER" in outcome.err
+    assert fake.requests == []
+
+
+def test_require_names_the_vertices_that_exist(slotwise: Run, fake: Any) -> None:
+    outcome = slotwise("require", "delays", "nope=1:2")
+    assert outcome.status == 1
+    assert outcome.err == "'nope' is not a vertex of the job: flights, delays, store.\n"
+    assert fake.sent("PUT", REQUIREMENTS) == []
+
+
+def test_cancel_wait_fails_when_the_job_ended_otherwise(slotwise: Run, fake: Any) -> None:
+    fake.on("PATCH", f"/jobs/{JOB_ID}", (202, {}))
+    fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "CANCELLING"}), (200, {"status": "FINISHED"}))
+    outcome = slotwise("cancel", "--wait", "delays")
+    assert outcome.status == 1
+    assert fake.sent("PATCH", f"/jobs/{JOB_ID}")[0].query == {"mode": "cancel"}
+
+
+def test_stop_wait_prints_the_checkpoint(slotwise: Run, fake: Any) -> None:
+    fake.on("POST", f"/jobs/{JOB_ID}/stop", (202, {"request-id": "f" * 32}))
+    done = {"status": {"id": "COMPLETED"}, "operation": {"location": "/data/ckpt"}}
+    path = f"/jobs/{JOB_ID}/savepoints/{'f' * 32}"
+    fake.on("GET", path, (200, {"status": {"id": "IN_PROGRESS"}, "operation": None}), (200, done))
+    fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "FINISHED"}))
+    outcome = slotwise("stop", "--wait", "delays")
+    assert (outcome.status, outcome.out) == (0, f"{JOB_ID} is FINISHED; checkpoint: /data/ckpt\n")
+
+
+def test_a_stop_that_failed_ends_with_1(slotwise: Run, fake: Any) -> None:
+    fake.on("POST", f"/jobs/{JOB_ID}/stop", (202, {"request-id": "f" * 32}))
+    cause = {"class": "X", "stack-trace": "The driver was lost.\n  at y"}
+    failed = {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
+    fake.on("GET", f"/jobs/{JOB_ID}/savepoints/{'f' * 32}", (200, failed))
+    outcome = slotwise("stop", "--wait", "delays")
+    assert (outcome.status, outcome.err) == (1, "The stop failed: The driver was lost.\n")
+
+
+def test_rescales_prints_cause_author_before_and_after(slotwise: Run, fake: Any) -> None:
+    outcome = slotwise(
+        "rescales", "delays", "--limit", "3", "--cause", "UPDATE_REQUIREMENT", "--state", "COMPLETED"
+    )
+    assert fake.requests[-1].query == {"limit": "3", "cause": "UPDATE_REQUIREMENT", "state": "COMPLETED"}
+    line = outcome.out.splitlines()[1]
+    for part in (
+        "UPDATE_REQUIREMENT",
+        "ops",
+        "delays 1->4",
+        "COMPLETED",
+        "in-place",
+        "600 ms",
+        "12 ms",
+        "more flights",
+    ):
+        assert part in line
+
+
+def test_forget_deletes(slotwise: Run, fake: Any) -> None:
+    fake.on("DELETE", f"/jobs/{JOB_ID}", (200, {}))
+    assert slotwise("forget", "delays").status == 0
+    assert len(fake.sent("DELETE", f"/jobs/{JOB_ID}")) == 1

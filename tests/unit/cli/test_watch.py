@@ -1,0 +1,79 @@
+"""What `watch` shows of a job, and what it keeps quiet about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.cli import watch as watch_module
+from app.model.ids import vertex_id
+
+Run = Callable[..., Any]
+JOB_ID = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def metrics(fake: Any) -> Any:
+    """The running job of the fake with metrics on its source; it finishes at the fourth look."""
+    running = fake.routes["GET", f"/jobs/{JOB_ID}"](None)[1]
+    ended = {**running, "state": "FINISHED"}
+    fake.on("GET", f"/jobs/{JOB_ID}", (200, running), (200, running), (200, running), (200, ended))
+    fake.on(
+        "GET",
+        f"/jobs/{JOB_ID}/explanation",
+        (200, {"sentences": ["Two slots are missing."], "violations": []}),
+    )
+    values = {"Source__flights.numRecordsOutPerSecond": 40.0, "Source__flights.pendingRecords": 1200.0}
+    for name in ("flights", "delays", "store"):
+        path = f"/jobs/{JOB_ID}/vertices/{vertex_id('delays', name)}/subtasks/metrics"
+
+        def answer(request: Any, known: dict[str, float] = values if name == "flights" else {}) -> Any:
+            wanted = request.query.get("get")
+            if wanted is None:
+                return 200, [{"id": metric} for metric in known]
+            return 200, [{"id": metric, "sum": known[metric]} for metric in wanted.split(",")]
+
+        fake.routes["GET", path] = answer
+    return fake
+
+
+def test_watch_prints_a_line_per_change_and_ends_with_the_job(slotwise: Run, metrics: Any) -> None:
+    outcome = slotwise("watch", "delays", "--interval", "0.1")
+    first, last = outcome.out.splitlines()
+    assert first.startswith("RUNNING  flights 1  delays 1  store 1  40 records/s  backlog 1,200")
+    assert last.startswith("FINISHED")
+    assert "\x1b" not in outcome.out
+    assert outcome.status == 0
+
+
+def test_watch_json_prints_one_document_per_change(slotwise: Run, metrics: Any) -> None:
+    outcome = slotwise("watch", "delays", "--interval", "0.1", "--json")
+    first, last = [json.loads(line) for line in outcome.out.splitlines()]
+    assert (first["status"], last["status"]) == ("RUNNING", "FINISHED")
+    assert first["backlog"] == 1200
+    assert first["vertices"][1] | {"id": ""} == {
+        "id": "",
+        "name": "delays",
+        "lower": 1,
+        "upper": 2,
+        "parallelism": 1,
+        "tasks": None,
+        "records_in_per_second": None,
+        "records_out_per_second": None,
+        "busy_per_mille": None,
+    }
+    assert first["sentences"] == ["Two slots are missing."]
+
+
+def test_ctrl_c_ends_watching_without_a_complaint(
+    slotwise: Run, metrics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch_module.time, "sleep", interrupted)
+    outcome = slotwise("watch", "delays")
+    assert (outcome.status, outcome.err) == (0, "")
