@@ -22,6 +22,8 @@ UNAVAILABLE_PATIENCE_S = 10.0
 TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
 
 Json = Any
+Headers = Mapping[str, str]
+Files = list[tuple[str, tuple[str, bytes, str]]]
 
 _HEX = re.compile(r"[0-9a-f]{4,32}\Z")
 
@@ -74,8 +76,8 @@ class Client:
         *,
         params: Mapping[str, str | int] | None = None,
         body: Json = None,
-        headers: Mapping[str, str] | None = None,
-        files: list[tuple[str, tuple[str, bytes, str]]] | None = None,
+        headers: Headers | None = None,
+        files: Files | None = None,
     ) -> tuple[Json, httpx.Headers]:
         """The decoded answer and its headers.
 
@@ -85,29 +87,20 @@ class Client:
             Refused: any answer of 400 and above. NoServer: nothing listens there.
         """
         content = None if body is None else json.dumps(body, allow_nan=False)
-        sent = dict(headers or {})
+        # Text such as a reason may be in any language: headers are sent as UTF-8.
+        sent = {name: value.encode() for name, value in (headers or {}).items()}
         if content is not None:
-            sent["Content-Type"] = "application/json"
+            sent["Content-Type"] = b"application/json"
         deadline = time.monotonic() + UNAVAILABLE_PATIENCE_S
         while True:
-            response = self._send(method, path, params, content, sent, files)
+            response = self._send(method, path, params=params, content=content, headers=sent, files=files)
             if response.status_code != 503 or time.monotonic() >= deadline:
                 return _decoded(response), response.headers
             time.sleep(min(_retry_after_s(response), max(0.0, deadline - time.monotonic())))
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str | int] | None,
-        content: str | None,
-        headers: Mapping[str, str],
-        files: list[tuple[str, tuple[str, bytes, str]]] | None,
-    ) -> httpx.Response:
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
-            return self._http.request(
-                method, path, params=params or None, content=content, headers=headers, files=files
-            )
+            return self._http.request(method, path, **request)
         except httpx.TimeoutException:
             raise NoServer(
                 f"The server at {self.server} did not answer within {ANSWER_TIMEOUT_S:.0f} s."
@@ -144,7 +137,7 @@ class Client:
 def read_token(token_file: Path | None) -> str | None:
     """The bearer token of SLOTWISE_TOKEN or of a file whose first line is `token` or `name:token`."""
     if token_file is None:
-        return os.environ.get("SLOTWISE_TOKEN") or None
+        return _checked_token(os.environ.get("SLOTWISE_TOKEN", "").strip()) or None
     try:
         lines = token_file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -153,7 +146,13 @@ def read_token(token_file: Path | None) -> str | None:
     used = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not used:
         raise UsageError(f"The token file {token_file} is empty: its first line should be a token.")
-    return used[0].rpartition(":")[2]
+    return _checked_token(used[0].rpartition(":")[2].strip())
+
+
+def _checked_token(token: str) -> str:
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("A bearer token is made of visible ASCII characters; this one is not.")
+    return token
 
 
 def _ids(jobs: list[dict[str, Any]]) -> str:

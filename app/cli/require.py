@@ -41,6 +41,8 @@ def require(
 ) -> None:
     """Change the bounds of the vertices named; the others keep theirs."""
     wanted = parse_bounds(bounds)
+    if reason is not None and not reason.isprintable():
+        raise UsageError("--reason should be one line of text without control characters.")
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         if dry_run:

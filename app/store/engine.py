@@ -122,6 +122,7 @@ def _create_sqlite(database: Database, write: bool, pool_size: int, durable: boo
 
 def _create_postgresql(database: Database, write: bool, pool_size: int, durable: bool) -> Engine:
     settings = {
+        "default_transaction_read_only": "off" if write else "on",
         "synchronous_commit": "on" if durable else "off",
         "lock_timeout": str(BUSY_TIMEOUT_MS),
         # Leaves nobody's lock behind a control plane that hangs in a transaction.

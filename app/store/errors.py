@@ -8,10 +8,14 @@ class StoreError(Exception):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be written or read now: full, read-only, locked, gone. Try again later.
+    """The database cannot be written or read now: full, read-only, locked, gone. Nothing was written; try again."""
 
-    A commit that met it may be durable all the same (the connection was lost while it was acknowledged). Commit the
-    *same* `UnitOfWork` again: the store knows it by its token and does not apply it twice. Do not build another one.
+
+class OutcomeUnknown(StoreUnavailable):
+    """The database went away while it was acknowledging a commit, which may be durable or not.
+
+    Commit the *same* `UnitOfWork` again, until the answer is another one: the store knows it by its token and does
+    not apply it twice. To build another one instead is wrong: its state may follow a state that is not stored.
     """
 
 

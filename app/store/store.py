@@ -121,7 +121,7 @@ class Store:
             StateConflict: the unit's state does not follow the stored one.
             JobExists: the job to create is there already.
             ConstraintViolated: a row breaks a rule of the schema.
-            StoreUnavailable: see there; the same unit may be committed again.
+            StoreUnavailable: nothing was written, save for an `OutcomeUnknown`: see there.
         """
         await self._writer.submit(self._writer.ticket(unit=unit))
 

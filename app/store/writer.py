@@ -28,7 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.store import batch
 from app.store.batch import Batch, ChainBroken
 from app.store.engine import ConnectionLost, Database, Transient, translate
-from app.store.errors import ConstraintViolated, JobExists, StoreError, StoreUnavailable
+from app.store.errors import ConstraintViolated, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.writes import UnitOfWork
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ RETRY_MAX_S = 1.0
 _CLOSED = "The store is closed."
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Ticket:
     """A unit of work, or a function to run in a transaction of its own, and what became of it."""
 
@@ -61,6 +61,14 @@ class Ticket:
 
 
 @dataclass(slots=True)
+class _Doubt:
+    """A transaction whose commit was begun and not answered: the tokens that it leaves per job, and who is in it."""
+
+    tokens: dict[str, str]
+    tickets: list[Ticket]
+
+
+@dataclass(slots=True)
 class Writer:
     """See the module. ``inline``: no thread; the caller's thread does the work before `submit` returns."""
 
@@ -74,6 +82,7 @@ class Writer:
     units: int = 0
     _queue: queue.SimpleQueue[Ticket | None] = field(default_factory=queue.SimpleQueue)
     _connection: Connection | None = None
+    _doubt: _Doubt | None = None
     _thread: threading.Thread | None = None
     _gate: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
@@ -177,17 +186,14 @@ class Writer:
     def _persist(self, tickets: Sequence[Ticket]) -> None:
         """Try until each ticket is done or its deadline has passed."""
         delay_s = RETRY_FIRST_S
-        doubtful: dict[str, str] = {}
-        while True:
-            pending = [ticket for ticket in tickets if not ticket.done]
-            if not pending:
-                return
+        while pending := [ticket for ticket in tickets if not ticket.done]:
             try:
-                self._settle_doubtful(pending, doubtful)
-                if pending[0].unit is None:
+                if self._doubt is not None:
+                    self._settle(self._doubt)
+                elif pending[0].unit is None:
                     self._call(pending[0])
                 else:
-                    self._commit(pending, doubtful)
+                    self._commit(pending)
                 continue
             except (ConnectionLost, Transient) as error:
                 if isinstance(error, ConnectionLost):
@@ -195,26 +201,33 @@ class Writer:
                 now = time.monotonic()
                 for ticket in pending:
                     if not ticket.done and (now + delay_s >= ticket.deadline or self.inline):
-                        ticket.fail(error)
+                        ticket.fail(self._outcome(ticket, error))
             except StoreError as error:
                 for ticket in pending:
                     if not ticket.done:
-                        ticket.fail(error)
+                        ticket.fail(self._outcome(ticket, error))
             if not all(ticket.done for ticket in tickets):
                 time.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_MAX_S)
+        self._doubt = None
 
-    def _settle_doubtful(self, pending: Sequence[Ticket], doubtful: dict[str, str]) -> None:
-        """Take as done what a commit with an unknown outcome has made durable."""
-        if not doubtful:
-            return
+    def _outcome(self, ticket: Ticket, error: StoreError) -> StoreError:
+        if self._doubt is not None and ticket in self._doubt.tickets:
+            return OutcomeUnknown(f"{error} It is not known whether the last change was recorded.")
+        return error
+
+    def _settle(self, doubt: _Doubt) -> None:
+        """Find out what became of a transaction whose commit was not answered.
+
+        It was all or nothing, so one job that has the token tells. Where none has, it is tried again; should other
+        owners have taken all those jobs since, the fence refuses it.
+        """
         with _Transaction(self) as connection:
-            stored = batch.stored_tokens(connection, list(doubtful))
-        for ticket in pending:
-            job_id = ticket.unit.job_id if ticket.unit else ""
-            if job_id in doubtful and stored.get(job_id, (0, ""))[1] == doubtful[job_id]:
+            stored = batch.stored_tokens(connection, list(doubt.tokens))
+        self._doubt = None
+        if any(stored.get(job_id, (0, ""))[1] == token for job_id, token in doubt.tokens.items()):
+            for ticket in doubt.tickets:
                 ticket.succeed()
-        doubtful.clear()
 
     def _call(self, ticket: Ticket) -> None:
         assert ticket.call is not None
@@ -222,31 +235,30 @@ class Writer:
             result = ticket.call(connection)
         ticket.succeed(result)
 
-    def _commit(self, tickets: Sequence[Ticket], doubtful: dict[str, str]) -> None:
+    def _commit(self, tickets: Sequence[Ticket]) -> None:
         try:
-            self._transaction(tickets, doubtful)
+            self._transaction(tickets)
         except ConnectionLost:
             raise
-        except Transient:
-            doubtful.clear()
-            raise
-        except StoreUnavailable as error:
-            doubtful.clear()
-            for ticket in tickets:
-                ticket.fail(error)
         except Exception as error:
-            doubtful.clear()
-            alone = [ticket for ticket in tickets if not ticket.done]
-            if len(alone) > 1:
-                for ticket in alone:
-                    self._commit([ticket], doubtful)
-            elif alone:
-                self._refuse(alone[0], error)
+            self._doubt = None
+            left = [ticket for ticket in tickets if not ticket.done]
+            if isinstance(error, Transient):
+                raise
+            if isinstance(error, StoreUnavailable):
+                for ticket in left:
+                    ticket.fail(error)
+            elif len(left) > 1:
+                for ticket in left:
+                    self._commit([ticket])
+            elif left:
+                self._refuse(left[0], error)
 
     def _refuse(self, ticket: Ticket, error: Exception) -> None:
+        """Tell the caller of a unit that cannot be written alone why; or that it was written before."""
         assert ticket.unit is not None
         reason: BaseException | None = error
-        if isinstance(error, ConstraintViolated | ChainBroken | JobExists):
+        if isinstance(error, ConstraintViolated | ChainBroken):
             with _Transaction(self) as connection:
                 stored = batch.stored_tokens(connection, [ticket.unit.job_id])
             reason = batch.explain_conflict(ticket.unit, stored.get(ticket.unit.job_id), error)
@@ -255,8 +267,11 @@ class Writer:
         else:
             ticket.fail(reason)
 
-    def _transaction(self, tickets: Sequence[Ticket], doubtful: dict[str, str]) -> None:
-        """One transaction for all ``tickets``. On an error nothing is written and none is done, save lost leases."""
+    def _transaction(self, tickets: Sequence[Ticket]) -> None:
+        """One transaction for all ``tickets``. On an error nothing is written and none is done, but for lost leases.
+
+        When the connection is lost from the commit on, `_doubt` says what was in it.
+        """
         rows = Batch(self.owner, self.lease_ttl_ms)
         units = [ticket.unit for ticket in tickets if ticket.unit is not None]
         for unit in units:
@@ -270,14 +285,13 @@ class Writer:
                 else:
                     rows.add(unit)
             rows.write(connection)
-            # From here on a lost connection leaves the outcome open.
-            doubtful.update(rows.tokens())
-        doubtful.clear()
-        for ticket in tickets:
-            if not ticket.done:
-                ticket.succeed()
+            written = [ticket for ticket in tickets if not ticket.done]
+            self._doubt = _Doubt(rows.tokens(), written)
+        self._doubt = None
+        for ticket in written:
+            ticket.succeed()
         self.groups += 1
-        self.units += len(units) - len(lost)
+        self.units += len(written)
 
     def connected(self) -> Connection:
         if self._connection is None:
@@ -300,10 +314,11 @@ class _Transaction:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self._connection: Connection | None = None
 
     def __enter__(self) -> Connection:
         try:
-            connection = self._writer.connected()
+            self._connection = connection = self._writer.connected()
             connection.begin()
             return connection
         except SQLAlchemyError as error:
@@ -311,7 +326,8 @@ class _Transaction:
             raise translate(error, self._writer.database) from error
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        connection = self._writer.connected()
+        connection = self._connection
+        assert connection is not None
         if error is None:
             try:
                 connection.commit()

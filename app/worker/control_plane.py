@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import time
@@ -12,19 +11,17 @@ from pathlib import Path
 
 import structlog
 from app.model.graphdoc import parse_document, to_document
-from app.scheduler.adaptive.step import initial_state, status_of
 
 from app.cluster.embedded import host_memory_bytes
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
-from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobType
 from app.model.options import JobOptions
 from app.model.protocol import Orders, Registration, Report
-from app.model.requirements import Bounds, Requirements, validate_bounds
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
-from app.scheduler.adaptive.events import CancelRequested, RequirementsUpdated, StartScheduling, StopRequested
+from app.scheduler.adaptive.events import CancelRequested, StartScheduling, StopRequested
 from app.scheduler.adaptive.state import JobState, Stop
+from app.scheduler.adaptive.step import initial_state, status_of
 from app.scheduler.slots import minimal_slots
 from app.store.errors import StoreError
 from app.store.queries import RescalePage, StoredJob
@@ -36,6 +33,13 @@ from app.worker.insight import dry_run, explanation
 from app.worker.job import Job, JobPlaces
 from app.worker.job_worker import Verdict
 from app.worker.persistence import JobWriter, attempt_record
+from app.worker.requirements import (
+    decide_update,
+    fingerprint,
+    initial_requirements,
+    refuse_stale,
+    resolve_bounds,
+)
 from app.worker.views import (
     DryRun,
     Explanation,
@@ -44,7 +48,6 @@ from app.worker.views import (
     JobView,
     RequirementsResult,
     RequirementsUpdate,
-    StaleVersion,
     StateConflict,
     TaskManager,
     Unavailable,
@@ -440,85 +443,6 @@ class ControlPlane:
         job = self._jobs.pop(job_id, None)
         if job is not None:
             job.close()
-
-
-def initial_requirements(job_id: str, graph: JobGraph, requested_by: str | None) -> Requirements:
-    """The bounds that the graph declares: version 1."""
-    return Requirements(
-        uuid=derive_id(job_id, "requirements", 1),
-        version=1,
-        bounds=tuple(
-            (vertex.id, Bounds(vertex.lower_bound, vertex.parallelism)) for vertex in graph.vertices
-        ),
-        requested_by=requested_by,
-    )
-
-
-def resolve_bounds(
-    graph: JobGraph, wanted: Mapping[str, tuple[int, int]]
-) -> tuple[dict[str, Bounds], list[str]]:
-    """Bounds by vertex id or unique name, as bounds by id in the graph's order, and all errors."""
-    by_id: dict[str, tuple[int, int]] = {}
-    errors: list[str] = []
-    for key, bounds in wanted.items():
-        vertex = graph.by_id.get(key.lower()) or graph.by_name.get(key)
-        target = vertex.id if vertex else key
-        if target in by_id:
-            errors.append(f"Job vertex {target} is given twice (as {key!r} and by another key).")
-        by_id[target] = bounds
-    resolved, more = validate_bounds(graph, by_id)
-    return {v.id: resolved[v.id] for v in graph.vertices if v.id in resolved}, errors + more
-
-
-def refuse_stale(state: JobState, update: RequirementsUpdate) -> None:
-    """Refuse an update whose If-Match names another version than the one in force."""
-    if update.if_match is not None and update.if_match != state.requirements.version:
-        raise StaleVersion(
-            f"If-Match names version {update.if_match}, but the requirements are at version "
-            f"{state.requirements.version}: read them again and decide anew."
-        )
-
-
-def fingerprint(update: RequirementsUpdate) -> str:
-    """What makes two requests with one Idempotency-Key the same request."""
-    text = json.dumps([sorted(update.bounds.items()), update.if_match, update.reason], separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def decide_update(
-    state: JobState, update: RequirementsUpdate, known: Mapping[str, tuple[str, object]]
-) -> Verdict:
-    """What a PUT of requirements does, seeing the state that is current when its turn comes."""
-    print_ = fingerprint(update)
-    if update.idempotency_key is not None and update.idempotency_key in known:
-        earlier, answer = known[update.idempotency_key]
-        if earlier != print_:
-            raise StateConflict(
-                f"Idempotency-Key {update.idempotency_key!r} was used before for another request. Use a new key."
-            )
-        return Verdict(None, answer)
-    status = status_of(state)
-    if status.is_globally_terminal:
-        raise StateConflict(
-            f"Job {state.job_id} has reached the terminal state {status.value}: "
-            "its resource requirements cannot be changed."
-        )
-    refuse_stale(state, update)
-    bounds, errors = resolve_bounds(state.graph, update.bounds)
-    if errors:
-        raise InvalidRequest(*errors)
-    idempotency = (update.idempotency_key, print_) if update.idempotency_key is not None else None
-    if state.requirements.same_bounds(bounds):
-        return Verdict(None, RequirementsResult(state.requirements.version, changed=False), idempotency)
-    version = state.requirements.version + 1
-    requirements = Requirements(
-        uuid=derive_id(state.job_id, "requirements", version),
-        version=version,
-        bounds=tuple(bounds.items()),
-        requested_by=update.requested_by,
-        reason=update.reason,
-    )
-    return Verdict(RequirementsUpdated(requirements), RequirementsResult(version, changed=True), idempotency)
 
 
 def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:

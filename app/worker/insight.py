@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from app.scheduler.adaptive.explain import explain
-from app.scheduler.adaptive.step import status_of
-
 from app.model.jobgraph import InPlace
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
+from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.step import status_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 from app.worker.views import DryRun, Explanation, JobView
 

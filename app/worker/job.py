@@ -9,7 +9,6 @@ from pathlib import Path
 
 import structlog
 from app.model.graphdoc import to_document
-from app.scheduler.adaptive.step import status_of
 
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
@@ -25,6 +24,7 @@ from app.scheduler.adaptive.effects import (
 )
 from app.scheduler.adaptive.events import Event, SlotsChanged
 from app.scheduler.adaptive.state import Executing, JobState
+from app.scheduler.adaptive.step import status_of
 from app.worker.attempts import Attempts
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import structlog
-from app.scheduler.adaptive.step import step
-from app.scheduler.adaptive.validate import validate
 
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event, TimerFired
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.step import step
 from app.scheduler.adaptive.table import InvalidTransition
+from app.scheduler.adaptive.validate import validate
 from app.worker.clock import Clock
 from app.worker.persistence import Change, JobWriter, LostOwnership, WriteFailed
 from app.worker.views import ControlPlaneError, StateConflict, Unavailable
@@ -207,7 +207,7 @@ class JobWorker:
                 state = self._step(state, event, change)
             except InvalidTransition as error:
                 if isinstance(item, _Request):
-                    _refuse(item, StateConflict(error.sentence))
+                    _refuse(item, StateConflict(f"{error.reason}."))
                     return state
                 self._log.warning("event refused", error=str(error), story=list(self._story))
         if isinstance(item, _Request):

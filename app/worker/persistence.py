@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.scheduler.adaptive.step import status_of
-
 from app.cluster.ports import DriverRef
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.step import status_of
 from app.store.errors import LeaseLost, StoreError
 from app.store.store import Store
 from app.store.tables import AttemptState

@@ -87,6 +87,8 @@ def _review(draft: Draft, *, resources: bool, trigger: bool = False) -> None:
     moved, verdict = manager.on_change(phase.manager, view.outlook, draft.now_ms)
     if trigger and verdict is not Verdict.TRANSITION:
         moved, verdict = manager.on_trigger(moved, view.outlook, draft.now_ms)
+    if view.outlook.sufficient:
+        draft.disarm(RESOURCE_TIMER)
     _settle(draft, moved, verdict, view)
     if _executing(draft) is not None and not view.outlook.sufficient:
         _await_resources(draft)

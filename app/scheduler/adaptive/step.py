@@ -1,7 +1,8 @@
 """The scheduler of a streaming job as one pure function: `step(state, event, now_ms) -> (state, effects)`.
 
 Rule 1: nothing here reads a clock, draws a number or waits. Time is what the caller hands in.
-Rule 2: an event that changes nothing gives back the very same state object and no effects.
+Rule 2: an event that changes nothing gives back the very same state object and no effects. (The caller writes down
+        the records in ``timeline.closed`` and empties it before it keeps a state; if it does not, `step` does.)
 Rule 3: an event that does not fit raises `InvalidTransition` and changes nothing.
 
 Timers live in ``state.timers``; the caller fires them. There is no effect that arms one.
@@ -92,8 +93,6 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
             and not state.timeline.closed
         ):
             return state, ()
-    if state.timeline.closed:
-        state = replace(state, timeline=replace(state.timeline, closed=()))
     if kind in _OF_ATTEMPT:
         attempt: int = event.attempt  # type: ignore[union-attr]
         if attempt < state.attempt:
@@ -107,18 +106,21 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     handler = _HANDLERS.get((phase.kind, kind))
     if handler is None or _is_repetition(state, event):
         return state, ()
-    draft = Draft(state, event, max(now_ms, _latest_ms(state)))
+    current = state
+    if state.timeline.closed:
+        current = replace(state, timeline=replace(state.timeline, closed=()))
+    draft = Draft(current, event, max(now_ms, _latest_ms(state)))
     if isinstance(event, TimerFired) and event.name == holdings.IDLE_TIMER:
         holdings.release_idle(draft)
     else:
         handler(draft, event)
-    return _finished_step(state, draft)
+    if draft.state is current:
+        return current, tuple(draft.effects)
+    return _finished_step(current, draft)
 
 
 def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
     after = draft.state
-    if after is before:
-        return before, tuple(draft.effects)
     if not isinstance(after.phase, Finished) and (
         after.slots is not before.slots
         or after.phase is not before.phase

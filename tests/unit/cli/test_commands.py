@@ -218,3 +218,44 @@ def test_forget_deletes(slotwise: Run, fake: Any) -> None:
     fake.on("DELETE", f"/jobs/{JOB_ID}", (200, {}))
     assert slotwise("forget", "delays").status == 0
     assert len(fake.sent("DELETE", f"/jobs/{JOB_ID}")) == 1
+
+
+def test_a_reason_may_be_in_any_language(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    assert slotwise("require", "delays", "delays=:4", "--reason", "Größer").status == 0
+    assert fake.requests[-1].headers["x-slotwise-reason"].encode("latin-1").decode() == "Größer"
+
+
+def test_a_reason_of_several_lines_is_refused(slotwise: Run, fake: Any) -> None:
+    outcome = slotwise("require", "delays", "delays=:4", "--reason", "a\nX-Evil: b")
+    assert (outcome.status, fake.requests) == (2, [])
+
+
+DRY_RUN = {
+    "currentParallelism": {DELAYS: 1},
+    "parallelism": {DELAYS: 4},
+    "slotsBefore": 2,
+    "slotsAfter": 5,
+    "rung": "in-place",
+    "refused": [],
+    "explanation": ["The upper bounds need 9 slots; 5 can be had now."],
+}
+
+
+def test_a_dry_run_shows_what_would_happen(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (200, DRY_RUN))
+    outcome = slotwise("require", "delays", "delays=:8", "--dry-run")
+    assert fake.sent("PUT", REQUIREMENTS)[0].query == {"dryRun": "true"}
+    assert ["delays", "1", "4"] in [line.split() for line in outcome.out.splitlines()]
+    assert "slots: 2 now, 5 then" in outcome.out
+    assert "rung: in-place" in outcome.out
+    assert "The upper bounds need 9 slots" in outcome.out
+
+
+def test_a_dry_run_that_would_be_refused_ends_with_1(slotwise: Run, fake: Any) -> None:
+    refused = {**DRY_RUN, "parallelism": None, "refused": ["The upper bound 99 exceeds the maximum 8."]}
+    fake.on("PUT", REQUIREMENTS, (200, refused))
+    outcome = slotwise("require", "delays", "delays=:99", "--dry-run", "--json")
+    assert outcome.status == 1
+    assert outcome.err == "The upper bound 99 exceeds the maximum 8.\n"
+    assert outcome.json["refused"]

@@ -79,7 +79,9 @@ def plan(version: int = 1, parallelism: int = 4) -> Plan:
     )
 
 
-def record(job: str, number: int = 1, *, reason: TerminatedReason | None = None, took_ms: int = 900) -> RescaleRecord:
+def record(
+    job: str, number: int = 1, *, reason: TerminatedReason | None = None, took_ms: int = 900
+) -> RescaleRecord:
     """Open unless ``reason`` says how it ended."""
     start_ms = NOW_MS + number * 1_000
     return RescaleRecord(

@@ -121,11 +121,21 @@ async def test_units_that_wait_together_share_one_transaction(store: Store) -> N
         (samples.put(samples.job_id(9), 2, epoch=7), LeaseLost),
         (samples.put(samples.job_id(99), 2), LeaseLost),
         (samples.put(samples.job_id(9), 5), StateConflict),
-        (UnitOfWork(samples.job_id(9), 1).add(PutRescale(samples.record(samples.job_id(9), 2))), ConstraintViolated),
+        (
+            UnitOfWork(samples.job_id(9), 1).add(PutRescale(samples.record(samples.job_id(9), 2))),
+            ConstraintViolated,
+        ),
         (UnitOfWork(samples.job_id(9), 1).add(AddEffect(1, JobTerminated(), 0)), ConstraintViolated),
         (samples.creation(9), JobExists),
     ],
-    ids=["other epoch", "unknown job", "state skipped", "second open record", "effect number used", "job exists"],
+    ids=[
+        "other epoch",
+        "unknown job",
+        "state skipped",
+        "second open record",
+        "effect number used",
+        "job exists",
+    ],
 )
 async def test_a_bad_unit_fails_alone(
     store: Store, bad: UnitOfWork, error: type[Exception], place: int
@@ -211,7 +221,11 @@ async def test_a_record_that_ended_is_never_changed(store: Store) -> None:
     await store.commit(samples.creation())
     ended = samples.record(JOB, 1, reason=TerminatedReason.SUCCEEDED)
     await store.commit(UnitOfWork(JOB, 1).add(PutRescale(ended)))
-    for other in (samples.record(JOB, 1), replace(ended, output_gap_ms=1), replace(ended, rung=Rung.NEW_DRIVER)):
+    for other in (
+        samples.record(JOB, 1),
+        replace(ended, output_gap_ms=1),
+        replace(ended, rung=Rung.NEW_DRIVER),
+    ):
         with pytest.raises(ConstraintViolated, match="never changed"):
             await store.commit(UnitOfWork(JOB, 1).add(PutRescale(other)))
         # Also when both come in one group, where rows of one record are merged.

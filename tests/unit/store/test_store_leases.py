@@ -157,7 +157,9 @@ async def test_on_postgresql_a_takeover_waits_for_the_transaction_that_it_fences
     writing = asyncio.create_task(first.commit(samples.put(JOB, 2)))
     await fenced.wait()
     taking = asyncio.create_task(second.acquire_lease(JOB))
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE leases%'"
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE leases%'"
+    )
     deadline = time.monotonic() + 10
     while not await second._read(lambda c: c.execute(text(waiting)).scalar_one()):
         assert time.monotonic() < deadline and not taking.done(), "the takeover did not wait"

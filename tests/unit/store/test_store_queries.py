@@ -78,7 +78,9 @@ async def test_the_history_is_paged_newest_first_and_filtered(store: Store) -> N
     assert await store.rescales(JOB, RescalePage(limit=4)) == newest_first[:4]
     assert await store.rescales(JOB, RescalePage(limit=4, after=newest_first[3].number)) == newest_first[4:8]
     failed = RescalePage(state=TerminalState.FAILED)
-    assert await store.rescales(JOB, failed) == [r for r in newest_first if r.terminal_state is TerminalState.FAILED]
+    assert await store.rescales(JOB, failed) == [
+        r for r in newest_first if r.terminal_state is TerminalState.FAILED
+    ]
     both = RescalePage(cause=TriggerCause.INITIAL_SCHEDULE, state=TerminalState.COMPLETED)
     assert [record.number for record in await store.rescales(JOB, both)] == [12]
     assert await store.rescales(samples.job_id(2)) == []
@@ -154,7 +156,9 @@ async def test_a_job_is_forgotten_whole_once_it_has_ended(store: Store) -> None:
     assert await store.rescales(JOB) == []
     for table in ("job_states", "leases", "requirements", "outbox", "rescales", "rescale_totals", "attempts"):
         rows = await store._read(
-            lambda c, name: c.exec_driver_sql(f"SELECT count(*) FROM {name} WHERE job_id = '{JOB}'").scalar_one(),
+            lambda c, name: c.exec_driver_sql(
+                f"SELECT count(*) FROM {name} WHERE job_id = '{JOB}'"
+            ).scalar_one(),
             table,
         )
         assert rows == 0, table

@@ -1,0 +1,1 @@
+"""What runs inside a job's PySpark driver process. Of the project it imports `app.model` only."""

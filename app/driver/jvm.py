@@ -1,0 +1,151 @@
+"""The JVM of a driver: started directly with java, which saves the launcher JVM of spark-submit.
+
+It starts as a Py4J gateway without a SparkContext. Its standard input is a pipe that only this process holds: when
+this process dies, however it dies, the gateway reads the end of it and exits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.driver.failures import DriverError
+
+_START_TIMEOUT_S = 60.0
+_POLL_S = 0.004
+
+# What Spark asks of Java 17 and newer (org.apache.spark.launcher.JavaModuleOptions).
+_OPENED_PACKAGES = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+
+# Chosen by measurement (docs/sources-and-sinks.md, "How a driver starts"): the serial collector and the C1 compiler
+# start fastest and take the least memory; a 8 MB stack, because stopping a query inside a Python callback recurses
+# deeply. Options from SLOTWISE_DRIVER_JAVA_OPTIONS come later on the command line, so they win.
+DEFAULT_JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss8m", "-Xmx1g")
+
+
+def spark_home() -> Path:
+    """Where the installed PySpark keeps its jars, found without importing it (that takes a second)."""
+    for entry in sys.path:
+        candidate = Path(entry or ".") / "pyspark"
+        if (candidate / "jars").is_dir():
+            return candidate.resolve()
+    raise DriverError("PySpark is not installed for this Python: there is no pyspark/jars on its path.")
+
+
+def java_command() -> str:
+    """The java of JAVA_HOME if that is set, else the one on PATH."""
+    home = os.environ.get("JAVA_HOME")
+    command = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if command is None or not os.access(command, os.X_OK):
+        raise DriverError("There is no java to run Spark on: install Java 17 or newer, or set JAVA_HOME.")
+    return command
+
+
+def java_command_line(home: Path, archive: str, extra: tuple[str, ...]) -> list[str]:
+    """The whole command. ``archive`` is the class data archive to start from, or empty."""
+    jars = ":".join(sorted(str(path) for path in (home / "jars").glob("*.jar")))
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
+    options = [*DEFAULT_JAVA_OPTIONS, *opened, "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED"]
+    options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    options += ["-XX:+IgnoreUnrecognizedVMOptions"]
+    if archive and os.path.exists(archive):
+        # A stale archive costs speed only: Java says so and goes on without it.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    log4j = Path(__file__).with_name("log4j2.properties")
+    options += [f"-Dlog4j2.configurationFile={log4j}"]
+    main = ["org.apache.spark.deploy.SparkSubmit", "--conf", "spark.ui.enabled=false", "pyspark-shell"]
+    return [java_command(), "-cp", jars, *options, *extra, *main]
+
+
+@dataclass
+class Jvm:
+    """A JVM that was started; `connect` makes it the gateway of this process."""
+
+    process: subprocess.Popen[bytes]
+    info_file: Path
+
+    def wait_for_gateway(self) -> None:
+        """Wait for the handshake and publish it where PySpark looks for a gateway.
+
+        Raises:
+            DriverError: the JVM ended or stayed silent.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self.info_file.exists():
+            if self.process.poll() is not None:
+                raise DriverError(
+                    f"The JVM ended with exit status {self.process.returncode} before it was ready; "
+                    f"its messages are in the log of the driver."
+                )
+            if time.monotonic() > deadline:
+                raise DriverError(f"The JVM was not ready within {_START_TIMEOUT_S:.0f} s.")
+            time.sleep(_POLL_S)
+        content = self.info_file.read_bytes()
+        port, length = struct.unpack("!ii", content[:8])
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self.info_file.parent)
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = content[8 : 8 + length].decode()
+
+    def kill(self) -> None:
+        """End it at once and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+
+
+def start_jvm(*, inherited_fds: tuple[int, ...], archive: str = "", extra: tuple[str, ...] = ()) -> Jvm:
+    """Start the JVM and return at once; it inherits ``inherited_fds`` (the lock of the driver)."""
+    home = spark_home()
+    info_file = Path(tempfile.mkdtemp(prefix="slotwise-gateway-")) / "connection"
+    environment = _spark_environment(home)
+    asked = shlex.split(os.environ.get("SLOTWISE_DRIVER_JAVA_OPTIONS", ""))
+    process = subprocess.Popen(  # noqa: S603 - java and its options, no shell
+        java_command_line(home, archive, (*asked, *extra)),
+        stdin=subprocess.PIPE,
+        stdout=sys.stderr.fileno(),
+        stderr=sys.stderr.fileno(),
+        env={**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info_file)},
+        pass_fds=inherited_fds,
+    )
+    return Jvm(process, info_file)
+
+
+def _spark_environment(home: Path) -> dict[str, str]:
+    """The environment of the JVM, also set for this process: Python workers are started by the JVM from it."""
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root)]
+    os.environ.update(
+        SPARK_HOME=str(home),
+        PYSPARK_PYTHON=sys.executable,
+        PYSPARK_DRIVER_PYTHON=sys.executable,
+        PYTHONPATH=os.pathsep.join(paths),
+        SPARK_CONNECT_MODE="0",
+    )
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
+    return dict(os.environ)

@@ -1,0 +1,129 @@
+"""The lock of a driver, and who may write a checkpoint.
+
+The lock file is locked before anything else and inherited by the JVM: it is free only when both are gone, which is
+what a control plane waits for before it starts another driver. `owner.json` in the checkpoint adds the second fence:
+it names the attempt that writes, so an older one, or one whose predecessor still lives, refuses to start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from app.driver.failures import DriverError
+
+_PREDECESSOR_WAIT_S = 3.0
+_POLL_S = 0.02
+
+
+def take_driver_lock(path: str) -> int:
+    """Lock ``path`` for the life of this process; the descriptor is inheritable.
+
+    Raises:
+        DriverError: another process holds it, or it cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise DriverError(f"The lock file {path} of the driver cannot be opened: {error.strerror}.") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise DriverError(f"The lock file {path} is held by another driver process.") from None
+    os.set_inheritable(fd, True)
+    return fd
+
+
+def is_held(path: str) -> bool:
+    """Whether some process holds the lock file ``path``. One that does not exist is not held."""
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoch: int) -> None:
+    """Make this driver the only writer of ``checkpoint_dir``.
+
+    Raises:
+        DriverError: it is not writable, belongs to a newer attempt, or its last writer is still alive.
+    """
+    try:
+        checkpoint_dir.mkdir(parents=True, exist_ok=True)
+        with _short_lock(checkpoint_dir / "owner.lock"):
+            _claim(checkpoint_dir, lock_file, attempt, epoch)
+    except OSError as error:
+        transient = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE)
+        raise DriverError(
+            f"The checkpoint directory {checkpoint_dir} is not writable: {error.strerror}.", recoverable=transient
+        ) from error
+
+
+def _claim(checkpoint_dir: Path, lock_file: str, attempt: int, epoch: int) -> None:
+    owner_file = checkpoint_dir / "owner.json"
+    owner = _read_owner(owner_file)
+    if owner is not None:
+        if (int(owner["epoch"]), int(owner["attempt"])) > (epoch, attempt):
+            raise DriverError(
+                f"The checkpoint {checkpoint_dir} belongs to attempt {owner['attempt']} of epoch {owner['epoch']}, "
+                f"which is newer than attempt {attempt} of epoch {epoch}."
+            )
+        other = str(owner["lock_file"])
+        if other != lock_file:
+            deadline = time.monotonic() + _PREDECESSOR_WAIT_S
+            while is_held(other):
+                # The JVM of a killed driver lives on for a moment.
+                if time.monotonic() > deadline:
+                    raise DriverError(
+                        f"The checkpoint {checkpoint_dir} is still being written by another driver, which holds "
+                        f"{other}.",
+                        recoverable=True,
+                    )
+                time.sleep(_POLL_S)
+    write_atomically(owner_file, json.dumps({"lock_file": lock_file, "attempt": attempt, "epoch": epoch}))
+
+
+def _read_owner(path: Path) -> dict[str, object] | None:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise DriverError(f"The file {path}, which says who writes the checkpoint, is damaged.") from None
+    if not isinstance(value, dict) or not {"lock_file", "attempt", "epoch"} <= value.keys():
+        raise DriverError(f"The file {path}, which says who writes the checkpoint, is damaged.")
+    return value
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``path`` whole or not at all, durably."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _short_lock(path: Path) -> Iterator[None]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Sinks: what a query does with the rows of a micro-batch. One module per kind."""

@@ -1,0 +1,1 @@
+"""The scheduler of batch jobs: pipelined regions, their failover, and the parallelism decider."""

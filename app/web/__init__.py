@@ -1,0 +1,1 @@
+"""The dashboard: static files, without a build step."""

@@ -1,0 +1,221 @@
+"""A job under test: builds graphs, feeds events to the core on virtual time, and checks every invariant each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from app.model import ids
+from app.model.jobgraph import InPlace, JobGraph, JobType, JobVertex, SinkSpec, SourceSpec, SqlSpec, VertexInput
+from app.model.options import JobOptions
+from app.model.plan import Slot
+from app.model.requirements import Bounds, Requirements
+from app.model.rescale import RescaleRecord
+from app.model.status import JobStatus
+from app.scheduler.adaptive.effects import Effect
+from app.scheduler.adaptive.events import (
+    AttemptRunning,
+    AttemptStopped,
+    BatchAborted,
+    BatchCompleted,
+    Event,
+    PlanApplied,
+    RequirementsUpdated,
+    SlotsChanged,
+    StartScheduling,
+    TimerFired,
+)
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.step import explain, initial_state, status_of, step, validate
+
+E = TypeVar("E", bound=Effect)
+
+JOB = ids.derive_id("job", "under-test")
+T0_MS = 1_700_000_000_000
+
+
+def vertex(
+    name: str, inputs: Sequence[str] = (), *, group: str = "default", maximum: int = 128, in_place: bool = True
+) -> JobVertex:
+    operation = SqlSpec("SELECT 1") if inputs else SourceSpec("rate")
+    return JobVertex(
+        id=ids.vertex_id("under-test", name),
+        name=name,
+        operation=SinkSpec("noop") if name.startswith("sink") else operation,
+        inputs=tuple(VertexInput(ids.vertex_id("under-test", one), one) for one in inputs),
+        parallelism=1,
+        lower_bound=1,
+        max_parallelism=maximum,
+        slot_sharing_group=group,
+        slot_sharing_group_id=ids.slot_sharing_group_id("under-test", group),
+        in_place=InPlace.YES if in_place else InPlace.QUERY_RESTART,
+    )
+
+
+def chain(*, in_place: bool = True) -> JobGraph:
+    """source -> agg -> sink in one slot sharing group; ``in_place`` is that of agg."""
+    vertices = (vertex("source"), vertex("agg", ["source"], in_place=in_place), vertex("sink", ["agg"]))
+    return JobGraph("under-test", JobType.STREAMING, vertices)
+
+
+def group_graph(names: Sequence[str]) -> JobGraph:
+    """One vertex per slot sharing group."""
+    return JobGraph("under-test", JobType.STREAMING, tuple(vertex(name, group=name) for name in names))
+
+
+def slots(count: int, *, manager: str = "tm", first: int = 0) -> tuple[Slot, ...]:
+    return tuple(Slot(f"{manager}-{index}", manager) for index in range(first, first + count))
+
+
+def bounds(graph: JobGraph, lower: int, upper: int, version: int = 1, **who: str) -> Requirements:
+    """The same bounds for every vertex."""
+    pairs = tuple((one.id, Bounds(lower, upper)) for one in graph.vertices)
+    return Requirements(ids.derive_id("requirements", version), version, pairs, **who)
+
+
+class Job:
+    """One job and its virtual clock. ``effects`` are those of the last step, ``records`` all that ended so far."""
+
+    def __init__(
+        self,
+        graph: JobGraph | None = None,
+        *,
+        lower: int = 1,
+        upper: int = 2,
+        options: dict[str, object] | None = None,
+    ) -> None:
+        self.graph = graph or chain()
+        parsed, errors = JobOptions.parse(options or {})
+        assert errors == []
+        self.now_ms = T0_MS
+        self.version = 1
+        self.state = initial_state(JOB, self.graph, parsed, bounds(self.graph, lower, upper), self.now_ms)
+        self.effects: tuple[Effect, ...] = ()
+        self.history: list[Effect] = []
+        self.records: list[RescaleRecord] = []
+        self.batch = 0
+        self.check()
+
+    # -- looking
+
+    @property
+    def kind(self) -> str:
+        return self.state.phase.kind
+
+    @property
+    def status(self) -> JobStatus:
+        return status_of(self.state)
+
+    @property
+    def stage(self) -> str:
+        return str(getattr(self.state.phase, "manager").stage)
+
+    @property
+    def open(self) -> RescaleRecord:
+        record = self.state.timeline.open
+        assert record is not None, "no record is open"
+        return record
+
+    @property
+    def nothing_open(self) -> bool:
+        return self.state.timeline.open is None
+
+    @property
+    def parallelism(self) -> list[int]:
+        """In force, in declared order."""
+        assert self.state.plan is not None
+        return [value for _, value in self.state.plan.parallelism]
+
+    def effect(self, kind: type[E]) -> E:
+        """The one effect of that kind in the last step."""
+        found = [one for one in self.effects if isinstance(one, kind)]
+        assert len(found) == 1, f"{kind.__name__} {len(found)} times in {self.effects}"
+        return found[0]
+
+    def has_effect(self, kind: type[Effect]) -> bool:
+        return any(isinstance(one, kind) for one in self.effects)
+
+    def timer_in_ms(self, name: str) -> int:
+        """How long until the timer is due."""
+        due = [timer.at_ms for timer in self.state.timers if timer.name == name]
+        assert due, f"{name} is not held: {self.state.timers}"
+        return due[0] - self.now_ms
+
+    def ended(self) -> list[tuple[str, str, int]]:
+        """(cause, reason, attempt id) of every record that ended, in order."""
+        return [(one.cause.value, one.reason.value, one.attempt_id) for one in self.records if one.reason]
+
+    # -- doing
+
+    def do(self, event: Event) -> Job:
+        before = self.state
+        self.state, self.effects = step(before, event, self.now_ms)
+        self.history.extend(self.effects)
+        self.check()
+        if self.state.timeline.closed:
+            self.records.extend(self.state.timeline.closed)
+            self.state = replace(self.state, timeline=replace(self.state.timeline, closed=()))
+        return self
+
+    def check(self) -> None:
+        validate(self.state)
+        sentences, _ = explain(self.state, self.now_ms)
+        assert sentences and all(sentence.strip() == sentence and sentence for sentence in sentences)
+        for record in self.state.timeline.closed:
+            assert record.end_ms is not None
+            spans = [span.leave_ms - span.enter_ms for span in record.spans if span.leave_ms is not None]
+            assert sum(spans) == record.end_ms - record.start_ms
+
+    def wait(self, duration_ms: int) -> Job:
+        """Let time pass, firing each timer when it is due."""
+        end_ms = self.now_ms + duration_ms
+        while True:
+            due = sorted((one for one in self.state.timers if one.at_ms <= end_ms), key=lambda one: one.at_ms)
+            if not due:
+                self.now_ms = end_ms
+                return self
+            self.now_ms = max(self.now_ms, due[0].at_ms)
+            self.do(TimerFired(due[0].name, due[0].version))
+
+    def hold(self, count: int) -> Job:
+        return self.do(SlotsChanged(slots(count)))
+
+    def put(self, lower: int, upper: int, **who: str) -> Job:
+        self.version += 1
+        return self.do(RequirementsUpdated(bounds(self.graph, lower, upper, self.version, **who)))
+
+    def put_each(self, **wanted: tuple[int, int]) -> Job:
+        """Bounds by vertex name."""
+        self.version += 1
+        pairs = tuple((one.id, Bounds(*wanted[one.name])) for one in self.graph.vertices)
+        return self.do(RequirementsUpdated(Requirements(ids.derive_id("requirements", self.version), self.version, pairs)))
+
+    def commit(self, *, attempt: int | None = None) -> Job:
+        """A micro-batch is committed at the newest plan."""
+        self.batch += 1
+        number = self.state.attempt if attempt is None else attempt
+        return self.do(BatchCompleted(number, "query", self.batch, self.state.plan_version))
+
+    def abort(self) -> Job:
+        self.batch += 1
+        return self.do(BatchAborted(self.state.attempt, "query", self.batch))
+
+    def applied(self, **more: int) -> Job:
+        """The driver confirms the newest plan."""
+        return self.do(PlanApplied(self.state.attempt, self.state.plan_version, **more))
+
+    def starts(self) -> Job:
+        return self.do(AttemptRunning(self.state.attempt))
+
+    def stops(self, *, driver_alive: bool = False) -> Job:
+        return self.do(AttemptStopped(self.state.attempt, driver_alive=driver_alive))
+
+    def run(self, held: int = 2) -> Job:
+        """Submit, get slots, start, commit the first batch."""
+        self.do(StartScheduling())
+        self.hold(held)
+        if self.kind == "WaitingForResources":
+            self.wait(self.state.options.submission_stabilization_ms)
+        self.starts()
+        return self.commit()

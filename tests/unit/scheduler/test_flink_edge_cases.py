@@ -1,0 +1,432 @@
+"""The edge cases of production Flink's adaptive scheduler, one test each, numbered as in the list they come from.
+
+Where Slotwise does better on purpose the test's name or docstring says so.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from app.model.options import JobOptions
+from app.model.rescale import TerminalState
+from app.model.status import JobStatus
+from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots, SendPlan, StartAttempt, StopAttempt, StopMode
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptRunning,
+    AttemptStartFailed,
+    AttemptStopped,
+    BatchCompleted,
+    CancelRequested,
+    GlobalFailure,
+    RequirementsUpdated,
+    SlotsChanged,
+    StartScheduling,
+    StopRequested,
+    SuspendRequested,
+    TimerFired,
+)
+from app.scheduler.adaptive.state import Executing, Restarting
+from tests.unit.scheduler.driving import Job, bounds, chain, slots
+
+NO_RETRY = {"jobmanager.adaptive-scheduler.retry-execution-graph-creation.restart-strategy.type": "none"}
+COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
+STABILIZATION = "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout"
+MAX_DELAY = "jobmanager.adaptive-scheduler.rescale-trigger.max-delay"
+
+
+def restarting_job(cooldown: str = "30 s", stabilization: str = "60 s", max_delay: str = "3 s") -> Job:
+    """A running job whose middle vertex changes by a restart only, so that the manager of production Flink decides."""
+    options = {COOLDOWN: cooldown, STABILIZATION: stabilization, MAX_DELAY: max_delay}
+    return Job(chain(in_place=False), upper=4, options=options).run(held=2)
+
+
+def test_l01_a_timer_of_a_phase_that_was_left_and_entered_again_does_nothing() -> None:
+    job = Job(options=NO_RETRY).do(StartScheduling())
+    stale = next(timer for timer in job.state.timers if timer.name == "wait-timeout")
+    job.wait(1_000).hold(2).wait(1_000).hold(0)
+    assert job.kind == "WaitingForResources"
+    job.stops()
+    job.now_ms = stale.at_ms
+    before = job.state
+    job.do(TimerFired(stale.name, stale.version))
+    assert job.state is before
+    assert job.effects == ()
+
+
+def test_l02_a_change_in_cooldown_whose_slots_vanish_ends_idling_with_one_ignored_record() -> None:
+    job = restarting_job().wait(5_000)
+    job.hold(4)
+    assert job.stage == "Cooldown"
+    job.wait(5_000).hold(2)
+    job.wait(20_001)
+    while job.stage != "Idling":
+        job.wait(1_000)
+    assert job.kind == "Executing"
+    assert job.state.num_restarts == 0
+    assert job.ended()[1:] == [("NEW_RESOURCE_AVAILABLE", "NO_RESOURCES_OR_PARALLELISMS_CHANGE", 2)]
+    assert job.nothing_open
+
+
+def test_l03_stabilisation_counts_from_the_first_change() -> None:
+    job = restarting_job(cooldown="0 s", stabilization="60 s", max_delay="10 min")
+    began = job.now_ms
+    job.hold(3)
+    assert job.stage == "Stabilizing"
+    job.wait(30_000).do(SlotsChanged((*slots(2), *slots(1, manager="other"))))
+    job.wait(29_999).hold(3)
+    assert job.stage == "Stabilizing"
+    job.wait(1)
+    assert job.now_ms - began == 60_000
+    assert job.stage == "Stabilized"
+
+
+def test_l04_with_a_cooldown_longer_than_stabilisation_a_noted_change_is_stable_at_once_after_it() -> None:
+    job = restarting_job(cooldown="60 s", stabilization="10 s", max_delay="10 min")
+    job.wait(5_000).hold(3)
+    job.wait(54_999)
+    assert job.stage == "Cooldown"
+    job.wait(1)
+    assert job.stage == "Stabilized"
+
+
+def test_l05_in_stabilizing_a_batch_restarts_at_once_when_the_desired_slots_are_there() -> None:
+    job = restarting_job(cooldown="0 s", max_delay="10 min").hold(4)
+    assert (job.stage, job.kind) == ("Stabilizing", "Executing")
+    job.commit()
+    assert job.kind == "Restarting"
+
+
+def test_l05_in_stabilizing_a_batch_is_ignored_while_slots_only_suffice() -> None:
+    job = restarting_job(cooldown="0 s", max_delay="10 min").hold(3).commit()
+    assert (job.stage, job.kind) == ("Stabilizing", "Executing")
+
+
+def test_l06_stabilized_without_a_batch_restarts_at_max_delay_exactly_once() -> None:
+    job = restarting_job(cooldown="0 s", stabilization="60 s", max_delay="90 s")
+    job.hold(3)
+    job.wait(89_999)
+    assert (job.kind, job.stage) == ("Executing", "Stabilized")
+    job.wait(1)
+    assert job.kind == "Restarting"
+    assert job.state.num_rescales == 1
+    assert sum(isinstance(one, StopAttempt) for one in job.history) == 1
+
+
+def test_l07_given_up_batches_in_cooldown_are_wasted_and_the_next_change_counts_anew() -> None:
+    job = restarting_job(stabilization="10 min", max_delay="10 min").wait(1_000).hold(4)
+    assert isinstance(job.state.phase, Executing)
+    assert job.state.phase.manager.failed_batches_left == 2
+    job.abort().abort()
+    assert job.state.phase.manager.failed_batches_left is None
+    job.wait(30_000)
+    assert job.stage == "Stabilizing"
+    job.abort().abort().abort()
+    assert job.kind == "Executing"
+    job.hold(5).abort()
+    assert job.kind == "Executing"
+    job.abort()
+    assert job.kind == "Restarting"
+
+
+def test_l08_a_lower_bound_above_the_slots_keeps_running_then_waits_after_a_failover_and_fails_at_the_timeout() -> None:
+    job = Job(options=NO_RETRY).run()
+    job.put(4, 6)
+    assert job.kind == "Executing"
+    assert job.parallelism == [2, 2, 2]
+    assert job.state.requirements.version == 2
+    job.do(AttemptFailed(1, "boom", stopped=True)).wait(1_500)
+    assert job.kind == "WaitingForResources"
+    job.wait(300_000)
+    assert job.status is JobStatus.FAILED
+    cause = getattr(job.state.phase, "cause")
+    assert "need 4" in cause and "holds 2" in cause
+    assert job.records[-1].terminal_state is TerminalState.FAILED
+
+
+def test_l08_better_a_wait_that_timed_out_is_tried_again_while_the_creation_retry_allows_it() -> None:
+    job = Job().do(StartScheduling()).wait(300_000)
+    assert job.kind == "RetryingExecutionGraphCreation"
+    assert job.status is JobStatus.CREATED
+    job.wait(2_000)
+    assert job.kind == "WaitingForResources"
+    assert job.hold(2).kind == "CreatingExecutionGraph"
+
+
+def test_l08_a_negative_wait_timeout_waits_for_ever() -> None:
+    job = Job(options={"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"})
+    job.do(StartScheduling()).wait(10**9)
+    assert job.kind == "WaitingForResources"
+
+
+def test_l09_better_a_surplus_slot_is_returned_at_the_idle_timeout_exactly_and_none_of_the_requirement() -> None:
+    job = Job(upper=4).run(held=4).put(1, 3)
+    assert job.effect(DeclareResources) == DeclareResources(3, 1)
+    assert not job.has_effect(ReleaseSlots)
+    job.wait(10_000)
+    assert len(job.state.slots) == 4, "the plan still uses the slot"
+    job.applied()
+    assert job.parallelism == [3, 3, 3]
+    job.wait(49_999)
+    assert len(job.state.slots) == 4
+    job.wait(1)
+    assert job.effect(ReleaseSlots).slot_ids == ("tm-3",)
+    job.wait(10**7)
+    assert len(job.state.slots) == 3
+
+
+def test_l10_an_identical_update_changes_nothing_and_records_nothing() -> None:
+    job = Job().run()
+    before = job.state
+    job.do(RequirementsUpdated(bounds(job.graph, 1, 2, version=9, requested_by="somebody")))
+    assert job.state is before
+    assert job.effects == ()
+
+
+def test_l11_a_scheduler_other_than_adaptive_is_refused_when_the_job_is_submitted() -> None:
+    """So there is no job whose bounds could be persisted and never applied."""
+    _, errors = JobOptions.parse({"jobmanager.scheduler": "Default"})
+    assert errors == ["Option jobmanager.scheduler: one of Adaptive is expected, found 'Default'."]
+
+
+def test_l12_an_update_while_the_driver_is_started_is_picked_up_when_it_runs() -> None:
+    job = Job(upper=4).do(StartScheduling()).hold(4)
+    job.put(1, 2)
+    assert job.kind == "CreatingExecutionGraph"
+    assert job.effect(DeclareResources).desired == 2
+    job.starts()
+    assert job.kind == "Rescaling"
+    assert [value for _, value in job.effect(SendPlan).plan.parallelism] == [2, 2, 2]
+    job.applied()
+    assert job.ended() == [
+        ("INITIAL_SCHEDULE", "RESOURCE_REQUIREMENTS_UPDATED", 1),
+        ("UPDATE_REQUIREMENT", "SUCCEEDED", 1),
+    ]
+
+
+def test_l13_a_planned_slot_lost_before_the_start_goes_back_to_waiting_with_fresh_timers_and_the_record_open() -> None:
+    job = Job().do(StartScheduling()).wait(4_000).hold(2)
+    record = job.open.uuid
+    job.wait(2_000).hold(1)
+    assert job.kind == "WaitingForResources"
+    assert job.effect(StopAttempt).mode is StopMode.KILL
+    assert job.timer_in_ms("wait-timeout") == 300_000
+    assert job.open.uuid == record
+    job.hold(2)
+    assert job.kind == "WaitingForResources", "the attempt that was given up may still live"
+    job.stops()
+    assert job.kind == "CreatingExecutionGraph"
+    assert job.effect(StartAttempt).attempt == 2
+
+
+def test_l14_a_rescale_restart_spends_no_restart_budget_and_counts_both() -> None:
+    job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").hold(4)
+    assert job.kind == "Restarting"
+    assert isinstance(job.state.phase, Restarting)
+    assert (job.state.phase.backoff_ms, job.state.phase.failures) == (0, ())
+    assert (job.state.num_restarts, job.state.num_rescales) == (1, 1)
+    assert job.state.restart.attempts == 0
+    assert job.effect(StopAttempt).mode is StopMode.BOUNDARY
+
+
+def test_l14_a_failure_counts_a_restart_only() -> None:
+    job = Job().run().do(AttemptFailed(1, "boom", stopped=True))
+    assert (job.state.num_restarts, job.state.num_rescales, job.state.restart.attempts) == (1, 0, 1)
+
+
+def test_l14_a_rescale_in_place_counts_a_rescale_only() -> None:
+    job = Job(upper=4).run().hold(4).applied()
+    assert (job.state.num_restarts, job.state.num_rescales) == (0, 1)
+
+
+def test_l15_restarting_for_a_target_that_is_still_attainable_goes_straight_to_the_start() -> None:
+    job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").hold(4).stops(driver_alive=True)
+    assert job.kind == "CreatingExecutionGraph"
+    start = job.effect(StartAttempt)
+    assert start.reuse_driver
+    assert [value for _, value in start.plan.parallelism] == [4, 4, 4]
+
+
+def test_l15_restarting_for_a_target_that_is_not_attainable_any_more_waits() -> None:
+    job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").hold(4).hold(3).stops()
+    assert job.kind == "WaitingForResources"
+
+
+def _in_phase(kind: str) -> Job:
+    match kind:
+        case "Created":
+            return Job()
+        case "WaitingForResources":
+            return Job().do(StartScheduling())
+        case "CreatingExecutionGraph":
+            return Job().do(StartScheduling()).hold(2)
+        case "RetryingExecutionGraphCreation":
+            return Job().do(StartScheduling()).hold(2).do(AttemptStartFailed(1, "no java"))
+        case "Executing":
+            return Job().run()
+        case "Rescaling":
+            return Job(upper=4).run().hold(4)
+        case "StopWithSavepoint":
+            return Job().run().do(StopRequested("t1"))
+        case "Restarting":
+            return Job().run().do(AttemptFailed(1, "boom", stopped=False))
+        case "Failing":
+            return Job().run().do(AttemptFailed(1, "boom", stopped=False, recoverable=False))
+        case "Canceling":
+            return Job().run().do(CancelRequested())
+        case _:
+            job = Job().run().do(CancelRequested()).stops()
+            assert job.kind == "Finished"
+            return job
+
+
+@pytest.mark.parametrize("kind", ["Restarting", "Failing", "Canceling"])
+def test_l16_a_failure_while_the_attempt_is_being_ended_is_only_recorded(kind: str) -> None:
+    job = _in_phase(kind)
+    version = job.state.phase_version
+    job.do(AttemptFailed(1, "another", stopped=False))
+    job.do(GlobalFailure("a third"))
+    assert job.state.phase_version == version
+    assert [one.error for one in job.state.failures[-1]][-2:] == ["another", "a third"]
+    assert job.state.restart.attempts == (1 if kind == "Restarting" else 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [
+        ("Created", "Finished"),
+        ("WaitingForResources", "Finished"),
+        ("CreatingExecutionGraph", "Canceling"),
+        ("RetryingExecutionGraphCreation", "Finished"),
+        ("Executing", "Canceling"),
+        ("Rescaling", "Canceling"),
+        ("StopWithSavepoint", "Canceling"),
+        ("Restarting", "Canceling"),
+        ("Failing", "Canceling"),
+        ("Canceling", "Canceling"),
+        ("Finished", "Finished"),
+    ],
+)
+def test_l16_cancel_in_each_state(kind: str, then: str) -> None:
+    """Better: a job whose driver is being started is not over before that driver is dead."""
+    job = _in_phase(kind)
+    assert job.kind == kind
+    job.do(CancelRequested("ann"))
+    assert job.kind == then
+    if then == "Canceling":
+        job.stops()
+    assert job.status is JobStatus.CANCELED
+    assert job.nothing_open
+    if kind in ("CreatingExecutionGraph", "WaitingForResources", "Rescaling", "RetryingExecutionGraphCreation"):
+        assert job.records[-1].reason is not None
+        assert job.records[-1].reason.value == "JOB_CANCELED", "also while nothing runs, unlike Flink"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Created",
+        "WaitingForResources",
+        "CreatingExecutionGraph",
+        "RetryingExecutionGraphCreation",
+        "Executing",
+        "Rescaling",
+        "StopWithSavepoint",
+        "Restarting",
+        "Failing",
+        "Canceling",
+    ],
+)
+def test_l16_suspend_in_each_state(kind: str) -> None:
+    job = _in_phase(kind).do(SuspendRequested("moved"))
+    assert job.status is JobStatus.SUSPENDED
+    assert not job.status.is_globally_terminal
+    assert job.effects == (), "the driver runs on: another control plane may adopt it"
+
+
+def test_l17_a_stop_that_fails_runs_on_with_a_new_cooldown_and_leaves_the_record_alone() -> None:
+    job = restarting_job().wait(40_000)
+    assert job.stage == "Idling"
+    job.put(1, 6)
+    record = job.open
+    job.do(StopRequested("t1"))
+    assert job.kind == "StopWithSavepoint"
+    assert job.effect(StopAttempt).mode is StopMode.DRAIN
+    job.wait(5_000).do(AttemptStopped(1, driver_alive=True, error="the disk is full"))
+    assert (job.kind, job.stage) == ("Executing", "Cooldown")
+    assert job.timer_in_ms("cooldown") == 30_000
+    assert (job.open.uuid, job.open.start_ms, job.open.cause) == (record.uuid, record.start_ms, record.cause)
+    assert job.state.stop is not None
+    assert (job.state.stop.state, job.state.stop.error) == ("COMPLETED", "the disk is full")
+
+
+def test_l19_attempt_ids_count_within_the_same_requirements() -> None:
+    job = Job(upper=4).run(held=2)
+    job.put(1, 3)
+    job.wait(60_000)
+    job.hold(3).applied()
+    job.do(AttemptFailed(1, "boom", stopped=True)).wait(1_500).starts().commit()
+    job.put(1, 2).applied()
+    assert job.ended() == [
+        ("INITIAL_SCHEDULE", "SUCCEEDED", 1),
+        ("UPDATE_REQUIREMENT", "NO_RESOURCES_OR_PARALLELISMS_CHANGE", 1),
+        ("NEW_RESOURCE_AVAILABLE", "SUCCEEDED", 2),
+        ("RECOVERABLE_FAILOVER", "SUCCEEDED", 3),
+        ("UPDATE_REQUIREMENT", "SUCCEEDED", 1),
+    ]
+    uuids = [one.requirements_uuid for one in job.records]
+    assert uuids[1] == uuids[2] == uuids[3]
+    assert len(set(uuids)) == 3
+
+
+def test_l19_better_a_failover_during_a_rescale_keeps_the_cause_and_the_spans_of_both() -> None:
+    job = Job(upper=4).run().put(1, 3, requested_by="ann", reason="lunch").hold(3)
+    assert job.kind == "Rescaling"
+    job.wait(700).do(AttemptFailed(1, "boom", stopped=True))
+    interrupted = job.records[-1]
+    assert (interrupted.cause.value, interrupted.reason.value if interrupted.reason else "") == (
+        "UPDATE_REQUIREMENT",
+        "JOB_FAILOVER_RESTARTING",
+    )
+    assert (interrupted.requested_by, interrupted.request_reason) == ("ann", "lunch")
+    assert [span.state for span in interrupted.spans] == ["Executing", "Rescaling"]
+    assert job.open.cause.value == "RECOVERABLE_FAILOVER"
+    assert job.open.attempt_id == interrupted.attempt_id + 1
+    assert job.open.requirements_uuid == interrupted.requirements_uuid
+
+
+def test_l20_counts_and_the_last_completed_record_do_not_depend_on_how_many_are_retained() -> None:
+    job = Job(upper=9, options={"web.adaptive-scheduler.rescale-history.size": "1"}).run()
+    for count in (3, 4, 5):
+        job.hold(count).applied()
+    job.hold(6)
+    timeline = job.state.timeline
+    assert dict(timeline.counts) == {"COMPLETED": 4, "FAILED": 0, "IGNORED": 0}
+    assert timeline.records == 5 and timeline.open is not None and timeline.open.number == 5
+    assert timeline.last_completed is not None and timeline.last_completed.number == 4
+
+
+def test_l24_a_burst_of_failures_is_one_attempt_of_the_exponential_backoff() -> None:
+    job = Job(options={"restart-strategy.exponential-delay.jitter-factor": "0"}).run()
+    job.do(AttemptFailed(1, "first", stopped=False)).do(AttemptFailed(1, "second", stopped=True))
+    assert job.state.restart.attempts == 1
+    assert job.timer_in_ms("backoff") == 1_000
+
+
+def test_l25_better_a_restarted_control_plane_continues_where_the_state_says() -> None:
+    """A stored state is all there is: the bounds, the history and the attempt numbers survive."""
+    job = Job(upper=4).run().put(1, 3)
+    kept = job.state
+    revived = Job(upper=4)
+    revived.state, revived.now_ms, revived.version = kept, job.now_ms + 60_000, job.version
+    revived.hold(3).applied()
+    assert revived.parallelism == [3, 3, 3]
+    assert revived.state.timeline.records == 2
+    assert revived.state.attempt == 1
+
+
+def test_an_event_of_an_earlier_attempt_is_dropped() -> None:
+    job = Job().run().do(AttemptFailed(1, "boom", stopped=True)).wait(1_500)
+    before = job.state
+    job.do(AttemptFailed(0, "late", stopped=True)).do(AttemptRunning(1)).do(BatchCompleted(1, "query", 7, 1))
+    assert job.state is before
