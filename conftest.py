@@ -1,4 +1,4 @@
-"""Marks every test with the layer that its directory names, so that `pytest -m unit` runs the cheap ones only."""
+"""Marks tests with the layer that their directory names, runs the cheap layers first, and says what was not tested."""
 
 from __future__ import annotations
 
@@ -7,11 +7,39 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent / "tests"
-LAYERS = frozenset({"unit", "contract", "simulation", "integration", "acceptance"})
+LAYERS = ("unit", "contract", "simulation", "integration", "acceptance")
+NOT_ON_POSTGRESQL = "NOT TESTED ON POSTGRESQL"
+
+
+def _layer(item: pytest.Item) -> str | None:
+    if not item.path.is_relative_to(TESTS):
+        return None
+    first = item.path.relative_to(TESTS).parts[0]
+    return first if first in LAYERS else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.path.is_relative_to(TESTS):
-        layer = item.path.relative_to(TESTS).parts[0]
-        if layer in LAYERS:
-            item.add_marker(layer)
+    layer = _layer(item)
+    if layer is not None:
+        item.add_marker(layer)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """By cost. The sort is stable: within a layer the order is pytest's."""
+
+    def cost(item: pytest.Item) -> int:
+        layer = _layer(item)
+        return -1 if layer is None else LAYERS.index(layer)
+
+    items.sort(key=cost)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A run without PostgreSQL may pass on a developer's machine, but not without saying so in the end."""
+    skipped = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if NOT_ON_POSTGRESQL in str(report.longrepr)
+    ]
+    if skipped:
+        terminalreporter.write_sep("!", f"{NOT_ON_POSTGRESQL}: {len(skipped)} tests were skipped", red=True)

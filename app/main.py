@@ -64,7 +64,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
         try:
-            stack.enter_context(DataDirectory(data_dir))
+            stack.enter_context(DataDirectory.claim(data_dir))
         except StoreError as error:
             raise StartRefused(str(error)) from error
         url = _url(listener)
@@ -178,7 +178,8 @@ def _listen(listener: socket.socket) -> None:
         listener.listen(_BACKLOG)
     except OSError as error:
         # Two servers may have bound the same port before either of them listened.
-        raise _port_refused(*listener.getsockname()[:2], error) from error
+        host, port = listener.getsockname()[:2]
+        raise _port_refused(host, port, error) from error
 
 
 def _port_refused(host: str, port: int, error: OSError) -> StartRefused:

@@ -1,7 +1,7 @@
 """Databases for tests: a SQLite file or a PostgreSQL database of its own, empty, per test.
 
 The PostgreSQL server is started by the tests themselves from the installed package, on a free port, in a temporary
-directory, as a user that is not root. It is started once per process and dies with it.
+directory, as a user that is not root. It is started once per test run and dies with it, also when that is killed.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ class PostgresServer:
         log = (self.directory / "server.log").open("ab")
         self.process = subprocess.Popen(
             [
+                *_dies_with_us(),
                 self.tools / "postgres", "-D", self.directory / "data",
                 *(f"--{name}={value}" for name, value in settings.items()),
             ],
@@ -163,6 +164,12 @@ class PostgresServer:
         name = url.rpartition("/")[2]
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def _dies_with_us() -> list[str]:
+    """A prefix for a command that the kernel ends when this process has died, however it died."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "QUIT"] if setpriv else []
 
 
 def _free_port() -> int:

@@ -1,4 +1,6 @@
-"""Answers: compact JSON in prebuilt bytes. No response model is run over them; the contract tests check their form."""
+"""Answers: compact JSON in prebuilt bytes. No response model is run over them; the contract tests check their
+form.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def json_bytes(value: Any) -> bytes:
 
 
 class BytesResponse(Response):
-    """A response whose body and headers are ready: skips Starlette's header building, which costs more than routing."""
+    """A response whose body and headers are ready: skips Starlette's header building, which costs more than
+    routing.
+    """
 
     def __init__(
         self,
@@ -37,7 +41,9 @@ class BytesResponse(Response):
         self.body = body
         self.raw_headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
         if headers:
-            self.raw_headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+            self.raw_headers += [
+                (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
+            ]
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,4 +1,6 @@
-"""Bearer tokens from a file: who calls. Without a file everyone is `anonymous`, and the server binds loopback only."""
+"""Bearer tokens from a file: who calls. Without a file everyone is `anonymous`, and the server binds loopback
+only.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class TokenFileError(ValueError):
 
 
 class Tokens:
-    """Names by the SHA-256 of their tokens. A look-up in a table of digests tells an attacker nothing by its time."""
+    """Names by the SHA-256 of their tokens. A look-up in a table of digests tells an attacker nothing by its
+    time.
+    """
 
     def __init__(self, names_by_digest: dict[bytes, str]) -> None:
         self._names = names_by_digest
@@ -42,38 +46,39 @@ class Tokens:
         scheme, _, token = found[0].strip().partition(b" ")
         return self.name_of(token.strip()) if scheme.lower() == b"bearer" else None
 
+    @classmethod
+    def read(cls, path: Path) -> Tokens:
+        """Read a token file: lines `name:token` or `name:sha256:<hex>`; empty lines and lines from `#` on are
+        passed over.
 
-def load_tokens(path: Path) -> Tokens:
-    """Read a token file: lines `name:token` or `name:sha256:<hex>`; empty lines and lines from `#` on are passed over.
-
-    Raises:
-        TokenFileError: it cannot be read, others may read it, it names no token, or a line is wrong.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            lines = file.read().splitlines()
-    except OSError as error:
-        raise TokenFileError([f"The token file {path} cannot be read: {error.strerror}."]) from None
-    except UnicodeDecodeError:
-        raise TokenFileError([f"The token file {path} is not a UTF-8 text file."]) from None
-    if mode & stat.S_IROTH:
-        raise TokenFileError([f"The token file {path} may be read by everyone: run chmod 600 {path}."])
-    names: dict[bytes, str] = {}
-    errors: list[str] = []
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        problem = _add(names, text)
-        if problem:
-            # The line itself is not shown: it may hold a secret.
-            errors.append(f"The token file {path}, line {number}: {problem}.")
-    if not errors and not names:
-        errors.append(f"The token file {path} has no token: add a line such as name:token.")
-    if errors:
-        raise TokenFileError(errors)
-    return Tokens(names)
+        Raises:
+            TokenFileError: it cannot be read, others may read it, it names no token, or a line is wrong.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                lines = file.read().splitlines()
+        except OSError as error:
+            raise TokenFileError([f"The token file {path} cannot be read: {error.strerror}."]) from None
+        except UnicodeDecodeError:
+            raise TokenFileError([f"The token file {path} is not a UTF-8 text file."]) from None
+        if mode & stat.S_IROTH:
+            raise TokenFileError([f"The token file {path} may be read by everyone: run chmod 600 {path}."])
+        names: dict[bytes, str] = {}
+        errors: list[str] = []
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            problem = _add(names, text)
+            if problem:
+                # The line itself is not shown: it may hold a secret.
+                errors.append(f"The token file {path}, line {number}: {problem}.")
+        if not errors and not names:
+            errors.append(f"The token file {path} has no token: add a line such as name:token.")
+        if errors:
+            raise TokenFileError(errors)
+        return cls(names)
 
 
 def _add(names: dict[bytes, str], text: str) -> str | None:

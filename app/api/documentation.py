@@ -31,7 +31,8 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """``answer`` is a model, or a list of one. ``errors``: status to an example sentence, besides the usual ones.
+    """``answer`` is a model, or a list of one. ``errors``: status to an example sentence, besides the usual
+    ones.
 
     ``also``: a second form of the answer (model, example) under the same status.
     """

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api.documentation import TAGS, Doc
-from app.api.examples import COUNTS, JOB, RESCALE, TRIGGER
+from app.api.examples.common import COUNTS, JOB, RESCALE, TRIGGER
 from app.api.routing import Access, Operation, OperationTable
 from app.api.schema.base import Errors
 
@@ -28,11 +28,11 @@ _NOT_FOUND = {
     "taskmanagerid": "No TaskManager has the id 'tm-9'.",
 }
 _DESCRIPTION = """\
-The control plane of elastic PySpark jobs. A client declares how parallel each vertex of a job may be; Slotwise decides
-from the slots that there are, and changes the parallelism of the running job.
+The control plane of elastic PySpark jobs. A client declares how parallel each vertex of a job may be; Slotwise
+decides from the slots that there are, and changes the parallelism of the running job.
 
-The paths of Flink's REST API answer in the form of Flink 2.3, each with and without the prefix `/v1`. Errors are
-`{"errors": [...]}`, one sentence each. Ids are 32 hexadecimal digits. Unknown query parameters are refused.
+The paths of Flink's REST API answer in the form of Flink 2.3, each with and without the prefix `/v1`. Errors
+are `{"errors": [...]}`, one sentence each. Ids are 32 hexadecimal digits. Unknown query parameters are refused.
 """
 
 
@@ -70,7 +70,9 @@ def _models(docs: list[Doc]) -> list[type[BaseModel]]:
 
 
 def schema_of(answer: type[BaseModel] | Any, *, is_list: bool) -> dict[str, Any]:
-    schema: dict[str, Any] = {"$ref": _REF.format(model=answer.__name__)} if isinstance(answer, type) else dict(answer)
+    schema: dict[str, Any] = (
+        {"$ref": _REF.format(model=answer.__name__)} if isinstance(answer, type) else dict(answer)
+    )
     return {"type": "array", "items": schema} if is_list else schema
 
 
@@ -147,13 +149,17 @@ def _errors(operation: Operation, doc: Doc, names: list[str]) -> dict[str, Any]:
     if "jobid" in names:
         sentences[400] = "The path parameter jobid should be 32 hexadecimal digits, found 'abc'."
     if operation.access is Access.USER:
-        sentences[401] = "A bearer token is required: send the header 'Authorization: Bearer <token>' with a known token."
+        sentences[401] = (
+            "A bearer token is required: send the header 'Authorization: Bearer <token>' with a known token."
+        )
     for name, sentence in _NOT_FOUND.items():
         if name in names:
             sentences[404] = sentence
     if doc.body is not None:
         sentences[413] = "The body is too large: at most 1048576 bytes are allowed."
-    sentences[500] = "An internal error occurred; the server's log has it under the error id 0123456789abcdef."
+    sentences[500] = (
+        "An internal error occurred; the server's log has it under the error id 0123456789abcdef."
+    )
     if operation.method != "GET":
         sentences[503] = "The database cannot be written now. Nothing was changed; try again."
     sentences.update(doc.errors)

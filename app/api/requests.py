@@ -1,4 +1,4 @@
-"""Reading requests strictly: ids, query parameters, headers and bodies, each refusal naming what was wrong."""
+"""Reading requests strictly: ids, query parameters, headers, bodies; each refusal names what was wrong."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def query(request: Request, allowed: Collection[str] = ()) -> dict[str, str]:
         )
     except (ValueError, UnicodeDecodeError):
         raise bad_request(
-            f"The query cannot be read: at most {_MAX_QUERY_PARAMETERS} percent-encoded UTF-8 parameters are expected."
+            f"The query cannot be read: at most {_MAX_QUERY_PARAMETERS} percent-encoded UTF-8 parameters are"
+            " expected."
         ) from None
     found: dict[str, str] = {}
     errors: list[str] = []
@@ -87,12 +88,15 @@ def whole_number(parameters: dict[str, str], name: str, lowest: int, highest: in
         return None
     if not _WHOLE_NUMBER.match(value) or not lowest <= int(value) <= highest:
         raise bad_request(
-            f"The query parameter {name} should be a whole number between {lowest} and {highest}, found {shown(value)}."
+            f"The query parameter {name} should be a whole number between {lowest} and {highest}, found"
+            f" {shown(value)}."
         )
     return int(value)
 
 
-def one_of(parameters: dict[str, str], name: str, values: Callable[[str], T], allowed: Collection[str]) -> T | None:
+def one_of(
+    parameters: dict[str, str], name: str, values: Callable[[str], T], allowed: Collection[str]
+) -> T | None:
     """A value out of a fixed set; None when it is not given."""
     value = parameters.get(name)
     if value is None:
@@ -144,7 +148,9 @@ async def read_body(request: Request, limit_bytes: int = BODY_LIMIT_BYTES) -> by
 
 def too_large(limit_bytes: int) -> ApiError:
     return ApiError(
-        413, f"The body is too large: at most {limit_bytes} bytes are allowed.", headers={"Connection": "close"}
+        413,
+        f"The body is too large: at most {limit_bytes} bytes are allowed.",
+        headers={"Connection": "close"},
     )
 
 
@@ -160,7 +166,9 @@ async def read_json_object(request: Request, *, what: str, empty_ok: bool = Fals
     except StrictJsonError as error:
         raise bad_request(*error.errors) from None
     if not isinstance(value, dict):
-        raise bad_request(f"The request body should be a JSON object: {what} is expected, found {kind_of(value)}.")
+        raise bad_request(
+            f"The request body should be a JSON object: {what} is expected, found {kind_of(value)}."
+        )
     return value
 
 

@@ -1,8 +1,9 @@
-"""The table of operations and its dispatch.
+"""The table of operations and how a path finds its own.
 
-Every path is an `Operation`: what it answers to, what it does, and how it is documented. The dispatch walks a tree of
-path segments, so that its cost does not grow with the number of paths, and it knows all methods of a path, so that a
-wrong one is answered 405 with a complete `Allow`. Bodies are never coerced by a framework: a handler reads its own.
+Every path is an `Operation`: what it answers to, what it does, and how it is documented. The table is a tree
+of path segments, so that its cost does not grow with the number of paths, and it knows all methods of a path,
+so that a wrong one is answered 405 with a complete `Allow`. Bodies are never coerced by a framework: a
+handler reads its own.
 """
 
 from __future__ import annotations
@@ -10,25 +11,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, NoMatchFound
-from starlette.types import Receive, Scope, Send
-
-from app.api.errors import ApiError, error_response, response_of
-from app.worker.views import ControlPlaneError
 
 if TYPE_CHECKING:
-    from starlette.datastructures import URLPath
-
     from app.api.context import Context
     from app.api.documentation import Doc
 
 Handler = Callable[["Context", Request], Awaitable[Response]]
 
-RESOLVED = "slotwise.resolved"
 _VERSION_PREFIX = "/v1"
 
 
@@ -67,7 +60,7 @@ class Resolved:
 
     @property
     def allow(self) -> str:
-        methods = set(self.operations)
+        methods = {"OPTIONS", *self.operations}
         if "GET" in methods:
             methods.add("HEAD")
         return ", ".join(sorted(methods))
@@ -107,44 +100,11 @@ class OperationTable:
                 name = segment[1:-1]
                 if node.parameter is None:
                     node.parameter = (name, _Node())
-                assert node.parameter[0] == name, f"{operation.path}: one place of a path has one parameter name"
+                assert node.parameter[0] == name, (
+                    f"{operation.path}: one place of a path has one parameter name"
+                )
                 node = node.parameter[1]
             else:
                 node = node.children.setdefault(segment, _Node())
         assert operation.method not in node.operations, f"{operation.method} {operation.path} is there twice"
         node.operations[operation.method] = operation
-
-
-class OperationRoute(BaseRoute):
-    """Dispatches to the operations; paths that are not in the table are left to the routes after it."""
-
-    def __init__(self, table: OperationTable, context: Context) -> None:
-        self._table = table
-        self._context = context
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if scope["type"] == "http" and scope.get(RESOLVED) is not None:
-            return Match.FULL, {}
-        return Match.NONE, {}
-
-    def url_path_for(self, name: str, /, **path_params: Any) -> URLPath:
-        raise NoMatchFound(name, path_params)
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        resolved: Resolved = scope[RESOLVED]
-        operation = resolved.operations.get(scope["method"])
-        response: Response
-        if operation is None:
-            response = _wrong_method(scope, resolved)
-        else:
-            scope["path_params"] = resolved.parameters
-            try:
-                response = await operation.handler(self._context, Request(scope, receive))
-            except (ApiError, ControlPlaneError) as error:
-                response = response_of(error)
-        await response(scope, receive, send)
-
-
-def _wrong_method(scope: Scope, resolved: Resolved) -> Response:
-    sentence = f"The method {scope['method']} is not allowed on {scope['path']}: allowed are {resolved.allow}."
-    return error_response(405, [sentence], {"Allow": resolved.allow})

@@ -43,10 +43,17 @@ class Failure:
 
 
 _FINAL_ERRORS = (ImportError, AttributeError, SyntaxError, NameError, NotImplementedError)
-_FINAL_SPARK = ("AnalysisException", "ParseException", "IllegalArgumentException", "UnsupportedOperationException")
+_FINAL_SPARK = (
+    "AnalysisException",
+    "ParseException",
+    "IllegalArgumentException",
+    "UnsupportedOperationException",
+)
 
 # The last line of a Python traceback, as PySpark carries it through the JVM.
-_PYTHON_LINE = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$")
+_PYTHON_LINE = re.compile(
+    r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$"
+)
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)$')
 _QUERY_PREAMBLE = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
@@ -101,7 +108,7 @@ def _spark_text(error: BaseException) -> str:
                 java = java.getCause()
             if java is not None:
                 return f"{java.getClass().getSimpleName()}: {java.getMessage()}"
-        except Exception:  # noqa: BLE001 - the JVM may be gone; the plain text must do
+        except Exception:
             return str(error)
     return str(error)
 
@@ -111,7 +118,9 @@ def _first_paragraph(text: str) -> str:
     stripped = _ERROR_CLASS.sub("", _QUERY_PREAMBLE.sub("", text.strip()))
     kept: list[str] = []
     for line in stripped.splitlines():
-        if line.strip().startswith(("at org.", "at java.", "at scala.", "JVM stacktrace", "Driver stacktrace", "== ")):
+        if line.strip().startswith(
+            ("at org.", "at java.", "at scala.", "JVM stacktrace", "Driver stacktrace", "== ")
+        ):
             break
         if not line.strip() and kept:
             break
@@ -124,6 +133,10 @@ def _place(text: str) -> str | None:
     """The innermost frame that is not of a library: file and line."""
     for line in reversed(text.splitlines()):
         match = _FRAME.match(line)
-        if match and not any(part in match.group(1) for part in _LIBRARY) and "site-packages" not in match.group(1):
+        if (
+            match
+            and not any(part in match.group(1) for part in _LIBRARY)
+            and "site-packages" not in match.group(1)
+        ):
             return f"{match.group(1).rpartition('/')[2]}:{match.group(2)}"
     return None

@@ -74,7 +74,12 @@ def java_command_line(home: Path, archive: str, extra: tuple[str, ...]) -> list[
     options += ["-XX:+IgnoreUnrecognizedVMOptions"]
     if archive and os.path.exists(archive):
         # A stale archive costs speed only: Java says so and goes on without it.
-        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        options += [
+            f"-XX:SharedArchiveFile={archive}",
+            "-Xshare:auto",
+            "-Xlog:cds=off",
+            "-Xlog:cds+dynamic=off",
+        ]
     log4j = Path(__file__).with_name("log4j2.properties")
     options += [f"-Dlog4j2.configurationFile={log4j}"]
     main = ["org.apache.spark.deploy.SparkSubmit", "--conf", "spark.ui.enabled=false", "pyspark-shell"]
@@ -124,7 +129,7 @@ def start_jvm(*, inherited_fds: tuple[int, ...], archive: str = "", extra: tuple
     info_file = Path(tempfile.mkdtemp(prefix="slotwise-gateway-")) / "connection"
     environment = _spark_environment(home)
     asked = shlex.split(os.environ.get("SLOTWISE_DRIVER_JAVA_OPTIONS", ""))
-    process = subprocess.Popen(  # noqa: S603 - java and its options, no shell
+    process = subprocess.Popen(
         java_command_line(home, archive, (*asked, *extra)),
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),
@@ -138,7 +143,10 @@ def start_jvm(*, inherited_fds: tuple[int, ...], archive: str = "", extra: tuple
 def _spark_environment(home: Path) -> dict[str, str]:
     """The environment of the JVM, also set for this process: Python workers are started by the JVM from it."""
     root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root)]
+    paths = [
+        root,
+        *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root),
+    ]
     os.environ.update(
         SPARK_HOME=str(home),
         PYSPARK_PYTHON=sys.executable,

@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from app.driver.failures import DriverError
 
@@ -31,7 +32,9 @@ def take_driver_lock(path: str) -> int:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise DriverError(f"The lock file {path} of the driver cannot be opened: {error.strerror}.") from error
+        raise DriverError(
+            f"The lock file {path} of the driver cannot be opened: {error.strerror}."
+        ) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -69,15 +72,25 @@ def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoc
     except OSError as error:
         transient = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE)
         raise DriverError(
-            f"The checkpoint directory {checkpoint_dir} is not writable: {error.strerror}.", recoverable=transient
+            f"The checkpoint directory {checkpoint_dir} is not writable: {error.strerror}.",
+            recoverable=transient,
         ) from error
+
+
+def is_owner(checkpoint_dir: Path, *, lock_file: str, attempt: int) -> bool:
+    """Whether the checkpoint is still this driver's: asked before each commit of a sink."""
+    try:
+        owner = _read_owner(checkpoint_dir / "owner.json")
+    except OSError:
+        return False
+    return owner is not None and owner["lock_file"] == lock_file and owner["attempt"] == attempt
 
 
 def _claim(checkpoint_dir: Path, lock_file: str, attempt: int, epoch: int) -> None:
     owner_file = checkpoint_dir / "owner.json"
     owner = _read_owner(owner_file)
     if owner is not None:
-        if (int(owner["epoch"]), int(owner["attempt"])) > (epoch, attempt):
+        if (owner["epoch"], owner["attempt"]) > (epoch, attempt):
             raise DriverError(
                 f"The checkpoint {checkpoint_dir} belongs to attempt {owner['attempt']} of epoch {owner['epoch']}, "
                 f"which is newer than attempt {attempt} of epoch {epoch}."
@@ -97,7 +110,7 @@ def _claim(checkpoint_dir: Path, lock_file: str, attempt: int, epoch: int) -> No
     write_atomically(owner_file, json.dumps({"lock_file": lock_file, "attempt": attempt, "epoch": epoch}))
 
 
-def _read_owner(path: Path) -> dict[str, object] | None:
+def _read_owner(path: Path) -> dict[str, Any] | None:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

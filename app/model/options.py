@@ -100,7 +100,8 @@ class JobOptions:
 
     ``submission_wait_ms`` and ``submission_stabilization_ms`` hold for every wait for slots, after a failover too.
     ``max_delay_ms`` bounds the wait for a committed micro-batch before a restart for a rescale.
-    ``batch_timeout_ms`` 0 means never.
+    ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
+    micro-batches, 0 for none.
     """
 
     scheduler: str = "Adaptive"
@@ -120,6 +121,7 @@ class JobOptions:
     start_timeout_ms: int = 120_000
     stop_timeout_ms: int = 30_000
     batch_timeout_ms: int = 0
+    batch_interval_ms: int = 0
     apply_timeout_ms: int = 60_000
     restart_strategy: RestartStrategyOptions = field(default_factory=RestartStrategyOptions)
     creation_retry: RestartStrategyOptions = field(default_factory=_creation_retry)
@@ -198,6 +200,7 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.driver.start-timeout", "start_timeout_ms", POSITIVE_DURATION),
     ("slotwise.driver.stop-timeout", "stop_timeout_ms", POSITIVE_DURATION),
     ("slotwise.batch.timeout", "batch_timeout_ms", DURATION),
+    ("slotwise.batch.interval", "batch_interval_ms", DURATION),
     ("slotwise.rescale.apply-timeout", "apply_timeout_ms", POSITIVE_DURATION),
 )
 

@@ -30,7 +30,8 @@ class DriverSpec:
     ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
     ``slots`` is N of local[N]. ``lock_file`` is locked (flock) by the driver and inherited by its JVM from before the
     assignment: it is free only once nothing of the driver lives. ``checkpoint_dir`` has one directory per query.
-    ``master`` is a Spark master URL. Times are milliseconds; ``batch_timeout_ms`` 0 means never.
+    ``master`` is a Spark master URL. Times are milliseconds; ``batch_timeout_ms`` 0 means never, ``batch_interval_ms``
+    0 that the next micro-batch starts as soon as there are data.
     """
 
     job_id: str
@@ -49,6 +50,7 @@ class DriverSpec:
     artifacts_dir: str
     spark_conf: dict[str, str] = field(default_factory=dict)
     batch_timeout_ms: int = 0
+    batch_interval_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

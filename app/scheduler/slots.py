@@ -23,28 +23,55 @@ class GroupBounds:
     upper: int
 
 
-def group_bounds(graph: JobGraph, requirements: Requirements) -> list[GroupBounds]:
-    """The bounds of each slot sharing group, in declared order."""
-    bounds = requirements.as_dict()
-    result = []
-    for name, members in graph.groups:
-        lower = upper = 0
-        for vertex in members:
-            own = bounds[vertex]
-            lower = max(lower, own.lower)
-            upper = max(upper, own.upper)
-        result.append(GroupBounds(name, lower, upper))
-    return result
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What requirements ask for, worked out once: bounds per vertex id and per group, and slots.
+
+    With ``desired`` slots every vertex runs at its upper bound; without ``minimal`` slots the job cannot run.
+    """
+
+    graph: JobGraph
+    requirements: Requirements
+    bounds: Mapping[str, Bounds]
+    groups: tuple[GroupBounds, ...]
+    desired: int
+    minimal: int
+
+    @classmethod
+    def of(cls, graph: JobGraph, requirements: Requirements) -> Demand:
+        bounds = requirements.as_dict()
+        groups = []
+        desired = minimal = 0
+        for name, members in graph.groups:
+            own = [bounds[vertex] for vertex in members]
+            group = GroupBounds(name, max([one.lower for one in own]), max([one.upper for one in own]))
+            desired += group.upper
+            minimal += group.lower
+            groups.append(group)
+        return cls(graph, requirements, bounds, tuple(groups), desired, minimal)
+
+    def parallelism(self, slot_count: int) -> dict[str, int] | None:
+        """Per vertex id, what ``slot_count`` slots allow, in declared order; None if they do not suffice."""
+        shares = distribute(self.groups, slot_count)
+        return None if shares is None else self.per_vertex(shares)
+
+    def per_vertex(self, shares: Mapping[str, int]) -> dict[str, int]:
+        """The parallelism per vertex id with ``shares`` slots per group."""
+        result = {}
+        for vertex in self.graph.vertices:
+            upper, share = self.bounds[vertex.id].upper, shares[vertex.slot_sharing_group]
+            result[vertex.id] = upper if upper < share else share
+        return result
 
 
 def required_slots(graph: JobGraph, requirements: Requirements) -> int:
     """The slots with which every vertex runs at its upper bound."""
-    return sum(group.upper for group in group_bounds(graph, requirements))
+    return Demand.of(graph, requirements).desired
 
 
 def minimal_slots(graph: JobGraph, requirements: Requirements) -> int:
     """The slots without which the job cannot run: every vertex at its lower bound."""
-    return sum(group.lower for group in group_bounds(graph, requirements))
+    return Demand.of(graph, requirements).minimal
 
 
 def distribute(groups: Sequence[GroupBounds], slot_count: int) -> dict[str, int] | None:
@@ -71,23 +98,12 @@ def distribute(groups: Sequence[GroupBounds], slot_count: int) -> dict[str, int]
 def determine_parallelism(
     graph: JobGraph, requirements: Requirements, slot_count: int
 ) -> dict[str, int] | None:
-    """The parallelism per vertex id that ``slot_count`` slots allow, in declared order; None if they do not suffice."""
-    shares = distribute(group_bounds(graph, requirements), slot_count)
-    if shares is None:
-        return None
-    return _per_vertex(graph, requirements.as_dict(), shares)
-
-
-def _per_vertex(graph: JobGraph, bounds: Mapping[str, Bounds], shares: Mapping[str, int]) -> dict[str, int]:
-    return {
-        vertex.id: min(bounds[vertex.id].upper, shares[vertex.slot_sharing_group])
-        for vertex in graph.vertices
-    }
+    """The parallelism per vertex id that ``slot_count`` slots allow, in declared order; None if too few."""
+    return Demand.of(graph, requirements).parallelism(slot_count)
 
 
 def assign(
-    graph: JobGraph,
-    requirements: Requirements,
+    demand: Demand,
     slots: Sequence[Slot],
     *,
     version: int,
@@ -100,7 +116,7 @@ def assign(
     from TaskManagers that are in use anyway, then from those with the most free slots, so that few are needed; or in
     the order of ``slots`` if few TaskManagers are not preferred.
     """
-    shares = distribute(group_bounds(graph, requirements), len(slots))
+    shares = distribute(demand.groups, len(slots))
     if shares is None:
         return None
     manager_of = {slot.id: slot.task_manager_id for slot in slots}
@@ -114,7 +130,7 @@ def assign(
         (name, (*kept[name], *(next(spare).id for _ in range(count - len(kept[name])))))
         for name, count in shares.items()
     )
-    parallelism = _per_vertex(graph, requirements.as_dict(), shares)
+    parallelism = demand.per_vertex(shares)
     return Plan(version=version, parallelism=tuple(parallelism.items()), group_slots=group_slots)
 
 

@@ -177,6 +177,6 @@ def load_effect(text: str) -> Effect:
 
 def plain_text(text: str | None) -> str | None:
     """``text`` as every database can hold it: PostgreSQL has no NUL in a text, and UTF-8 no lone surrogates."""
-    if text is None or text.isascii() and "\x00" not in text:
+    if text is None or (text.isascii() and "\x00" not in text):
         return text
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()

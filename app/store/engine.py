@@ -28,7 +28,7 @@ class ConnectionLost(StoreUnavailable):
 
 
 class Transient(StoreUnavailable):
-    """The transaction was refused for no fault of its own (deadlock, serialisation); the same one may be tried again."""
+    """The transaction was refused for no fault of its own (deadlock, serialisation). It may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,9 +212,15 @@ class Writer:
         self._doubt = None
 
     def _outcome(self, ticket: Ticket, error: StoreError) -> StoreError:
+        """What the caller hears. A unit once in doubt stays so until the database could be asked about it."""
+        unit = ticket.unit
+        if unit is None or not isinstance(error, StoreUnavailable):
+            return error
         if self._doubt is not None and ticket in self._doubt.tickets:
-            return OutcomeUnknown(f"{error} It is not known whether the last change was recorded.")
-        return error
+            unit.in_doubt = True
+        if not unit.in_doubt:
+            return error
+        return OutcomeUnknown(f"{error} It is not known whether the last change was recorded.")
 
     def _settle(self, doubt: _Doubt) -> None:
         """Find out what became of a transaction whose commit was not answered.
@@ -247,7 +253,7 @@ class Writer:
                 raise
             if isinstance(error, StoreUnavailable):
                 for ticket in left:
-                    ticket.fail(error)
+                    ticket.fail(self._outcome(ticket, error))
             elif len(left) > 1:
                 for ticket in left:
                     self._commit([ticket])

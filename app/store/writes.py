@@ -166,13 +166,15 @@ class UnitOfWork:
     """Writes to the rows of one job that become durable together or not at all.
 
     ``epoch`` is that of the lease under which the caller acts; the owner is the store's. ``token`` names the unit, so
-    that committing it again after a doubtful outcome does not apply it twice.
+    that committing it again after a doubtful outcome does not apply it twice. ``in_doubt`` is the store's: the unit
+    was begun to be committed, and may be durable.
     """
 
     job_id: str
     epoch: int
     writes: list[Write] = field(default_factory=list)
     token: str = field(default_factory=_token)
+    in_doubt: bool = field(default=False, compare=False)
 
     def add(self, *writes: Write) -> UnitOfWork:
         self.writes.extend(writes)

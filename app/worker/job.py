@@ -224,6 +224,7 @@ class Job:
             artifacts_dir=str(places.artifacts_dir(state.job_id)),
             spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
             batch_timeout_ms=state.options.batch_timeout_ms,
+            batch_interval_ms=state.options.batch_interval_ms,
         )
 
 

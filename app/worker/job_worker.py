@@ -19,8 +19,7 @@ import structlog
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event, TimerFired
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.step import step
-from app.scheduler.adaptive.table import InvalidTransition
+from app.scheduler.adaptive.step import InvalidTransition, step
 from app.scheduler.adaptive.validate import validate
 from app.worker.clock import Clock
 from app.worker.persistence import Change, JobWriter, LostOwnership, WriteFailed

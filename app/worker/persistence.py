@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
-from app.store.errors import LeaseLost, StoreError
+from app.store.errors import LeaseLost, OutcomeUnknown, StoreError
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import (
@@ -28,6 +29,9 @@ from app.store.writes import (
 from app.worker.attempts import AttemptRecord
 from app.worker.clock import Clock
 from app.worker.views import RequirementsResult
+
+
+_DOUBT_RETRY_S = 0.5
 
 
 class WriteFailed(Exception):
@@ -152,7 +156,13 @@ class JobWriter:
 
     async def _commit(self, unit: UnitOfWork) -> None:
         try:
-            await self._store.commit(unit)
+            while True:
+                try:
+                    return await self._store.commit(unit)
+                except OutcomeUnknown:
+                    # It may be durable, so neither "written" nor "not written" is true yet: only the same unit,
+                    # committed again, brings the answer.
+                    await asyncio.sleep(_DOUBT_RETRY_S)
         except LeaseLost as error:
             raise LostOwnership(str(error)) from error
         except StoreError as error:

@@ -41,7 +41,8 @@ def _create_jobs() -> None:
             name=op.f("ck_job_states_ended"),
         ),
         sa.CheckConstraint(
-            "status IN ('INITIALIZING', 'CREATED', 'RUNNING', 'FAILING', 'FAILED', 'CANCELLING', 'CANCELED', 'FINISHED', 'RESTARTING', 'SUSPENDED', 'RECONCILING')",
+            "status IN ('INITIALIZING', 'CREATED', 'RUNNING', 'FAILING', 'FAILED', 'CANCELLING', "
+            "'CANCELED', 'FINISHED', 'RESTARTING', 'SUSPENDED', 'RECONCILING')",
             name=op.f("ck_job_states_status"),
         ),
         sa.CheckConstraint("seq >= 1", name=op.f("ck_job_states_seq")),
@@ -114,6 +115,9 @@ def _create_requests() -> None:
         sa.PrimaryKeyConstraint("job_id", "key", name=op.f("pk_idempotency")),
         sqlite_with_rowid=False,
     )
+
+
+def _create_attempts() -> None:
     op.create_table(
         "outbox",
         sa.Column("job_id", sa.Text(), nullable=False),
@@ -181,15 +185,19 @@ def _create_rescales() -> None:
         sa.Column("groups", sa.Text(), nullable=False),
         sa.Column("spans", sa.Text(), nullable=False),
         sa.CheckConstraint(
-            "(terminal_state = 'COMPLETED') = (reason = 'SUCCEEDED') AND (terminal_state = 'FAILED') = (reason = 'EXCEPTION_OCCURRED')",
+            "(terminal_state = 'COMPLETED') = (reason = 'SUCCEEDED') AND (terminal_state = 'FAILED') = "
+            "(reason = 'EXCEPTION_OCCURRED')",
             name=op.f("ck_rescales_reason_implies_state"),
         ),
         sa.CheckConstraint(
-            "cause IN ('INITIAL_SCHEDULE', 'UPDATE_REQUIREMENT', 'NEW_RESOURCE_AVAILABLE', 'RECOVERABLE_FAILOVER')",
+            "cause IN ('INITIAL_SCHEDULE', 'UPDATE_REQUIREMENT', 'NEW_RESOURCE_AVAILABLE', "
+            "'RECOVERABLE_FAILOVER')",
             name=op.f("ck_rescales_cause"),
         ),
         sa.CheckConstraint(
-            "reason IN ('SUCCEEDED', 'EXCEPTION_OCCURRED', 'RESOURCE_REQUIREMENTS_UPDATED', 'NO_RESOURCES_OR_PARALLELISMS_CHANGE', 'JOB_FINISHED', 'JOB_FAILED', 'JOB_CANCELED', 'JOB_FAILOVER_RESTARTING')",
+            "reason IN ('SUCCEEDED', 'EXCEPTION_OCCURRED', 'RESOURCE_REQUIREMENTS_UPDATED', "
+            "'NO_RESOURCES_OR_PARALLELISMS_CHANGE', 'JOB_FINISHED', 'JOB_FAILED', 'JOB_CANCELED', "
+            "'JOB_FAILOVER_RESTARTING')",
             name=op.f("ck_rescales_reason"),
         ),
         sa.CheckConstraint(
@@ -218,6 +226,9 @@ def _create_rescales() -> None:
         sqlite_where=sa.text("terminal_state IS NULL"),
         postgresql_where=sa.text("terminal_state IS NULL"),
     )
+
+
+def _create_rescale_totals() -> None:
     op.create_table(
         "rescale_totals",
         sa.Column("job_id", sa.Text(), nullable=False),
@@ -334,7 +345,9 @@ _POSTGRESQL_TRIGGERS = (
 def upgrade() -> None:
     _create_jobs()
     _create_requests()
+    _create_attempts()
     _create_rescales()
+    _create_rescale_totals()
     sqlite = op.get_bind().dialect.name == "sqlite"
     for trigger in _SQLITE_TRIGGERS if sqlite else _POSTGRESQL_TRIGGERS:
         op.execute(trigger)

@@ -1,4 +1,6 @@
-"""The driver protocol (`app.model.protocol`): what drivers call. Their credentials are those of their attempt."""
+"""The driver protocol (`app.model.protocol`): what drivers call. Their credentials are those of their
+attempt.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def _report(entry: Any) -> Report:
 
 
 def _decode(kind: type[D], value: Any) -> D:
-    """A protocol value from JSON. Fields that are not known are passed over: a driver may be newer than its server."""
+    """A protocol value from JSON. Fields that are not known are passed over: a driver may be newer than its
+    server.
+    """
     if not isinstance(value, dict):
         raise bad_request(f"A {kind.__name__} should be a JSON object.")
     known = {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]

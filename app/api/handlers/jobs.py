@@ -74,7 +74,9 @@ async def exceptions(context: Context, request: Request) -> Response:
 
 async def explain(context: Context, request: Request) -> Response:
     query(request)
-    return json_response(render_explanation.explanation(context.control_plane.explanation(path_id(request, "jobid"))))
+    return json_response(
+        render_explanation.explanation(context.control_plane.explanation(path_id(request, "jobid")))
+    )
 
 
 async def forget(context: Context, request: Request) -> Response:
@@ -103,7 +105,8 @@ async def vertex_subtask_metrics(context: Context, request: Request) -> Response
     unknown = [name for name in aggregations if name not in AGGREGATIONS]
     if unknown:
         raise bad_request(
-            f"The query parameter agg should list some of {', '.join(AGGREGATIONS)}, found {shown(unknown[0])}."
+            f"The query parameter agg should list some of {', '.join(AGGREGATIONS)}, found"
+            f" {shown(unknown[0])}."
         )
     values = vertex_metrics(view, execution.vertex.id)
     return json_response(aggregated_metrics(values, _names(parameters, "get"), aggregations))

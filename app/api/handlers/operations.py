@@ -21,7 +21,9 @@ _FORMATS = ("CANONICAL", "NATIVE")
 async def cancel(context: Context, request: Request) -> Response:
     mode = query(request, ("mode",)).get("mode", "cancel")
     if mode != "cancel":
-        raise bad_request(f"The query parameter mode should be cancel, found {shown(mode)}; to stop a job, POST to /stop.")
+        raise bad_request(
+            f"The query parameter mode should be cancel, found {shown(mode)}; to stop a job, POST to /stop."
+        )
     await context.control_plane.cancel(path_id(request, "jobid"), requested_by=requested_by(request))
     return BytesResponse(EMPTY_OBJECT, 202)
 
@@ -29,7 +31,9 @@ async def cancel(context: Context, request: Request) -> Response:
 async def stop(context: Context, request: Request) -> Response:
     query(request)
     job_id = path_id(request, "jobid")
-    body = await read_json_object(request, what='{} or {"triggerId": "<32 hexadecimal digits>"}', empty_ok=True)
+    body = await read_json_object(
+        request, what='{} or {"triggerId": "<32 hexadecimal digits>"}', empty_ok=True
+    )
     trigger_id = await context.control_plane.stop(
         job_id, trigger_id=parse_stop(body), requested_by=requested_by(request)
     )
@@ -38,15 +42,23 @@ async def stop(context: Context, request: Request) -> Response:
 
 def parse_stop(body: dict[str, Any]) -> str | None:
     """The trigger id that the client chose, if any. Accepts what Flink's own client sends."""
-    errors = [f"The field {shown(name)} is not known; allowed: {', '.join(_STOP_FIELDS)}." for name in body if name not in _STOP_FIELDS]
+    errors = [
+        f"The field {shown(name)} is not known; allowed: {', '.join(_STOP_FIELDS)}."
+        for name in body
+        if name not in _STOP_FIELDS
+    ]
     if body.get("targetDirectory") is not None:
-        errors.append("The field targetDirectory is not supported: the job stops on its own checkpoint; leave it out.")
+        errors.append(
+            "The field targetDirectory is not supported: the job stops on its own checkpoint; leave it out."
+        )
     drain = body.get("drain")
     if drain is not None and not isinstance(drain, bool):
         errors.append(f"The field drain should be true or false, found {kind_of(drain)}.")
     save_format = body.get("formatType")
     if save_format is not None and save_format not in _FORMATS:
-        errors.append(f"The field formatType should be one of {', '.join(_FORMATS)}, found {kind_of(save_format)}.")
+        errors.append(
+            f"The field formatType should be one of {', '.join(_FORMATS)}, found {kind_of(save_format)}."
+        )
     trigger_id = body.get("triggerId")
     if trigger_id is not None:
         try:
@@ -62,7 +74,9 @@ def parse_stop(body: dict[str, Any]) -> str | None:
 
 async def stop_status(context: Context, request: Request) -> Response:
     query(request)
-    stop_operation = context.control_plane.stop_operation(path_id(request, "jobid"), path_id(request, "triggerid"))
+    stop_operation = context.control_plane.stop_operation(
+        path_id(request, "jobid"), path_id(request, "triggerid")
+    )
     return json_response(render_stop(stop_operation))
 
 

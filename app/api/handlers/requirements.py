@@ -23,7 +23,7 @@ MAX_IDEMPOTENCY_KEY_LENGTH = 255
 
 _ETAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\Z')
 _VERSION = re.compile(r"[1-9][0-9]{0,14}\Z")
-_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,%d}\Z" % MAX_IDEMPOTENCY_KEY_LENGTH)
+_IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _FORM = '{"<vertex id or name>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}, ...}'
 _BOUNDS = ("lowerBound", "upperBound")
@@ -66,7 +66,8 @@ async def put(context: Context, request: Request) -> Response:
 
 
 def parse_bounds(document: dict[str, Any], graph: JobGraph) -> dict[str, tuple[int, int]]:
-    """The bounds per vertex id. Keys that are no vertex of ``graph`` are passed on: validation names them all.
+    """The bounds per vertex id. Keys that are no vertex of ``graph`` are passed on: validation names them
+    all.
 
     Raises:
         ApiError: 400 with every error of form.
@@ -78,7 +79,10 @@ def parse_bounds(document: dict[str, Any], graph: JobGraph) -> dict[str, tuple[i
     for key, entry in document.items():
         vertex_id = _vertex_id(key, graph)
         if vertex_id in bounds:
-            errors.append(f"The bounds of job vertex {shown(key)} are given twice (its id and its name, or in two cases).")
+            errors.append(
+                f"The bounds of job vertex {shown(key)} are given twice (its id and its name, or in two"
+                " cases)."
+            )
             continue
         found = _bounds_of(key, entry, errors)
         bounds[vertex_id] = found
@@ -105,18 +109,24 @@ def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
     if not isinstance(entry, dict):
         errors.append(f'For {place}, an object with "parallelism" is expected, found {kind_of(entry)}.')
         return (0, 0)
-    errors.extend(f"For {place}, the field {shown(name)} is not known: only parallelism is." for name in entry if name != "parallelism")
+    errors.extend(
+        f"For {place}, the field {shown(name)} is not known: only parallelism is."
+        for name in entry
+        if name != "parallelism"
+    )
     if "parallelism" not in entry:
         errors.append(f"For {place}, the field parallelism is missing.")
         return (0, 0)
     parallelism = entry["parallelism"]
     if not isinstance(parallelism, dict):
         errors.append(
-            f"For {place}, parallelism should be an object with lowerBound and upperBound, found {kind_of(parallelism)}."
+            f"For {place}, parallelism should be an object with lowerBound and upperBound, found"
+            f" {kind_of(parallelism)}."
         )
         return (0, 0)
     errors.extend(
-        f"For {place}, the field {shown(name)} in parallelism is not known: only lowerBound and upperBound are."
+        f"For {place}, the field {shown(name)} in parallelism is not known: only lowerBound and upperBound"
+        " are."
         for name in parallelism
         if name not in _BOUNDS
     )
@@ -130,7 +140,9 @@ def _bound(place: str, name: str, parallelism: dict[str, Any], errors: list[str]
         return 0
     value = parallelism[name]
     if isinstance(value, bool) or not isinstance(value, int):
-        errors.append(f"For {place}, {name} should be an integer (-1 for the default), found {kind_of(value)}.")
+        errors.append(
+            f"For {place}, {name} should be an integer (-1 for the default), found {kind_of(value)}."
+        )
         return 0
     return value
 
@@ -147,10 +159,13 @@ def _if_match(request: Request, current: int) -> int | None:
     match = _ETAG.match(value)
     if match is None:
         raise bad_request(
-            f'The header If-Match should be one entity tag as GET answers it, such as "{current}", found {shown(value)}.'
+            f'The header If-Match should be one entity tag as GET answers it, such as "{current}", found'
+            f" {shown(value)}."
         )
     if match[1] or not _VERSION.match(match[2]):
-        raise StaleVersion(f"The requirements are at version {current}, not at {shown(value)} as If-Match demands.")
+        raise StaleVersion(
+            f"The requirements are at version {current}, not at {shown(value)} as If-Match demands."
+        )
     return int(match[2])
 
 
@@ -158,7 +173,8 @@ def _idempotency_key(request: Request) -> str | None:
     value = header(request, "idempotency-key")
     if value is not None and not _IDEMPOTENCY_KEY.match(value):
         raise bad_request(
-            f"The header Idempotency-Key should be 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} visible ASCII characters."
+            f"The header Idempotency-Key should be 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} visible ASCII"
+            " characters."
         )
     return value
 
@@ -169,6 +185,7 @@ def _reason(request: Request) -> str | None:
         return None
     if len(value) > MAX_REASON_LENGTH or _CONTROL.search(value):
         raise bad_request(
-            f"The header X-Slotwise-Reason should be at most {MAX_REASON_LENGTH} characters without control characters."
+            f"The header X-Slotwise-Reason should be at most {MAX_REASON_LENGTH} characters without control"
+            " characters."
         )
     return value

@@ -32,7 +32,9 @@ async def history(context: Context, request: Request) -> Response:
     )
     page = records[:limit]
     graph = view.state.graph
-    body = b"[" + b",".join(context.records.bytes_of(view.state.job_id, record, graph) for record in page) + b"]"
+    body = (
+        b"[" + b",".join(context.records.bytes_of(view.state.job_id, record, graph) for record in page) + b"]"
+    )
     headers = None
     if len(records) > limit:
         following = {**parameters, "limit": str(limit), "after": str(page[-1].number)}

@@ -1,7 +1,8 @@
-"""The cluster as Flink's REST API shows it: overview, configuration, and TaskManagers, which here offer cores as slots.
+"""The cluster as Flink's REST API shows it: overview, configuration, and TaskManagers, which here offer cores
+as slots.
 
-Numbers that Flink has and a host or a Spark worker has not (ports, memory segments, heap of a TaskManager's JVM) are
--1, Flink's own mark for what is not known.
+Numbers that Flink has and a host or a Spark worker has not (ports, memory segments, heap of a TaskManager's
+JVM) are -1, Flink's own mark for what is not known.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.api.context import ServerInfo
+from app.api.info import ServerInfo
 from app.model.status import JobStatus
 from app.worker.views import JobView, TaskManager
 
@@ -63,7 +64,9 @@ def dashboard_config(info: ServerInfo) -> dict[str, Any]:
     }
 
 
-def cluster_overview(info: ServerInfo, managers: Sequence[TaskManager], views: Sequence[JobView]) -> dict[str, Any]:
+def cluster_overview(
+    info: ServerInfo, managers: Sequence[TaskManager], views: Sequence[JobView]
+) -> dict[str, Any]:
     statuses = [view.status for view in views]
     return {
         "taskmanagers": len(managers),
@@ -80,7 +83,7 @@ def cluster_overview(info: ServerInfo, managers: Sequence[TaskManager], views: S
 
 
 def configuration(info: ServerInfo) -> list[dict[str, str]]:
-    return [{"key": key, "value": value} for key, value in sorted(info.settings.items())]
+    return [{"key": key, "value": value} for key, value in info.shown_settings().items()]
 
 
 def task_manager(manager: TaskManager, views: Sequence[JobView], now_ms: int) -> dict[str, Any]:
@@ -101,7 +104,10 @@ def task_manager(manager: TaskManager, views: Sequence[JobView], now_ms: int) ->
             "freeMemory": manager.free_memory_bytes,
             "managedMemory": UNKNOWN,
         },
-        "memoryConfiguration": {**dict.fromkeys(_MEMORY_PARTS, UNKNOWN), "totalProcessMemory": manager.memory_bytes},
+        "memoryConfiguration": {
+            **dict.fromkeys(_MEMORY_PARTS, UNKNOWN),
+            "totalProcessMemory": manager.memory_bytes,
+        },
     }
 
 
@@ -114,7 +120,9 @@ def task_manager_details(manager: TaskManager, views: Sequence[JobView], now_ms:
 
 
 def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[dict[str, Any]]:
-    """The slots of a TaskManager that jobs hold. A slot's tasks are one of each vertex whose parallelism reaches it."""
+    """The slots of a TaskManager that jobs hold. A slot's tasks are one of each vertex whose parallelism
+    reaches it.
+    """
     result = []
     for view in views:
         plan = view.state.plan
@@ -127,7 +135,11 @@ def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[dict
         for slot in view.state.slots:
             if slot.task_manager_id == manager.id:
                 result.append(
-                    {"jobId": view.state.job_id, "resource": _cores(1), "assignedTasks": tasks.get(slot.id, 0)}
+                    {
+                        "jobId": view.state.job_id,
+                        "resource": _cores(1),
+                        "assignedTasks": tasks.get(slot.id, 0),
+                    }
                 )
     return result
 

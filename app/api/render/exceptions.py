@@ -14,7 +14,12 @@ def exception_history(state: JobState, max_exceptions: int | None = None) -> dic
     shown = groups if max_exceptions is None else groups[:max_exceptions]
     # The core keeps as many as the option says and counts no more: a full history may have lost older ones.
     full = len(groups) >= state.options.exception_history_size
-    return {"exceptionHistory": {"entries": [_root(group) for group in shown], "truncated": len(shown) < len(groups) or full}}
+    return {
+        "exceptionHistory": {
+            "entries": [_root(group) for group in shown],
+            "truncated": len(shown) < len(groups) or full,
+        }
+    }
 
 
 def _root(group: tuple[Failure, ...]) -> dict[str, Any]:

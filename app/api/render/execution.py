@@ -1,7 +1,8 @@
-"""What a job looks like as an execution graph: per vertex the parallelism, the status of its tasks and its times.
+"""What a job looks like as an execution graph: per vertex the parallelism, the status of its tasks and its
+times.
 
-Flink has a task per subtask; here a vertex runs as so many tasks of each micro-batch. The status of a vertex follows
-from the state of the job's scheduler, and its task counters from the parallelism in force.
+Flink has a task per subtask; here a vertex runs as so many tasks of each micro-batch. The status of a vertex
+follows from the state of the job's scheduler, and its task counters from the parallelism in force.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ EXECUTION_STATES = (
 
 @dataclass(frozen=True, slots=True)
 class VertexExecution:
-    """One vertex. ``tasks`` is 0 while nothing of it was ever deployed; times are -1 where they do not apply."""
+    """One vertex. ``tasks`` is 0 while nothing of it was ever deployed; times that do not apply are -1."""
 
     vertex: JobVertex
     parallelism: int

@@ -25,7 +25,8 @@ _APPLICATION_STATUS = {
     JobStatus.FAILED: "FAILED",
 }
 
-# What Flink measures per task over its whole life and Spark does not: present for Flink's clients, marked incomplete.
+# What Flink measures per task over its whole life and Spark does not: present for Flink's clients, marked
+# incomplete.
 NOT_MEASURED: dict[str, Any] = {
     "read-bytes": 0,
     "read-bytes-complete": False,
@@ -161,7 +162,9 @@ def job_config(view: JobView) -> dict[str, Any]:
         "name": state.graph.name,
         "execution-config": {
             "restart-strategy": restart_strategy_sentence(state.options),
-            "job-parallelism": max((execution.parallelism for execution in vertex_executions(view)), default=0),
+            "job-parallelism": max(
+                (execution.parallelism for execution in vertex_executions(view)), default=0
+            ),
             "object-reuse-mode": False,
             "user-config": user_config(state.graph),
         },
@@ -178,7 +181,10 @@ def restart_strategy_sentence(options: JobOptions) -> str:
     if strategy.type == "none":
         return "Restart deactivated."
     if strategy.type == "fixed-delay":
-        return f"Restart with fixed delay ({strategy.fixed_delay_ms} ms). #{strategy.fixed_attempts} restart attempts."
+        return (
+            f"Restart with fixed delay ({strategy.fixed_delay_ms} ms). #{strategy.fixed_attempts} restart"
+            " attempts."
+        )
     if strategy.type == "failure-rate":
         return (
             f"Restart with failure rate: at most {strategy.max_failures_per_interval} failures in "

@@ -1,7 +1,9 @@
-"""Metrics of jobs and vertices under Flink's names, from the scheduler's state and the last batch of each query.
+"""Metrics of jobs and vertices under Flink's names, from the scheduler's state and the last batch of each
+query.
 
-Values of a vertex are those of its last committed micro-batch: counts divided by the time that the batch took. Spark
-gives totals of a stage, not values per task: `sum` and `avg` are known, `min`, `max` and `skew` are left out.
+Values of a vertex are those of its last committed micro-batch: counts divided by the time that the batch
+took. Spark gives totals of a stage, not values per task: `sum` and `avg` are known, `min`, `max` and `skew`
+are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _STATE_TIMES = {
 
 
 def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
-    """Name to value. Times are milliseconds in the present status; 0 for the statuses that the job is not in."""
+    """Name to value. Times are milliseconds in the present status; 0 for every other status."""
     state = view.state
     since = dict(state.status_since_ms)
     present_ms = max(0, now_ms - since.get(view.status, now_ms))
@@ -51,7 +53,9 @@ def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[d
 
 
 def vertex_metrics(view: JobView, vertex_id: str) -> dict[str, tuple[float, int]]:
-    """Name to (sum over the subtasks, number of subtasks) for the vertex's last batch; empty before the first."""
+    """Name to (sum over the subtasks, number of subtasks) for the vertex's last batch; empty before the
+    first.
+    """
     found = _last_batch(view, vertex_id)
     if found is None:
         return {}
@@ -106,4 +110,6 @@ def _last_batch(view: JobView, vertex_id: str) -> tuple[Report, VertexBatch] | N
 def _first_source(view: JobView, report: Report) -> str | None:
     """The source that a query's backlog is told at: a query counts it over all of its sources."""
     part = {batch.vertex_id for batch in report.vertices}
-    return next((vertex.id for vertex in view.state.graph.vertices if vertex.is_source and vertex.id in part), None)
+    return next(
+        (vertex.id for vertex in view.state.graph.vertices if vertex.is_source and vertex.id in part), None
+    )

@@ -1,4 +1,6 @@
-"""Rescale records, their statistics and the options behind them, under Flink's names (FLIP-495), and our additions."""
+"""Rescale records, their statistics and the options behind them, under Flink's names (FLIP-495), and our
+additions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ SLOT_PROFILE: dict[str, Any] = {
 _PERCENTILES = (("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p999", 99.9))
 
 
-def rescale_record(record: RescaleRecord, graph: JobGraph, spans: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def rescale_record(
+    record: RescaleRecord, graph: JobGraph, spans: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
     """A record; without ``spans`` as the history and the overview show it."""
     terminal = record.terminal_state
     return {
@@ -134,7 +138,9 @@ def rescales_summary(state: JobState, durations_ms: Mapping[TerminalState, Seque
 
 
 def statistics(values: Sequence[int]) -> dict[str, Any]:
-    """Minimum, maximum, integer average and percentiles; percentiles of nothing are the text NaN, as Flink writes it."""
+    """Minimum, maximum, integer average and percentiles; percentiles of nothing are the text NaN, as Flink
+    writes it.
+    """
     if not values:
         return {"min": 0, "max": 0, "avg": 0, **{name: "NaN" for name, _ in _PERCENTILES}}
     ordered = sorted(values)
@@ -147,7 +153,9 @@ def statistics(values: Sequence[int]) -> dict[str, Any]:
 
 
 def percentile(ordered: Sequence[int], percent: float) -> float:
-    """The percentile as Flink estimates it: linear between the values around the rank percent * (n + 1) / 100."""
+    """The percentile as Flink estimates it: linear between the values around the rank percent * (n + 1) /
+    100.
+    """
     rank = percent * (len(ordered) + 1) / 100
     below = math.floor(rank)
     if below < 1:

@@ -29,7 +29,9 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> di
         "subtasks": subtasks,
         "aggregated": {
             "metrics": {
-                name: _aggregate([0] * len(subtasks)) for name in NOT_MEASURED if not name.endswith("-complete")
+                name: _aggregate([0] * len(subtasks))
+                for name in NOT_MEASURED
+                if not name.endswith("-complete")
             },
             "status-duration": {execution.status: _aggregate([max(0, duration_ms)] * len(subtasks))},
         },

@@ -21,7 +21,9 @@ class DashboardConfig(Schema):
     refresh_interval: int = Field(alias="refresh-interval")
     timezone_name: str = Field(alias="timezone-name")
     timezone_offset: int = Field(alias="timezone-offset")
-    flink_version: str = Field(alias="flink-version", description="The release of Flink whose REST API is followed.")
+    flink_version: str = Field(
+        alias="flink-version", description="The release of Flink whose REST API is followed."
+    )
     flink_revision: str = Field(alias="flink-revision")
     features: Features
     slotwise_version: str = Field(alias="slotwise-version")
@@ -72,7 +74,9 @@ class TaskManager(Schema):
     path: str
     data_port: int = Field(alias="dataPort")
     jmx_port: int = Field(alias="jmxPort")
-    heartbeat: Millis = Field(alias="timeSinceLastHeartbeat", description="When it was last seen, epoch milliseconds.")
+    heartbeat: Millis = Field(
+        alias="timeSinceLastHeartbeat", description="When it was last seen, epoch milliseconds."
+    )
     slots: int = Field(alias="slotsNumber")
     free_slots: int = Field(alias="freeSlots")
     assigned_tasks: int = Field(alias="assignedTasks")

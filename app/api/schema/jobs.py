@@ -104,7 +104,9 @@ class VertexSummary(Schema):
     max_parallelism: int = Field(alias="maxParallelism")
     parallelism: int = Field(description="In force; the upper bound while nothing was ever deployed.")
     status: ExecutionState
-    start_time: int = Field(alias="start-time", description="Epoch milliseconds of the last (re)start, or -1.")
+    start_time: int = Field(
+        alias="start-time", description="Epoch milliseconds of the last (re)start, or -1."
+    )
     end_time: int = Field(alias="end-time")
     duration: int
     tasks: TaskCounts
@@ -183,7 +185,9 @@ class ExecutionConfig(Schema):
     restart_strategy: str = Field(alias="restart-strategy")
     job_parallelism: int = Field(alias="job-parallelism")
     object_reuse_mode: bool = Field(alias="object-reuse-mode")
-    user_config: dict[str, str] = Field(alias="user-config", description="Values that look like secrets are hidden.")
+    user_config: dict[str, str] = Field(
+        alias="user-config", description="Values that look like secrets are hidden."
+    )
 
 
 class JobConfig(Schema):
@@ -198,10 +202,14 @@ class JobStatusAnswer(Schema):
 
 class ExceptionInfo(Schema):
     exception_name: str = Field(alias="exceptionName")
-    stacktrace: str = Field(description="The stack trace of the job's own code, or the sentence if there is none.")
+    stacktrace: str = Field(
+        description="The stack trace of the job's own code, or the sentence if there is none."
+    )
     timestamp: Millis
     failure_labels: dict[str, str] = Field(alias="failureLabels")
-    task_name: str | None = Field(default=None, alias="taskName", description="Absent for a failure of the whole job.")
+    task_name: str | None = Field(
+        default=None, alias="taskName", description="Absent for a failure of the whole job."
+    )
     message: str
     attempt: int
 
@@ -237,12 +245,16 @@ class JobResult(Schema):
     application_id: Id = Field(alias="application-id")
     start_time: Millis = Field(alias="start-time")
     end_time: Millis = Field(alias="end-time")
-    failure_cause: FailureCause | None = Field(default=None, alias="failure-cause", description="Only if it failed.")
+    failure_cause: FailureCause | None = Field(
+        default=None, alias="failure-cause", description="Only if it failed."
+    )
 
 
 class ExecutionResult(Schema):
     status: OperationStatus
-    result: JobResult | None = Field(default=None, alias="job-execution-result", description="Once it has ended.")
+    result: JobResult | None = Field(
+        default=None, alias="job-execution-result", description="Once it has ended."
+    )
 
 
 class StopBody(Schema):

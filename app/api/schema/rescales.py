@@ -74,7 +74,9 @@ class Rescale(Schema):
     rung: Rung | None = Field(description="How it was done, cheapest first.")
     output_gap: int | None = Field(
         alias="outputGapInMillis",
-        description="The longest pause between two completed batches around the change less the steady interval.",
+        description=(
+            "The longest pause between two completed batches around the change less the steady interval."
+        ),
     )
     reprocessed: int | None = Field(alias="reprocessedRecords")
 
@@ -145,7 +147,9 @@ class VertexExplained(Schema):
     lower: int = Field(alias="lowerBound")
     upper: int = Field(alias="upperBound")
     max_parallelism: int = Field(alias="maxParallelism")
-    attainable: int | None = Field(description="With the slots held now; null if the lower bounds are out of reach.")
+    attainable: int | None = Field(
+        description="With the slots held now; null if the lower bounds are out of reach."
+    )
     in_force: int | None = Field(alias="inForce")
 
 
@@ -172,7 +176,9 @@ class DryRun(Schema):
 
     bounds: dict[str, ResolvedBounds]
     current: dict[str, int] | None = Field(alias="currentParallelism")
-    parallelism: dict[str, int] | None = Field(description="Decided; null when none is attainable with the slots there are.")
+    parallelism: dict[str, int] | None = Field(
+        description="Decided; null when none is attainable with the slots there are."
+    )
     slots_before: int = Field(alias="slotsBefore")
     slots_after: int | None = Field(alias="slotsAfter")
     rung: Rung | None

@@ -5,18 +5,26 @@ A `Draft` lives for one call of `step`. It is the only mutable thing of the core
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
-from app.model.rescale import StateSpan
+from app.model.rescale import RescaleRecord, StateSpan
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.refusal import InvalidTransition, refusal
 from app.scheduler.adaptive.state import Finished, JobState, Phase, Timer
-from app.scheduler.adaptive.table import ENTRY, TRANSITIONS, InvalidTransition
+from app.scheduler.adaptive.table import ENTRY, TRANSITIONS
+from app.scheduler.slots import Demand
 
 MAX_TRANSITIONS_PER_STEP: Final = 16
 """More transitions than this within one step are a loop, hence a bug."""
+
+MAX_SPANS: Final = 200
+"""Spans that are kept with a record: beyond it those in the middle become one, so that no record grows without end."""
+
+OMITTED: Final = "Omitted"
+"""The state name of the span that stands for several."""
 
 _STATUS: Final = {
     "Created": JobStatus.INITIALIZING,
@@ -38,25 +46,43 @@ def phase_status(phase: Phase) -> JobStatus:
 
 
 class Draft:
-    """One step in the making. ``trigger`` is the event kind, and `ENTRY` once a phase was entered in this step."""
+    """One step in the making. ``trigger`` is the event kind, and `ENTRY` once a phase was entered in this step.
 
-    __slots__ = ("effects", "event_kind", "now_ms", "state", "transitions", "trigger")
+    ``state`` is the state that the step began with until the first change, and from then on a copy that nobody else
+    has seen: that one is changed in place, frozen or not, because a copy per change would take most of a step's time.
+    """
+
+    __slots__ = ("_demand", "_owned", "effects", "event_kind", "now_ms", "state", "transitions", "trigger")
 
     def __init__(self, state: JobState, event: Event, now_ms: int) -> None:
         self.state = state
+        self._owned = False
+        self._demand: Demand | None = None
         self.now_ms = now_ms
         self.effects: list[Effect] = []
         self.event_kind = type(event).__name__
         self.trigger = self.event_kind
         self.transitions = 0
 
+    @property
+    def demand(self) -> Demand:
+        """What the requirements of the state ask for."""
+        if self._demand is None or self._demand.requirements is not self.state.requirements:
+            self._demand = Demand.of(self.state.graph, self.state.requirements)
+        return self._demand
+
     def set(self, **changes: Any) -> None:
         """Replace fields of the state."""
-        self.state = replace(self.state, **changes)
+        if not self._owned:
+            self.state = evolve(self.state, **changes)
+            self._owned = True
+            return
+        for name, value in changes.items():
+            object.__setattr__(self.state, name, value)
 
     def set_phase(self, **changes: Any) -> None:
         """Replace fields of the current phase, without leaving it."""
-        self.state = replace(self.state, phase=replace(self.state.phase, **changes))
+        self.set(phase=evolve(self.state.phase, **changes))
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -83,49 +109,44 @@ class Draft:
         since = old.status_since_ms
         if status is not before:
             since = (*((one, at) for one, at in since if one is not status), (status, self.now_ms))
-        self.state = replace(
-            old,
+        record = old.timeline.open
+        if record is not None:
+            record = evolve(record, spans=self.spans_until_now(record, exception))
+            self.set(timeline=evolve(old.timeline, open=record))
+        self.set(
             phase=phase,
             phase_version=old.phase_version + 1,
             phase_since_ms=self.now_ms,
             timers=(),
-            timeline=replace(old.timeline, open=self.with_span(exception))
-            if old.timeline.open
-            else old.timeline,
             status_since_ms=since,
         )
         self.trigger = ENTRY
 
-    def with_span(self, exception: str | None = None) -> Any:
-        """The open rescale record with the span of the current phase added, from its start or the record's."""
-        record = self.state.timeline.open
-        if record is None:
-            return None
+    def spans_until_now(self, record: RescaleRecord, exception: str | None = None) -> tuple[StateSpan, ...]:
+        """The spans of the open ``record`` with that of the current phase, from its start or the record's."""
         enter_ms = max(self.state.phase_since_ms, record.start_ms)
         span = StateSpan(self.state.phase.kind, enter_ms, self.now_ms, exception)
-        return replace(record, spans=(*record.spans, span))
+        spans = record.spans
+        if len(spans) >= MAX_SPANS:
+            middle = MAX_SPANS // 2
+            first, second = spans[middle : middle + 2]
+            merged = StateSpan(OMITTED, first.enter_ms, second.leave_ms)
+            spans = (*spans[:middle], merged, *spans[middle + 2 :])
+        return (*spans, span)
 
     def arm(self, name: str, at_ms: int) -> None:
         """Hold the timer ``name`` of the current phase, due at ``at_ms``; an earlier one of that name is replaced."""
         timer = Timer(name, self.state.phase_version, at_ms)
-        self.set(timers=(*(one for one in self.state.timers if one.name != name), timer))
+        self.set(timers=(*[one for one in self.state.timers if one.name != name], timer))
 
     def disarm(self, *names: str) -> None:
-        if any(one.name in names for one in self.state.timers):
-            self.set(timers=tuple(one for one in self.state.timers if one.name not in names))
+        kept = [one for one in self.state.timers if one.name not in names]
+        if len(kept) < len(self.state.timers):
+            self.set(timers=tuple(kept))
 
     def timer_at(self, name: str) -> int | None:
         """When the timer ``name`` is due, None if it is not held."""
-        return next((one.at_ms for one in self.state.timers if one.name == name), None)
-
-
-def refusal(state: JobState, event_kind: str, reason: str) -> InvalidTransition:
-    """The exception for an event that does not fit ``state``."""
-    return InvalidTransition(
-        reason,
-        job_id=state.job_id,
-        phase=state.phase.kind,
-        phase_version=state.phase_version,
-        event=event_kind,
-        attempt=state.attempt,
-    )
+        for timer in self.state.timers:
+            if timer.name == name:
+                return timer.at_ms
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from app.model.rescale import TerminatedReason, TriggerCause
@@ -21,12 +20,17 @@ from app.scheduler.adaptive.events import (
     SuspendRequested,
     TimerFired,
 )
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Canceling, Failing, Failure, Finished
 
 STOP_TIMER: Final = "stop-timeout"
 
 MAX_CONCURRENT_FAILURES: Final = 32
 """Concurrent failures that are kept with one root failure."""
+
+MAX_ERROR_CHARS: Final = 4_000
+MAX_STACK_CHARS: Final = 40_000
+"""What is kept of an error and of its stack, which are written with each state."""
 
 _CLOSING: Final = {
     JobStatus.FINISHED: TerminatedReason.JOB_FINISHED,
@@ -42,7 +46,19 @@ _CLOSING: Final = {
 def failure_of(draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure) -> Failure:
     """``event`` as an entry of the exception history."""
     details = (event.vertex, event.stack) if isinstance(event, AttemptFailed) else (None, None)
-    return Failure(event.error, draft.now_ms, draft.state.attempt, *details)
+    vertex, stack = details
+    return Failure(
+        _shortened(event.error, MAX_ERROR_CHARS),
+        draft.now_ms,
+        draft.state.attempt,
+        vertex,
+        None if stack is None else _shortened(stack, MAX_STACK_CHARS),
+    )
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Both ends of ``text``: Java names the cause first, Python last."""
+    return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
 
 
 def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> None:
@@ -74,7 +90,7 @@ def break_off_stop(draft: Draft, error: str) -> None:
     """A stop that a client asked for cannot be completed; no effect if none is in progress."""
     stop = draft.state.stop
     if stop is not None and stop.state == "IN_PROGRESS":
-        draft.set(stop=replace(stop, state="COMPLETED", error=error))
+        draft.set(stop=evolve(stop, state="COMPLETED", error=error))
 
 
 # ---- the ways out
@@ -162,7 +178,7 @@ def attempt_finished(draft: Draft, event: AttemptFinished) -> None:
     mark_dead(draft)
     stop = draft.state.stop
     if stop is not None and stop.state == "IN_PROGRESS":
-        draft.set(stop=replace(stop, state="COMPLETED"))
+        draft.set(stop=evolve(stop, state="COMPLETED"))
     finish(draft, JobStatus.FINISHED)
 
 

@@ -127,9 +127,9 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
     if len(state.slots) < state.declared_minimal:
         missing = state.declared_minimal - len(state.slots)
         limit = _timer(state, "wait-timeout", now_ms, "The wait ends")
-        return [f"The job waits for {missing} more slot(s), without which it cannot run. {limit}"]
+        return [f"The job waits for {missing} more slot(s), without which it cannot run. {limit}".rstrip()]
     stable = _timer(state, "stabilization", now_ms, "It starts with what it holds")
-    return [f"The job could run and waits for the rest of the slots that it wants. {stable}"]
+    return [f"The job could run and waits for the rest of the slots that it wants. {stable}".rstrip()]
 
 
 def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> list[str]:
@@ -141,7 +141,7 @@ def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> li
         if phase.stopped
         else "The attempt is being stopped first."
     )
-    return [f"The job restarts {why} {done}"]
+    return [f"The job restarts {why} {done}".rstrip()]
 
 
 def _difference(state: JobState, now_ms: int) -> list[str]:

@@ -15,7 +15,6 @@ from app.scheduler.adaptive.state import (
     Rescaling,
     StopWithSavepoint,
 )
-from app.scheduler.slots import minimal_slots, required_slots
 
 IDLE_TIMER = "slot-idle"
 
@@ -23,8 +22,7 @@ IDLE_TIMER = "slot-idle"
 def declare(draft: Draft) -> None:
     """Tell the cluster what the bounds in force need, if it was told otherwise or not at all."""
     state = draft.state
-    desired = required_slots(state.graph, state.requirements)
-    minimal = minimal_slots(state.graph, state.requirements)
+    desired, minimal = draft.demand.desired, draft.demand.minimal
     if (desired, minimal) != (state.declared_slots, state.declared_minimal):
         draft.set(declared_slots=desired, declared_minimal=minimal)
         draft.emit(DeclareResources(desired, minimal))

@@ -18,9 +18,10 @@ does not hold back a change in place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Manager
 
 
@@ -62,23 +63,25 @@ def start(now_ms: int, longest_cooldown_ms: int) -> Manager:
 
 def on_change(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, Verdict]:
     """Slots or bounds are other than before."""
+    manager = _held_back(manager, outlook, now_ms)
     if manager.stage == "Cooldown" and outlook.sufficient and manager.change_ms is None:
-        manager = replace(manager, change_ms=now_ms)
+        manager = evolve(manager, change_ms=now_ms)
     elif manager.stage == "Idling" and outlook.sufficient:
         manager = _stabilizing(manager, now_ms, outlook)
     elif manager.stage == "Stabilizing":
         latest = now_ms + outlook.timing.max_delay_ms
         pending = manager.evaluation_ms
         evaluation = latest if pending is None else min(pending, latest)
-        manager = replace(manager, last_change_ms=now_ms, evaluation_ms=evaluation)
+        manager = evolve(manager, last_change_ms=now_ms, evaluation_ms=evaluation)
     return on_time(manager, outlook, now_ms)
 
 
 def on_trigger(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, Verdict]:
     """A micro-batch was committed, or so many were given up that nothing is gained by waiting for one."""
     manager = (
-        replace(manager, failed_batches_left=None) if manager.failed_batches_left is not None else manager
+        evolve(manager, failed_batches_left=None) if manager.failed_batches_left is not None else manager
     )
+    manager = _held_back(manager, outlook, now_ms)
     if manager.stage == "Stabilizing" and outlook.desired:
         return _transition(manager)
     if manager.stage == "Stabilized":
@@ -88,6 +91,7 @@ def on_trigger(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager
 
 def on_time(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, Verdict]:
     """Do what is due by now."""
+    manager = _held_back(manager, outlook, now_ms)
     if manager.stage == "Cooldown":
         change_ms = manager.change_ms
         if change_ms is None and now_ms >= manager.since_ms + outlook.longest_cooldown_ms:
@@ -98,9 +102,9 @@ def on_time(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, V
     if manager.stage == "Stabilizing":
         assert manager.change_ms is not None
         if now_ms >= manager.change_ms + outlook.timing.stabilization_ms:
-            manager = replace(manager, stage="Stabilized", evaluation_ms=None)
+            manager = evolve(manager, stage="Stabilized", evaluation_ms=None)
         elif manager.evaluation_ms is not None and now_ms >= manager.evaluation_ms:
-            manager = replace(manager, evaluation_ms=None)
+            manager = evolve(manager, evaluation_ms=None)
             if outlook.desired:
                 return _transition(manager)
     if manager.stage == "Stabilized":
@@ -134,7 +138,7 @@ TIMERS = ("cooldown", "evaluation", "stabilization", "trigger")
 
 def count_down(manager: Manager, failures: int) -> Manager:
     """Begin to count batches that are given up, unless it has begun already."""
-    return replace(manager, failed_batches_left=failures) if manager.failed_batches_left is None else manager
+    return evolve(manager, failed_batches_left=failures) if manager.failed_batches_left is None else manager
 
 
 def on_batch_aborted(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, Verdict]:
@@ -143,12 +147,23 @@ def on_batch_aborted(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[M
     if left is None:
         return manager, Verdict.NOTHING
     if left > 1:
-        return replace(manager, failed_batches_left=left - 1), Verdict.NOTHING
+        return evolve(manager, failed_batches_left=left - 1), Verdict.NOTHING
     return on_trigger(manager, outlook, now_ms)
 
 
+def _held_back(manager: Manager, outlook: Outlook, now_ms: int) -> Manager:
+    """Back to Cooldown if the change that began in place has become one by restart, and it is too early for that."""
+    if (
+        outlook.sufficient
+        and manager.stage in ("Stabilizing", "Stabilized")
+        and now_ms < manager.since_ms + outlook.timing.cooldown_ms
+    ):
+        return evolve(manager, stage="Cooldown", evaluation_ms=None)
+    return manager
+
+
 def _stabilizing(manager: Manager, change_ms: int, outlook: Outlook) -> Manager:
-    return replace(
+    return evolve(
         manager,
         stage="Stabilizing",
         change_ms=change_ms,
@@ -158,9 +173,9 @@ def _stabilizing(manager: Manager, change_ms: int, outlook: Outlook) -> Manager:
 
 
 def _idle(manager: Manager) -> tuple[Manager, Verdict]:
-    idle = replace(manager, stage="Idling", change_ms=None, last_change_ms=None, evaluation_ms=None)
+    idle = evolve(manager, stage="Idling", change_ms=None, last_change_ms=None, evaluation_ms=None)
     return idle, Verdict.IDLE
 
 
 def _transition(manager: Manager) -> tuple[Manager, Verdict]:
-    return replace(manager, stage="Transitioning", evaluation_ms=None), Verdict.TRANSITION
+    return evolve(manager, stage="Transitioning", evaluation_ms=None), Verdict.TRANSITION

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from app.model.jobgraph import InPlace, JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Plan, Rung
+from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.manager import Outlook, Timing
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.slots import determine_parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,12 @@ def rung_between(graph: JobGraph, now: Mapping[str, int], then: Mapping[str, int
     return Rung.QUERY_RESTART
 
 
-def prospect(state: JobState) -> Prospect:
-    """What the running job of ``state`` could become now, and the timing that holds for it."""
+def prospect(draft: Draft) -> Prospect:
+    """What the running job of ``draft`` could become now, and the timing that holds for it."""
+    state = draft.state
     plan = state.plan
     assert plan is not None
-    attainable = determine_parallelism(state.graph, state.requirements, len(state.slots))
+    attainable = draft.demand.parallelism(len(state.slots))
     rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
     return Prospect(
         attainable,

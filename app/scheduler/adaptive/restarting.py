@@ -27,7 +27,6 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, create_execution_graph, enter_waiting
 from app.scheduler.adaptive.state import Failure, Restarting
-from app.scheduler.slots import determine_parallelism
 
 
 def handle_failure(
@@ -119,9 +118,7 @@ def _go_on(draft: Draft) -> None:
     """Straight to the start if the parallelism restarted for is still the attainable one, else wait for slots."""
     state = draft.state
     target = _restarting(draft).target
-    if target is not None and dict(target) == determine_parallelism(
-        state.graph, state.requirements, len(state.slots)
-    ):
+    if target is not None and dict(target) == draft.demand.parallelism(len(state.slots)):
         create_execution_graph(draft)
     else:
         enter_waiting(draft)

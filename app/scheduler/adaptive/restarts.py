@@ -46,7 +46,8 @@ def on_failure(
 
 def _failure_rate(options: RestartStrategyOptions, state: RestartState, now_ms: int) -> RestartDecision:
     kept = options.max_failures_per_interval + 1
-    times = (*state.failure_times_ms, now_ms)[-kept:]
+    # Times in the future are from before the clock was set back, and say nothing about the interval.
+    times = (*(one for one in state.failure_times_ms if one <= now_ms), now_ms)[-kept:]
     tolerated = len(times) < kept or now_ms - times[0] > options.failure_rate_interval_ms
     return RestartDecision(
         RestartState(attempts=min(state.attempts + 1, MAX_INT), failure_times_ms=times),
@@ -58,6 +59,8 @@ def _exponential(
     options: RestartStrategyOptions, state: RestartState, now_ms: int, seed: str
 ) -> RestartDecision:
     attempts, next_restart_ms = state.attempts, state.next_restart_ms
+    if next_restart_ms is not None and next_restart_ms - now_ms > options.max_backoff_ms:
+        next_restart_ms = None  # no backoff is so long: the clock was set back
     if next_restart_ms is None or now_ms > next_restart_ms:
         if next_restart_ms is not None and now_ms - next_restart_ms >= options.reset_backoff_threshold_ms:
             attempts = 0

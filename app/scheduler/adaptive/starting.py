@@ -209,8 +209,7 @@ def create_execution_graph(draft: Draft) -> None:
 def _plan(draft: Draft) -> Plan | None:
     state = draft.state
     return assign(
-        state.graph,
-        state.requirements,
+        draft.demand,
         state.slots,
         version=state.plan_version + 1,
         previous=state.last_plan,

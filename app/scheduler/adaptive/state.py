@@ -98,11 +98,14 @@ class Executing:
 class Rescaling:
     """``target`` was sent to the running driver and is not in force yet; ``state.plan`` still is.
 
-    ``sent`` counts how often it was sent.
+    ``sent`` counts how often it was sent. Since it was sent last, the queries of ``behind`` have committed a batch at
+    an older plan; ``ignored``: one of them more than one, so the driver does not take it.
     """
 
     target: Plan
     sent: int = 1
+    behind: tuple[str, ...] = ()
+    ignored: bool = False
     kind: Literal["Rescaling"] = "Rescaling"
 
 

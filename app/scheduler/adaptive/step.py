@@ -11,16 +11,15 @@ Timers live in ``state.timers``; the caller fires them. There is no effect that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.status import JobStatus
-from app.scheduler.adaptive import ending, executing, holdings, restarting, starting
+from app.scheduler.adaptive import ending, executing, holdings, rescaling, restarting, starting, stopping
 from app.scheduler.adaptive import table as t
-from app.scheduler.adaptive.draft import Draft, phase_status, refusal
+from app.scheduler.adaptive.draft import Draft, phase_status
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -36,9 +35,11 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     TimerFired,
 )
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.explain import explain
+from app.scheduler.adaptive.refusal import InvalidTransition, refusal
 from app.scheduler.adaptive.state import Executing, Finished, JobState
-from app.scheduler.adaptive.table import TRANSITIONS, InvalidTransition
+from app.scheduler.adaptive.table import TRANSITIONS
 from app.scheduler.adaptive.validate import InvariantViolation, validate
 
 __all__ = [
@@ -108,7 +109,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
         return state, ()
     current = state
     if state.timeline.closed:
-        current = replace(state, timeline=replace(state.timeline, closed=()))
+        current = evolve(state, timeline=evolve(state.timeline, closed=()))
     draft = Draft(current, event, max(now_ms, _latest_ms(state)))
     if isinstance(event, TimerFired) and event.name == holdings.IDLE_TIMER:
         holdings.release_idle(draft)
@@ -203,17 +204,18 @@ _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
     (t.EXECUTING, "BatchAborted"): executing.executing_batch_aborted,
     (t.EXECUTING, "PlanApplied"): executing.executing_plan_applied,
     (t.EXECUTING, "TimerFired"): executing.executing_timer,
-    (t.RESCALING, "PlanApplied"): executing.rescaling_plan_applied,
-    (t.RESCALING, "RequirementsUpdated"): executing.rescaling_requirements,
-    (t.RESCALING, "SlotsChanged"): executing.rescaling_slots,
-    (t.RESCALING, "TimerFired"): executing.rescaling_timer,
-    (t.STOPPING, "AttemptStopped"): executing.stopping_stopped,
+    (t.RESCALING, "PlanApplied"): rescaling.rescaling_plan_applied,
+    (t.RESCALING, "BatchCompleted"): rescaling.rescaling_batch,
+    (t.RESCALING, "RequirementsUpdated"): rescaling.rescaling_requirements,
+    (t.RESCALING, "SlotsChanged"): rescaling.rescaling_slots,
+    (t.RESCALING, "TimerFired"): rescaling.rescaling_timer,
+    (t.STOPPING, "AttemptStopped"): stopping.stopping_stopped,
     (t.STOPPING, "RequirementsUpdated"): starting.noted_requirements,
     (t.STOPPING, "SlotsChanged"): starting.note_slots,
-    (t.STOPPING, "TimerFired"): executing.stopping_timer,
-    (t.STOPPING, "BatchCompleted"): executing.stopping_batch,
-    (t.STOPPING, "PlanApplied"): executing.stopping_plan_applied,
-    (t.STOPPING, "StopRequested"): executing.stopping_requested,
+    (t.STOPPING, "TimerFired"): stopping.stopping_timer,
+    (t.STOPPING, "BatchCompleted"): stopping.stopping_batch,
+    (t.STOPPING, "PlanApplied"): stopping.stopping_plan_applied,
+    (t.STOPPING, "StopRequested"): stopping.stopping_requested,
     (t.RESTARTING, "AttemptStopped"): restarting.restarting_stopped,
     (t.RESTARTING, "AttemptStartFailed"): restarting.restarting_failed,
     (t.RESTARTING, "AttemptFailed"): restarting.restarting_failed,
@@ -232,7 +234,7 @@ for _phase in (t.EXECUTING, t.RESCALING, t.STOPPING):
     _BY_NAME[_phase, "CancelRequested"] = ending.cancel
 for _phase in (t.EXECUTING, t.RESCALING):
     _BY_NAME[_phase, "AttemptStopped"] = restarting.running_stopped
-    _BY_NAME[_phase, "StopRequested"] = executing.stop_requested
+    _BY_NAME[_phase, "StopRequested"] = stopping.stop_requested
 for _phase in (t.FAILING, t.CANCELING):
     for _event in ("AttemptStopped", "AttemptStartFailed", "AttemptFailed", "AttemptFinished"):
         _BY_NAME[_phase, _event] = ending.ended_attempt_gone

@@ -222,7 +222,10 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     (RESCALING, "RequirementsUpdated"): {STAY: "the target is replaced if the new bounds ask for another"},
     (RESCALING, "SlotsChanged"): {STAY: "the target is replaced if it needs a slot that was lost"},
-    (RESCALING, "TimerFired"): {STAY: "the plan is sent again, or surplus slots are given back"},
+    (RESCALING, "TimerFired"): {
+        STAY: "the plan is sent again, or surplus slots are given back",
+        RESTARTING: "the plan was sent again, and the driver keeps committing batches at an older one",
+    },
     (RESCALING, "BatchCompleted"): {STAY: "one query committed a batch; PlanApplied speaks for all"},
     (RESCALING, "BatchAborted"): {STAY: "a batch was given up; the plan is still being applied"},
     (RESCALING, "AttemptRunning"): {STAY: "told again"},
@@ -390,32 +393,3 @@ def describe_edges() -> Iterator[Edge]:
     for (source, event), targets in _TABLE.items():
         for target, when in targets.items():
             yield Edge(source, event, source if target == STAY else target, when)
-
-
-class InvalidTransition(Exception):
-    """An event does not fit the phase the job is in. Nothing was changed.
-
-    ``story`` is what the caller knows of the job's latest (phase, event) pairs, oldest first.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        job_id: str,
-        phase: str,
-        phase_version: int,
-        event: str,
-        attempt: int,
-        story: tuple[tuple[str, str], ...] = (),
-    ) -> None:
-        super().__init__(
-            f"{reason} (job {job_id}, attempt {attempt}, phase {phase} number {phase_version}, event {event})"
-        )
-        self.reason = reason
-        self.job_id = job_id
-        self.phase = phase
-        self.phase_version = phase_version
-        self.event = event
-        self.attempt = attempt
-        self.story = story

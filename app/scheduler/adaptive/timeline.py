@@ -7,7 +7,6 @@ parallelism (or the queries are idle), not already when the plan was sent. A fai
 
 from __future__ import annotations
 
-from dataclasses import replace
 
 from app.model.ids import derive_id
 from app.model.plan import Plan, Rung
@@ -20,10 +19,14 @@ from app.model.rescale import (
     VertexRescale,
 )
 from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState, Timeline
-from app.scheduler.slots import group_bounds
+from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
+
+MAX_MESSAGE_CHARS = 4_000
+"""A record gathers sentences while it is open; slots that flap for days must not make it grow without end."""
 
 
 def open_record(
@@ -44,7 +47,7 @@ def open_record(
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
-    vertices, groups = _wishes(state)
+    vertices, groups = _wishes(state, draft.demand)
     asked = cause is TriggerCause.UPDATE_REQUIREMENT
     record = RescaleRecord(
         uuid=derive_id(state.job_id, "rescale", number),
@@ -60,7 +63,7 @@ def open_record(
         request_reason=state.requirements.reason if asked else None,
     )
     draft.set(
-        timeline=replace(
+        timeline=evolve(
             timeline,
             open=record,
             records=number,
@@ -80,11 +83,12 @@ def close_record(
     reprocessed_records: int | None = None,
 ) -> None:
     """End the open record, if there is one. The span of the current phase is added first."""
-    record = draft.with_span(exception)
+    record = draft.state.timeline.open
     if record is None:
         return
-    ended = replace(
+    ended = evolve(
         record,
+        spans=draft.spans_until_now(record, exception),
         end_ms=draft.now_ms,
         reason=reason,
         message=_joined(record.message, message),
@@ -94,7 +98,7 @@ def close_record(
     timeline = draft.state.timeline
     done = reason is TerminatedReason.SUCCEEDED
     draft.set(
-        timeline=replace(
+        timeline=evolve(
             timeline,
             open=None,
             closed=(*timeline.closed, ended),
@@ -102,6 +106,17 @@ def close_record(
             last_completed=ended if done else timeline.last_completed,
         )
     )
+
+
+def complete_record(draft: Draft, output_gap_ms: int | None, reprocessed_records: int | None) -> None:
+    """End the open record as a success if it is that of the plan that has just been confirmed."""
+    if has_plan(draft.state.timeline.open):
+        close_record(
+            draft,
+            TerminatedReason.SUCCEEDED,
+            output_gap_ms=output_gap_ms,
+            reprocessed_records=reprocessed_records,
+        )
 
 
 def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
@@ -114,38 +129,45 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
         return
     parallelism = dict(plan.parallelism)
     slots = {name: len(own) for name, own in plan.group_slots}
-    bounds = draft.state.requirements.as_dict()
+    bounds = draft.demand.bounds
     vertices = tuple(
-        replace(
-            one,
-            desired=bounds[one.vertex_id].upper,
-            sufficient=bounds[one.vertex_id].lower,
-            post=parallelism[one.vertex_id],
-        )
-        for one in record.vertices
+        [
+            VertexRescale(
+                vertex_id=one.vertex_id,
+                desired=bounds[one.vertex_id].upper,
+                sufficient=bounds[one.vertex_id].lower,
+                pre=one.pre,
+                post=parallelism[one.vertex_id],
+            )
+            for one in record.vertices
+        ]
     )
-    wishes = {one.name: one for one in group_bounds(draft.state.graph, draft.state.requirements)}
+    wishes = {one.name: one for one in draft.demand.groups}
     groups = tuple(
-        replace(
-            one,
-            desired=wishes[one.group_name].upper,
-            minimal=wishes[one.group_name].lower,
-            post=slots[one.group_name],
-        )
-        for one in record.groups
+        [
+            SlotGroupRescale(
+                group_id=one.group_id,
+                group_name=one.group_name,
+                desired=wishes[one.group_name].upper,
+                minimal=wishes[one.group_name].lower,
+                pre=one.pre,
+                post=slots[one.group_name],
+            )
+            for one in record.groups
+        ]
     )
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
-    record = replace(record, vertices=vertices, groups=groups, rung=rung)
-    draft.set(timeline=replace(draft.state.timeline, open=record))
+    record = evolve(record, vertices=vertices, groups=groups, rung=rung)
+    draft.set(timeline=evolve(draft.state.timeline, open=record))
 
 
 def note(draft: Draft, message: str) -> None:
     """Add a sentence to the open record."""
     record = draft.state.timeline.open
     if record is not None:
-        record = replace(record, message=_joined(record.message, message))
-        draft.set(timeline=replace(draft.state.timeline, open=record))
+        record = evolve(record, message=_joined(record.message, message))
+        draft.set(timeline=evolve(draft.state.timeline, open=record))
 
 
 def has_plan(record: RescaleRecord | None) -> bool:
@@ -153,11 +175,11 @@ def has_plan(record: RescaleRecord | None) -> bool:
     return record is not None and record.rung is not None
 
 
-def _wishes(state: JobState) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
+def _wishes(state: JobState, demand: Demand) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
     before = state.last_plan
     parallelism = dict(before.parallelism) if before else {}
     slots = {name: len(own) for name, own in before.group_slots} if before else {}
-    bounds = state.requirements.as_dict()
+    bounds = demand.bounds
     vertices = tuple(
         VertexRescale(
             vertex.id, bounds[vertex.id].upper, bounds[vertex.id].lower, parallelism.get(vertex.id), None
@@ -167,7 +189,7 @@ def _wishes(state: JobState) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroup
     ids = {vertex.slot_sharing_group: vertex.slot_sharing_group_id for vertex in state.graph.vertices}
     groups = tuple(
         SlotGroupRescale(ids[one.name], one.name, one.upper, one.lower, slots.get(one.name), None)
-        for one in group_bounds(state.graph, state.requirements)
+        for one in demand.groups
     )
     return vertices, groups
 
@@ -180,4 +202,9 @@ def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, in
 
 
 def _joined(first: str | None, second: str | None) -> str | None:
-    return " ".join(part for part in (first, second) if part) or None
+    """Both sentences; the second one only if it says anything new, and there is room for it."""
+    if not first or not second:
+        return first or second
+    if second in first or len(first) + len(second) >= MAX_MESSAGE_CHARS:
+        return first
+    return f"{first} {second}"

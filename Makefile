@@ -1,0 +1,71 @@
+# Everything a developer runs. Each target does the set-up it needs; see docs/development.md.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+BIN := .venv/bin
+READY := .venv/.slotwise-ready
+LAYERS := unit contract simulation integration acceptance
+# Tests that fail when a page of docs/ is not what the code says.
+PAGES := $(sort $(wildcard tests/*/test_*_page*.py tests/*/*/test_*_page*.py tests/*/test_*diagram*.py tests/*/*/test_*diagram*.py))
+BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
+# Further arguments: make serve ARGS='--port 9000', make unit ARGS='-k slots -x'
+ARGS ?=
+
+.PHONY: help setup java postgres demo serve test lint format bench clean $(LAYERS)
+
+help:
+	@echo 'make demo         a year of real flights through a job that is rescaled, killed and checked'
+	@echo 'make serve        a server on http://127.0.0.1:8081 (ARGS="--slots 8 --data-dir /var/lib/slotwise")'
+	@echo 'make test         everything that CI runs, in order of cost: lint, $(LAYERS)'
+	@echo 'make lint         ruff, mypy, import contracts, pages of docs/ that are made from the code'
+	@echo 'make <layer>      one layer of the tests: $(LAYERS) (ARGS="-k name")'
+	@echo 'make format       let ruff rewrite the code'
+	@echo 'make bench        all scripts of benchmarks/, one after another'
+	@echo 'make setup        the environment in .venv, and nothing else'
+	@echo 'make clean        remove .venv, .uv and caches'
+
+setup: $(READY)
+
+$(READY): pyproject.toml uv.lock .ci/setup
+	@.ci/setup
+
+java:
+	@.ci/java
+
+postgres:
+	@.ci/postgres
+
+demo: java setup
+	$(BIN)/slotwise demo $(ARGS)
+
+serve: java setup
+	$(BIN)/slotwise serve $(ARGS)
+
+test:
+	@.ci/test
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q $(PAGES)
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+unit simulation: setup
+	$(BIN)/pytest -q tests/$@ $(ARGS)
+
+contract integration acceptance: java setup
+	$(BIN)/pytest -q tests/$@ $(ARGS)
+
+bench: java setup
+	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+
+clean:
+	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .schemathesis

@@ -1,0 +1,69 @@
+"""Putting the application together."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from app.api.answers import HTML_TYPE, BytesResponse, json_bytes
+from app.api.application import Application
+from app.api.auth import Tokens
+from app.api.context import Context
+from app.api.docs_page import render_page
+from app.api.info import ServerInfo
+from app.api.openapi import build_openapi
+from app.api.operations import all_operations
+from app.api.record_cache import RecordCache
+from app.api.render.rescales import rescale_record
+from app.api.routing import Access, Operation, OperationTable
+from app.model.jobgraph import JobGraph
+from app.model.rescale import RescaleRecord
+from app.worker.clock import Clock, SystemClock
+from app.worker.facade import ControlPlaneFacade
+
+_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+
+
+def create_app(
+    control_plane: ControlPlaneFacade,
+    *,
+    info: ServerInfo,
+    tokens: Tokens | None = None,
+    clock: Clock | None = None,
+) -> ASGIApp:
+    """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.
+
+    ``clock`` gives the time that answers show as `now`.
+    """
+    operations = all_operations()
+    document = build_openapi(OperationTable(operations), info.version, with_tokens=tokens is not None)
+    operations += [
+        _fixed("/openapi.json", BytesResponse(json_bytes(document))),
+        _fixed(
+            "/docs",
+            BytesResponse(
+                render_page(document).encode(),
+                headers={"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"},
+                content_type=HTML_TYPE,
+            ),
+        ),
+    ]
+    context = Context(
+        control_plane=control_plane,
+        info=info,
+        clock=clock or SystemClock(),
+        records=RecordCache(_record_bytes),
+    )
+    return Application(OperationTable(operations), context, tokens)
+
+
+def _record_bytes(record: RescaleRecord, graph: JobGraph) -> bytes:
+    return json_bytes(rescale_record(record, graph))
+
+
+def _fixed(path: str, response: Response) -> Operation:
+    async def handler(_context: Context, _request: Request) -> Response:
+        return response
+
+    return Operation("GET", path, handler, access=Access.PUBLIC)

@@ -1,0 +1,89 @@
+"""The server and its TaskManagers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.api.examples.common import JOB, NOW, cores
+
+CONFIG: dict[str, Any] = {
+    "refresh-interval": 3000,
+    "timezone-name": "Coordinated Universal Time",
+    "timezone-offset": 0,
+    "flink-version": "2.3.0",
+    "flink-revision": "slotwise 0.1.0",
+    "features": {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False},
+    "slotwise-version": "0.1.0",
+}
+CLUSTER: dict[str, Any] = {
+    "taskmanagers": 1,
+    "slots-total": 8,
+    "slots-available": 4,
+    "jobs-running": 1,
+    "jobs-finished": 0,
+    "jobs-cancelled": 0,
+    "jobs-failed": 0,
+    "flink-version": "2.3.0",
+    "flink-commit": "slotwise 0.1.0",
+    "slotwise-version": "0.1.0",
+}
+TASK_MANAGER: dict[str, Any] = {
+    "id": "host",
+    "path": "localhost",
+    "dataPort": -1,
+    "jmxPort": -1,
+    "timeSinceLastHeartbeat": NOW,
+    "slotsNumber": 8,
+    "freeSlots": 4,
+    "assignedTasks": 6,
+    "totalResource": cores(8.0),
+    "freeResource": cores(4.0),
+    "hardware": {
+        "cpuCores": 8,
+        "physicalMemory": 25276502016,
+        "freeMemory": 8589934592,
+        "managedMemory": -1,
+    },
+    "memoryConfiguration": {
+        "frameworkHeap": -1,
+        "taskHeap": -1,
+        "frameworkOffHeap": -1,
+        "taskOffHeap": -1,
+        "networkMemory": -1,
+        "managedMemory": -1,
+        "jvmMetaspace": -1,
+        "jvmOverhead": -1,
+        "totalFlinkMemory": -1,
+        "totalProcessMemory": 25276502016,
+    },
+}
+TASK_MANAGER_DETAILS: dict[str, Any] = {
+    **TASK_MANAGER,
+    "allocatedSlots": [{"jobId": JOB, "resource": cores(1.0), "assignedTasks": 2}],
+    "metrics": {
+        **dict.fromkeys(
+            (
+                "heapUsed",
+                "heapCommitted",
+                "heapMax",
+                "nonHeapUsed",
+                "nonHeapCommitted",
+                "nonHeapMax",
+                "directCount",
+                "directUsed",
+                "directMax",
+                "mappedCount",
+                "mappedUsed",
+                "mappedMax",
+                "nettyShuffleMemorySegmentsAvailable",
+                "nettyShuffleMemorySegmentsUsed",
+                "nettyShuffleMemorySegmentsTotal",
+                "nettyShuffleMemoryAvailable",
+                "nettyShuffleMemoryUsed",
+                "nettyShuffleMemoryTotal",
+            ),
+            -1,
+        ),
+        "garbageCollectors": [],
+    },
+}

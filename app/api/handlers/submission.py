@@ -1,0 +1,127 @@
+"""POST /jobs: a job graph as JSON or YAML, alone or in a form with the files that it lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+from python_multipart.exceptions import MultipartParseError
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import json_response
+from app.api.context import Context
+from app.api.errors import ApiError, bad_request
+from app.api.requests import BODY_LIMIT_BYTES, header, query, read_body, requested_by, shown, too_large
+from app.api.yamltext import YamlTextError, decode_yaml_strict
+from app.model.graphdoc import GraphErrors, parse_document
+from app.model.strictjson import StrictJsonError, decode_json_strict
+
+FORM_LIMIT_BYTES = 32 * 1024 * 1024
+_MAX_FILES = 100
+_JSON = frozenset({"application/json", "text/json"})
+_YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain"})
+_FORM = "multipart/form-data"
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
+_FORM_HINT = "a part `graph`, and a part `files` for each file that the graph lists under artifacts"
+
+
+@dataclass(slots=True)
+class _Form:
+    graph: bytes | None = None
+    graph_is_json: bool = False
+    files: dict[str, bytes] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+async def submit(context: Context, request: Request) -> Response:
+    query(request)
+    content_type = header(request, "content-type") or "application/json"
+    media = content_type.partition(";")[0].strip().lower()
+    files: dict[str, bytes] = {}
+    if media == _FORM:
+        form = await _read_form(request)
+        if form.graph is None:
+            form.errors.append("The form has no part named graph.")
+        if form.errors or form.graph is None:
+            raise bad_request(*form.errors)
+        document, files = _document(form.graph, is_json=form.graph_is_json), form.files
+    elif media in _JSON or media in _YAML:
+        body = await read_body(request)
+        document = _document(body, is_json=media in _JSON)
+    else:
+        raise ApiError(
+            415,
+            f"The Content-Type {shown(media)} is not supported: send application/json, application/yaml or"
+            f" {_FORM}.",
+        )
+    try:
+        graph = parse_document(document)
+    except GraphErrors as error:
+        raise bad_request(*error.errors) from None
+    job_id = await context.control_plane.submit(graph, files, requested_by=requested_by(request))
+    return json_response({"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}, 202, {"Location": f"/jobs/{job_id}"})
+
+
+def _document(body: bytes, *, is_json: bool) -> Any:
+    if not body.strip():
+        raise bad_request("The job graph is empty: a document with name and vertices is expected.")
+    try:
+        return decode_json_strict(body) if is_json else decode_yaml_strict(body)
+    except (StrictJsonError, YamlTextError) as error:
+        raise bad_request(*error.errors) from None
+
+
+async def _read_form(request: Request) -> _Form:
+    body = await read_body(request, FORM_LIMIT_BYTES)
+
+    async def whole() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    # Starlette's own limit is for parts that are no files; files are spooled, and the whole is bounded
+    # already.
+    headers = Headers(scope=request.scope)
+    parser = MultiPartParser(
+        headers, whole(), max_files=_MAX_FILES, max_fields=1, max_part_size=BODY_LIMIT_BYTES
+    )
+    try:
+        parts = await parser.parse()
+    except (MultiPartException, MultipartParseError, KeyError, ValueError, LookupError):
+        raise bad_request(f"The form cannot be read: {_FORM_HINT} is expected.") from None
+    form = _Form()
+    try:
+        for name, part in parts.multi_items():
+            await _take(form, name, part)
+    finally:
+        await parts.close()
+    return form
+
+
+async def _take(form: _Form, name: str, part: UploadFile | str) -> None:
+    content = part.encode() if isinstance(part, str) else await part.read()
+    if name == "graph":
+        if form.graph is not None:
+            form.errors.append("The part graph is there twice.")
+        if len(content) > BODY_LIMIT_BYTES:
+            raise too_large(BODY_LIMIT_BYTES)
+        form.graph = content
+        form.graph_is_json = isinstance(part, UploadFile) and (
+            part.content_type in _JSON or (part.filename or "").endswith(".json")
+        )
+    elif name == "files" and isinstance(part, UploadFile):
+        file_name = part.filename or ""
+        if not _FILE_NAME.match(file_name):
+            form.errors.append(
+                f"The file name {shown(file_name)} is not allowed; use letters, digits, dots, dashes and"
+                " underscores."
+            )
+        elif file_name in form.files:
+            form.errors.append(f"The file {file_name} is there twice.")
+        else:
+            form.files[file_name] = content
+    else:
+        form.errors.append(f"The part {shown(name)} is not known: {_FORM_HINT} is expected.")

@@ -1,0 +1,31 @@
+"""What the server tells about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy.engine import make_url
+
+from app.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """This server: its version, the slots that it offers, its own URL, and the settings in force."""
+
+    version: str
+    slots: int
+    url: str
+    settings: Settings
+
+    def shown_settings(self) -> dict[str, str]:
+        """The settings as texts fit to be shown: without the password of the database; unset ones are left
+        out.
+        """
+        shown = {
+            name: str(value)
+            for name, value in self.settings.model_dump(mode="json").items()
+            if value is not None
+        }
+        shown["database_url"] = make_url(self.settings.url).render_as_string(hide_password=True)
+        return dict(sorted(shown.items()))

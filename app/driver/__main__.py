@@ -1,0 +1,3 @@
+from app.driver.process import main
+
+raise SystemExit(main())

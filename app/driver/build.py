@@ -1,0 +1,237 @@
+"""Builds a query's streaming plan (its head), and applies what follows (its tail) to each micro-batch.
+
+Where a vertex gets its parallelism: a built-in source from the control file in each batch; a stateful vertex by
+``coalesce(P)`` over its state partitions; a stateless one by an exchange in front of it where its parallelism
+differs from its input's, or where its edge asks for one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.driver.failures import DriverError, describe
+from app.driver.functions import Functions
+from app.driver.sources import open_stream, read_static
+from app.driver.sources.control import ControlFile
+from app.model.analysis import BUILT_IN_SOURCES, Query
+from app.model.jobgraph import JobVertex, Partitioner, PythonSpec, SourceSpec, SqlSpec, VertexInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class QueryBuilder:
+    """One query's vertices as DataFrames.
+
+    ``groups`` says, once the head is built and as the tail is applied, which vertices share a stage, first to last.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        *,
+        control: ControlFile,
+        functions: Functions,
+        checkpoint_dir: Path,
+    ) -> None:
+        self.query = query
+        self._control = control
+        self._functions = functions
+        self._checkpoint_dir = checkpoint_dir
+        self._static: dict[str, JobVertex] = {}
+        self._head_groups: list[tuple[str, ...]] = []
+
+    def head(self, session: SparkSession, parallelism: Mapping[str, int]) -> DataFrame:
+        """The streaming plan up to the cut, in ``session``, which is the query's own.
+
+        Raises:
+            DriverError: a vertex cannot be built, with its name.
+        """
+        frames: dict[str, DataFrame] = {}
+        for vertex in self.query.static:
+            frames[vertex.id] = self._guarded(vertex, partial(self._static_frame, session, vertex, frames))
+        groups: dict[str, tuple[str, ...]] = {}
+        for vertex in self.query.head:
+            frame = self._guarded(
+                vertex, partial(self._head_vertex, session, vertex, frames, parallelism, groups)
+            )
+            frames[vertex.id] = frame
+        self._head_groups = list(groups.values())
+        return frames[self.query.cut.id]
+
+    @property
+    def head_groups(self) -> int:
+        """The number of stages up to the cut."""
+        return len(self._head_groups)
+
+    def tail(
+        self, frame: DataFrame, parallelism: Mapping[str, int]
+    ) -> tuple[DataFrame, list[tuple[str, ...]]]:
+        """``frame``, a micro-batch at the cut, taken up to the sink's input; and the vertices per stage."""
+        session = frame.sparkSession
+        cut = self.query.cut
+        groups = list(self._head_groups)
+        if cut.stateful:
+            frame = frame.coalesce(parallelism[cut.id])
+        elif not cut.is_source:
+            # Several streams come together: the number of their tasks is the sum of theirs.
+            frame = frame.repartition(parallelism[cut.id])
+            groups.append((cut.id,))
+        width = parallelism[cut.id]
+        static: dict[str, DataFrame] = {}
+        for vertex in self.query.tail:
+            edge = next(edge for edge in vertex.inputs if edge.vertex_id not in self._static)
+            wanted = parallelism[vertex.id]
+            if _needs_exchange(edge, width, wanted):
+                frame = _exchange(frame, edge, wanted)
+                groups.append((vertex.id,))
+            else:
+                groups[-1] = (*groups[-1], vertex.id)
+            width = wanted
+            if not vertex.is_sink:
+                # An operation that shuffles by itself has as many tasks as Spark's default says: hence the coalesce.
+                frame = self._apply_in_batch(session, vertex, edge, frame, static).coalesce(wanted)
+        return frame, groups
+
+    # -- inside
+
+    def _head_vertex(
+        self,
+        session: SparkSession,
+        vertex: JobVertex,
+        frames: dict[str, DataFrame],
+        parallelism: Mapping[str, int],
+        groups: dict[str, tuple[str, ...]],
+    ) -> DataFrame:
+        inner = vertex is not self.query.cut
+        if inner or vertex.stateful or vertex.is_source:
+            groups[vertex.id] = (vertex.id,)
+        if isinstance(vertex.operation, SourceSpec):
+            return open_stream(session, vertex, self._control, self.query.key, self._checkpoint_dir)
+        wanted = parallelism[vertex.id]
+        streaming = [edge for edge in vertex.inputs if edge.vertex_id not in self._static]
+        if inner and not vertex.stateful and len(streaming) == 1:
+            # Its parallelism is fixed while the query runs, its input's may change: always an exchange of its own.
+            edge = streaming[0]
+            source = _exchange(frames[edge.vertex_id], edge, wanted)
+            return self._apply(session, vertex, {**frames, edge.vertex_id: source})
+        frame = self._apply(session, vertex, frames)
+        if inner:
+            return frame.coalesce(wanted) if vertex.stateful else frame.repartition(wanted)
+        return frame
+
+    def _static_frame(
+        self, session: SparkSession, vertex: JobVertex, frames: dict[str, DataFrame]
+    ) -> DataFrame:
+        if isinstance(vertex.operation, SourceSpec):
+            frame = read_static(session, vertex)
+            # Read anew in each batch of the tail: without a schema Spark would look into the file every time.
+            ddl = frame._jdf.schema().toDDL()
+            known = dataclasses.replace(vertex.operation, schema=vertex.operation.schema or ddl)
+            self._static[vertex.id] = dataclasses.replace(vertex, operation=known)
+        else:
+            frame = self._apply(session, vertex, frames)
+            self._static[vertex.id] = vertex
+        return frame
+
+    def _apply_in_batch(
+        self,
+        session: SparkSession,
+        vertex: JobVertex,
+        streaming: VertexInput,
+        frame: DataFrame,
+        static: dict[str, DataFrame],
+    ) -> DataFrame:
+        frames = {streaming.vertex_id: frame}
+        for edge in vertex.inputs:
+            if edge.vertex_id in self._static:
+                frames[edge.vertex_id] = self._static_in_batch(session, edge.vertex_id, static)
+        return self._apply(session, vertex, frames)
+
+    def _static_in_batch(
+        self, session: SparkSession, vertex_id: str, static: dict[str, DataFrame]
+    ) -> DataFrame:
+        if vertex_id not in static:
+            vertex = self._static[vertex_id]
+            if isinstance(vertex.operation, SourceSpec):
+                frame = read_static(session, vertex)
+            else:
+                inputs = {
+                    e.vertex_id: self._static_in_batch(session, e.vertex_id, static) for e in vertex.inputs
+                }
+                frame = self._apply(session, vertex, inputs)
+            static[vertex_id] = frame
+        return static[vertex_id]
+
+    def _apply(self, session: SparkSession, vertex: JobVertex, frames: Mapping[str, DataFrame]) -> DataFrame:
+        operation = vertex.operation
+        inputs = [_hinted(frames[edge.vertex_id], edge) for edge in vertex.inputs]
+        if isinstance(operation, SqlSpec):
+            for edge, frame in zip(vertex.inputs, inputs, strict=True):
+                _name_as(edge.vertex_name, frame)
+            return session.sql(operation.text)
+        assert isinstance(operation, PythonSpec)
+        try:
+            result = self._functions(operation.entry)(*inputs)
+        except DriverError as error:
+            raise DriverError(str(error), vertex=vertex.name, recoverable=error.recoverable) from error
+        except TypeError as error:
+            raise DriverError(
+                f"Vertex {vertex.name}: {operation.entry} failed: {error}", vertex=vertex.name
+            ) from error
+        from pyspark.sql import DataFrame
+
+        if not isinstance(result, DataFrame):
+            raise DriverError(
+                f"Vertex {vertex.name}: {operation.entry} should return a DataFrame, but returned a "
+                f"{type(result).__name__}.",
+                vertex=vertex.name,
+            )
+        return result
+
+    def _guarded(self, vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:
+        try:
+            return build()
+        except DriverError:
+            raise
+        except Exception as error:
+            failure = describe(error, vertex=vertex.name)
+            raise DriverError(
+                failure.sentence, vertex=vertex.name, recoverable=failure.recoverable
+            ) from error
+
+
+def streaming_sources(query: Query) -> tuple[str, ...]:
+    """Ids of the built-in sources of a query: those that ask for their parallelism in each batch."""
+    return tuple(
+        vertex.id
+        for vertex in query.head
+        if isinstance(vertex.operation, SourceSpec) and vertex.operation.format in BUILT_IN_SOURCES
+    )
+
+
+def _needs_exchange(edge: VertexInput, width: int, wanted: int) -> bool:
+    """FORWARD rows move only if they must; HASH with keys and REBALANCE are asked for and always move."""
+    if edge.partitioner is Partitioner.HASH and edge.keys:
+        return True
+    return edge.partitioner is Partitioner.REBALANCE or width != wanted
+
+
+def _exchange(frame: DataFrame, edge: VertexInput, wanted: int) -> DataFrame:
+    if edge.partitioner is Partitioner.HASH and edge.keys:
+        return frame.repartition(wanted, *edge.keys)
+    return frame.repartition(wanted)
+
+
+def _hinted(frame: DataFrame, edge: VertexInput) -> DataFrame:
+    return frame.hint("broadcast") if edge.partitioner is Partitioner.BROADCAST else frame
+
+
+def _name_as(name: str, frame: DataFrame) -> None:
+    """Let SQL texts of the session of ``frame`` read it by the name of its vertex."""
+    quoted = "`" + name.replace("`", "``") + "`"
+    frame._jdf.createOrReplaceTempView(quoted)

@@ -1,0 +1,222 @@
+"""The driver's end of the driver protocol (`app.model.protocol`).
+
+Two threads talk to the control plane; the job never waits for either. When nobody answers, the driver goes on with
+its job, keeps its reports, and looks up the address anew before each try: a control plane that was started again
+may listen elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from app.model.protocol import DriverSpec, Orders, Registration, Report
+
+log = logging.getLogger(__name__)
+
+_LONG_POLL_MS = 25_000
+_CONNECT_TIMEOUT_S = 5.0
+_ANSWER_TIMEOUT_S = 20.0
+_FIRST_RETRY_S = 0.05
+_LAST_RETRY_S = 2.0
+_BATCH_REPORTS_KEPT = 5_000
+_REPORTS_PER_CALL = 500
+_GONE = 410
+
+
+class ControlPlaneClient:
+    """Registers, fetches orders and delivers reports for one attempt, until `close`.
+
+    ``on_orders`` is called (in a thread of this client) whenever orders differ from those before; ``on_fenced`` once,
+    when a newer owner or attempt exists.
+    """
+
+    def __init__(
+        self,
+        spec: DriverSpec,
+        registration: Registration,
+        *,
+        on_orders: Callable[[Orders], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._registration = registration
+        self._on_orders = on_orders
+        self._on_fenced = on_fenced
+        self._epoch = spec.epoch
+        self._orders = Orders(spec.plan_version, spec.parallelism, "none", spec.epoch)
+        self._reports: deque[Report] = deque()
+        self._next_seq = 1
+        self._dropped = 0
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._registered = threading.Event()
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
+            headers={"Authorization": f"Bearer {spec.secret}"},
+            trust_env=False,
+        )
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
+            for name, loop in (("orders", self._fetch_orders), ("reports", self._deliver_reports))
+        ]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the control plane that was heard last."""
+        return self._epoch
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def report(self, **fields: Any) -> None:
+        """Take down a report for delivery; it gets the next number."""
+        with self._changed:
+            report = Report(seq=self._next_seq, at_ms=time.time_ns() // 1_000_000, **fields)
+            self._next_seq += 1
+            self._reports.append(report)
+            self._forget_old_batches()
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until every report is acknowledged; whether they all were within ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while self._reports:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or self._closed.is_set():
+                    return False
+                self._changed.wait(left_s)
+        return True
+
+    def close(self) -> None:
+        """Stop talking. What is not delivered is lost."""
+        self._closed.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._http.close()
+
+    # -- the threads
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except Exception:
+            if not self._closed.is_set():
+                log.exception("the thread that talks to the control plane ended")
+
+    def _deliver_reports(self) -> None:
+        self._call("POST", "register", dataclasses.asdict(self._registration), self._take_orders)
+        self._registered.set()
+        while not self._closed.is_set():
+            with self._changed:
+                while not self._reports and not self._closed.is_set():
+                    self._changed.wait()
+                sending = list(self._reports)[:_REPORTS_PER_CALL]
+            if sending:
+                body = {"reports": [dataclasses.asdict(report) for report in sending]}
+                self._call("POST", "reports", body, self._take_acknowledgement)
+
+    def _fetch_orders(self) -> None:
+        self._registered.wait()
+        while not self._closed.is_set():
+            orders = self._orders
+            path = f"orders?plan={orders.plan_version}&stop={orders.stop}&wait_ms={_LONG_POLL_MS}"
+            self._call(
+                "GET", path, None, self._take_orders, timeout_s=_LONG_POLL_MS / 1000 + _ANSWER_TIMEOUT_S
+            )
+
+    def _take_orders(self, body: dict[str, Any]) -> None:
+        orders = Orders(
+            plan_version=int(body["plan_version"]),
+            parallelism={str(key): int(value) for key, value in body["parallelism"].items()},
+            stop=body["stop"],
+            epoch=int(body["epoch"]),
+        )
+        if orders.epoch < self._epoch:
+            return
+        self._epoch = orders.epoch
+        before, self._orders = self._orders, orders
+        if (before.plan_version, before.stop) != (orders.plan_version, orders.stop):
+            self._on_orders(orders)
+
+    def _take_acknowledgement(self, body: dict[str, Any]) -> None:
+        acknowledged = int(body["acknowledged"])
+        with self._changed:
+            while self._reports and self._reports[0].seq <= acknowledged:
+                self._reports.popleft()
+            self._changed.notify_all()
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        take: Callable[[dict[str, Any]], None],
+        timeout_s: float = _ANSWER_TIMEOUT_S,
+    ) -> None:
+        """One call, repeated until it is answered, the attempt is fenced, or this client is closed."""
+        retry_s = _FIRST_RETRY_S
+        away = False
+        while not self._closed.is_set():
+            try:
+                response = self._http.request(
+                    method,
+                    self._url(path),
+                    json=body,
+                    headers={"X-Slotwise-Epoch": str(self._epoch)},
+                    timeout=httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S),
+                )
+                if response.status_code == _GONE:
+                    self._fenced()
+                    return
+                response.raise_for_status()
+                take(response.json())
+            except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                if self._closed.is_set():
+                    return
+                if not away:
+                    log.warning("the control plane does not answer; the job goes on: %s", error)
+                away = True
+            except RuntimeError:
+                # httpx's way to say that it was closed under us.
+                if self._closed.is_set():
+                    return
+                raise
+            else:
+                if away:
+                    log.warning("the control plane answers again")
+                return
+            self._closed.wait(retry_s * random.uniform(0.75, 1.25))
+            retry_s = min(retry_s * 2, _LAST_RETRY_S)
+
+    def _url(self, path: str) -> str:
+        address = Path(self._spec.address_file).read_text(encoding="utf-8").strip()
+        return f"{address}/internal/v1/jobs/{self._spec.job_id}/attempts/{self._spec.attempt}/{path}"
+
+    def _fenced(self) -> None:
+        if not self._closed.is_set():
+            self._closed.set()
+            self._registered.set()
+            with self._changed:
+                self._changed.notify_all()
+            self._on_fenced()
+
+    def _forget_old_batches(self) -> None:
+        """Bound what is kept while nobody answers: of committed batches the newest say all that is needed."""
+        if len(self._reports) <= _BATCH_REPORTS_KEPT:
+            return
+        for position, report in enumerate(self._reports):
+            if report.type == "batch":
+                del self._reports[position]
+                return

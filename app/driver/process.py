@@ -1,0 +1,178 @@
+"""The life of a driver process: get ready, wait for a job, run its attempts, end.
+
+It hangs on its standard input: each line is the path of an assignment, and the end of it, while no job runs, ends
+the process. A job that runs does not care who started the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import psutil
+
+from app.driver.attempt import Attempt, Ending
+from app.driver.failures import DriverError, describe
+from app.driver.jvm import Jvm, start_jvm
+from app.driver.locks import take_driver_lock
+from app.driver.spec import read_spec
+from app.model.protocol import DriverSpec, Registration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_USAGE = "usage: python -m app.driver [--warm]"
+_UNUSABLE = 2
+
+
+class DriverProcess:
+    """One JVM, one job at a time."""
+
+    def __init__(self, lock_file: str, lock_fd: int) -> None:
+        self._lock_file = lock_file
+        self._assignments: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._attempt: Attempt | None = None
+        self._terminated = False
+        self._session: tuple[object, SparkSession] | None = None
+        self.jvm: Jvm = start_jvm(inherited_fds=(lock_fd,), archive=os.environ.get("SLOTWISE_APPCDS", ""))
+
+    def run(self, *, warm: bool) -> int:
+        """Until there is nothing more to do; the exit status."""
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=self._read_assignments, name="assignments", daemon=True).start()
+        if not warm:
+            # The job is chosen while the JVM starts.
+            _say_ready()
+        import pyspark.sql  # noqa: F401 - takes as long as the JVM does: side by side
+
+        self.jvm.wait_for_gateway()
+        if warm:
+            from app.driver.warmup import warm_up
+
+            warm_up()
+            _say_ready()
+        while True:
+            assignment = self._assignments.get()
+            if assignment is None:
+                return 0
+            ending = self._run_attempt(assignment)
+            if ending is not Ending.PARKED or self._terminated:
+                return max(0, int(ending))
+
+    def _run_attempt(self, assignment: Path) -> Ending:
+        spec, graph = read_spec(assignment)
+        self._link_log(Path(spec.work_dir))
+        self._attempt = Attempt(
+            spec,
+            graph,
+            lock_file=self._lock_file,
+            registration=_registration,
+            open_session=self._session_for,
+        )
+        if self._terminated:
+            return Ending.DONE
+        try:
+            return self._attempt.run()
+        finally:
+            self._attempt = None
+
+    def _session_for(self, spec: DriverSpec, files: tuple[str, ...]) -> SparkSession:
+        """The session of the attempt before, if it fits: then a restart is one of the queries only."""
+        from app.driver.session import close_session, open_session
+
+        wanted = (spec.job_id, spec.master, tuple(sorted(spec.spark_conf.items())), files)
+        if self._session is not None:
+            fits, session = self._session
+            if fits == wanted:
+                return session
+            close_session(session)
+            self._session = None
+        session = open_session(
+            app_name=spec.job_name,
+            master=spec.master,
+            work_dir=spec.work_dir,
+            conf=spec.spark_conf,
+            files=files,
+        )
+        self._session = (wanted, session)
+        return session
+
+    def _read_assignments(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in sys.stdin:
+                if line.strip():
+                    self._assignments.put(Path(line.strip()))
+        self._assignments.put(None)
+
+    def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
+        self._terminated = True
+        if self._attempt is not None:
+            self._attempt.terminate()
+        else:
+            self._assignments.put(None)
+
+    def _link_log(self, work_dir: Path) -> None:
+        """Let the log of this process be found in the attempt's directory."""
+        log_file = Path(self._lock_file).with_suffix(".log")
+        work_dir.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            (work_dir / "driver.log").symlink_to(log_file)
+
+
+def _registration(spark_app_id: str) -> Registration:
+    import pyspark
+
+    return Registration(
+        pid=os.getpid(),
+        pid_started_at=psutil.Process().create_time(),
+        host=socket.gethostname(),
+        spark_version=pyspark.__version__,
+        spark_app_id=spark_app_id,
+    )
+
+
+def _say_ready() -> None:
+    """The control plane reads this one line and closes its end: everything after it goes to the log."""
+    print("READY", flush=True)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
+def main() -> int:
+    """The driver program. Its standard input, output and environment are set up by `app.cluster.processes`."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    arguments = sys.argv[1:]
+    lock_file = os.environ.get("SLOTWISE_DRIVER_LOCK", "")
+    if arguments not in ([], ["--warm"]) or not lock_file:
+        print(
+            f"{_USAGE}\nA driver is started by the control plane, with SLOTWISE_DRIVER_LOCK set.",
+            file=sys.stderr,
+        )
+        return _UNUSABLE
+    try:
+        driver = DriverProcess(lock_file, take_driver_lock(lock_file))
+    except DriverError as error:
+        print(error, file=sys.stderr)
+        return _UNUSABLE
+    try:
+        status = driver.run(warm=bool(arguments))
+    except Exception as error:
+        log.error("%s", describe(error).stack)
+        status = 1
+    # Nothing is left to do in an orderly way: committed batches are on disk, an aborted one runs again.
+    driver.jvm.kill()
+    sys.stderr.flush()
+    os._exit(status)

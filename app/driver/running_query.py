@@ -1,0 +1,218 @@
+"""One started query of an attempt: its Spark query, its gateway, and how far it has come."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.driver.build import QueryBuilder, streaming_sources
+from app.driver.failures import BoundaryStop, DriverError, Failure, describe
+from app.driver.functions import Functions
+from app.driver.gateway import BatchRun, Gateway
+from app.driver.plans import DriverPlan, Plans
+from app.driver.progress import Committed, Happening, QueryListener
+from app.driver.recovery import GapMeter, clear_untouched, mark_untouched, read_past
+from app.driver.sinks import open_sink
+from app.driver.sources import register_all
+from app.driver.sources.control import ControlFile
+from app.driver.stages import StageReader
+from app.model.analysis import BUILT_IN_SOURCES, Query
+from app.model.jobgraph import SourceSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class RunningQuery:
+    """Everything about one query. Its methods are called by the attempt's own thread only."""
+
+    def __init__(
+        self,
+        query: Query,
+        *,
+        session: SparkSession,
+        control: ControlFile,
+        plans: Plans,
+        functions: Functions,
+        checkpoint_dir: Path,
+        work_dir: Path,
+        slots: int,
+        batch_interval_ms: int,
+        epoch: Callable[[], int],
+        may_commit: Callable[[], None],
+        tell: Callable[[Happening], None],
+    ) -> None:
+        self.query = query
+        self.checkpoint_dir = checkpoint_dir / query.key
+        self.sources = streaming_sources(query)
+        self.applied_version = 0
+        self.reprocessed_records: int | None = None
+        self._control = control
+        self._plans = plans
+        self._batch_interval_ms = batch_interval_ms
+        self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+        self._past = read_past(self.checkpoint_dir)
+        self.gaps = GapMeter(self._past)
+        # A session of its own: its number of state partitions, its views, its listener.
+        self._session = session.newSession()
+        self._session.conf.set("spark.sql.shuffle.partitions", str(query.state_partitions or slots))
+        register_all(self._session)
+        self._listener = QueryListener(self._session, tell)
+        self._builder = QueryBuilder(
+            query, control=control, functions=functions, checkpoint_dir=self.checkpoint_dir
+        )
+        self._sink = open_sink(query.sink, work_dir=work_dir, functions=functions)
+        self.gateway = Gateway(
+            self._builder,
+            query_id=lambda: self.query_id,
+            sink=self._sink,
+            plans=plans,
+            epoch=epoch,
+            may_commit=may_commit,
+        )
+        self._id: str | None = None
+        self._run_id = ""
+        self._idle_ms = 0
+
+    @property
+    def query_id(self) -> str:
+        """Spark's id of the query: it comes from the checkpoint, so it is the same in every attempt."""
+        if self._id is None:
+            # The first batch may begin before `start` has returned.
+            self._id = _id_in(self.checkpoint_dir)
+        return self._id
+
+    @property
+    def run_id(self) -> str:
+        return self._run_id
+
+    def start(self) -> None:
+        """Build the plan and start.
+
+        Raises:
+            DriverError: a vertex cannot be built, or its sink cannot be written.
+        """
+        self._sink.prepare()
+        frame = self._builder.head(self._session, self._plans.current.parallelism)
+        clear_untouched(self.checkpoint_dir)
+        writer = (
+            frame.writeStream.outputMode(self.query.sink.operation.output_mode.value)  # type: ignore[union-attr]
+            .option("checkpointLocation", str(self.checkpoint_dir))
+            .foreachBatch(self.gateway)
+        )
+        if self._batch_interval_ms:
+            writer = writer.trigger(processingTime=f"{self._batch_interval_ms} milliseconds")
+        try:
+            self._spark_query = writer.start()
+        except Exception as error:
+            failure = describe(error, vertex=self.query.cut.name)
+            raise DriverError(
+                failure.sentence, vertex=failure.vertex, recoverable=failure.recoverable
+            ) from error
+        self._run_id = str(self._spark_query.runId)
+        self.gateway.stages = StageReader(self._session.sparkContext, self._run_id)
+
+    # -- what happened
+
+    def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
+        """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
+        run = self.gateway.committed(happening.batch_id)
+        plan = run.plan if run is not None else self._plans.current
+        newest = self._plans.current.version
+        self.applied_version = max(self.applied_version, plan.version)
+        self.gaps.committed(now_ms, at_plan=plan.version >= newest)
+        if happening.batch_id == self._past.interrupted:
+            self.reprocessed_records = happening.input_rows
+        elif self.reprocessed_records is None:
+            self.reprocessed_records = 0
+        return run, plan
+
+    def was_reprocessed(self, batch_id: int) -> bool:
+        """Whether an earlier attempt had begun this batch."""
+        return batch_id == self._past.interrupted
+
+    def idle(self, version: int, at_ms: int) -> None:
+        """At ``at_ms`` the query had nothing to do: its next batch will run at plan ``version``."""
+        self.applied_version = max(self.applied_version, version)
+        self._idle_ms = max(self._idle_ms, at_ms)
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self._spark_query.isActive)
+
+    @property
+    def backlog(self) -> int | None:
+        """Records that wait at the sources; None if a source cannot tell."""
+        waiting = [self._control.backlog(source, self.query.key) for source in self.sources]
+        if not waiting or any(each is None for each in waiting):
+            return None
+        return sum(each for each in waiting if each is not None)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every source has said that nothing will come any more."""
+        streams = [v for v in self.query.head if isinstance(v.operation, SourceSpec)]
+        return all(
+            isinstance(v.operation, SourceSpec)
+            and v.operation.format in BUILT_IN_SOURCES
+            and self._control.exhausted(v.id, self.query.key)
+            for v in streams
+        )
+
+    # -- ending
+
+    def is_drained(self, since_ms: int) -> bool:
+        """Whether every planned batch is committed, the sources having been told to advance no more at ``since_ms``.
+
+        A source that Spark plans itself cannot be told: then the end of a batch has to do.
+        """
+        streams = [vertex for vertex in self.query.head if vertex.is_source]
+        return not self.is_active or len(streams) > len(self.sources) or self._idle_ms > since_ms
+
+    def try_stop(self) -> bool:
+        """End the query between two batches, if it is between two now; whether it has ended.
+
+        `Gateway.stop_at_boundary` must have been called: a batch that begins meanwhile ends itself, untouched.
+        """
+        if self.is_active and self.gateway.running_batch is None:
+            self._spark_query.stop()
+        if self.is_active:
+            return False
+        if self.gateway.untouched_batch is not None:
+            mark_untouched(self.checkpoint_dir, self.gateway.untouched_batch)
+        return True
+
+    def failure(self) -> Failure | None:
+        """Why the query ended; None if it ended between two batches, as asked."""
+        if self.gateway.failure is not None:
+            return self.gateway.failure
+        error = self._spark_query.exception()
+        if error is None or BoundaryStop.MARK in str(error):
+            return None
+        return describe(error)
+
+    def close(self) -> None:
+        """Stop whatever runs, at once."""
+        with contextlib.suppress(Exception):
+            self._listener.close()
+        query = getattr(self, "_spark_query", None)
+        if query is not None:
+            with contextlib.suppress(Exception):
+                query.stop()
+
+
+def _id_in(checkpoint_dir: Path) -> str:
+    """The id that Spark wrote into the checkpoint when the query was started first."""
+    import json
+
+    deadline = time.monotonic() + 5.0
+    while True:
+        try:
+            return str(json.loads((checkpoint_dir / "metadata").read_text(encoding="utf-8"))["id"])
+        except (OSError, ValueError, KeyError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

@@ -1,0 +1,93 @@
+"""The SparkSession of a driver, and the settings that its promises rest on."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from app.driver.failures import DriverError, describe
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+# A job may not change these: rescaling in place, exactly-once or the metrics would break.
+FIXED_CONF = {
+    # Two repartitions in a row are merged by the optimizer, which gives the stateful stage the number of tasks of
+    # the stage behind it.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition",
+    # Adaptive execution would choose the number of tasks itself, and splits a batch into several jobs.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+
+# A job may set these in its `config`.
+DEFAULT_CONF = {
+    # The only provider whose state can be repartitioned later.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # A commit writes what the batch changed, not the whole state.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # How often a query without data says so: a plan for an idle query is in force from then on.
+    "spark.sql.streaming.noDataProgressEventInterval": "250ms",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # What is kept of the past for the metrics: the batches in flight are enough.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.cleaner.referenceTracking.blocking": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+# Read when a JVM starts: `app.worker.job` turns them into options of a JVM of the job's own.
+_JVM_CONF = ("spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+
+
+def open_session(
+    *, app_name: str, master: str, work_dir: str, conf: dict[str, str], files: tuple[str, ...] = ()
+) -> SparkSession:
+    """A SparkSession with its own SparkContext in the JVM that is the gateway of this process.
+
+    Raises:
+        DriverError: Spark refuses the settings.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    refused = sorted(key for key in conf if key in FIXED_CONF and conf[key] != FIXED_CONF[key])
+    if refused:
+        raise DriverError(
+            f"The config of the job may not change {', '.join(refused)}: rescaling depends on it."
+        )
+    settings = SparkConf(loadDefaults=False)
+    chosen = {key: value for key, value in conf.items() if key not in _JVM_CONF}
+    for key, value in {"spark.local.dir": work_dir, **DEFAULT_CONF, **chosen, **FIXED_CONF}.items():
+        settings.set(key, value)
+    settings.setMaster(master).setAppName(app_name)
+    try:
+        # getOrCreate of a SparkSession would look for an active session of a context that was stopped.
+        SparkSession._instantiatedSession = None
+        context = SparkContext(conf=settings)
+        context.setLogLevel("WARN")
+        for file in files:
+            context.addPyFile(file)
+        return SparkSession(context)
+    except Exception as error:
+        failure = describe(error)
+        raise DriverError(f"Spark could not be started: {failure.sentence}", recoverable=True) from error
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop the SparkContext; the JVM stays. Failures are logged: the caller ends or starts another."""
+    try:
+        session.stop()
+    except Exception as error:
+        log.warning("the SparkContext did not stop cleanly: %s", error)

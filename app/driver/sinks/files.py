@@ -1,0 +1,250 @@
+"""Files: every micro-batch becomes exactly one file of the directory, complete or absent.
+
+The tasks write into a hidden staging directory below the path; their files are made into one, and that one gets its
+name, which says query and batch, in a single step of the file system that fails when the name is taken. So whoever
+lists the directory, with Spark or without, sees every batch once and never a part of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.driver.failures import DriverError
+from app.driver.sinks.base import BatchRef, MayCommit, Options, Written, os_error, run_without_output
+from app.driver.sinks.merging import COMPRESS, csv_header, make_durable, merge_lines, merge_parquet
+from app.driver.sinks.staging import StagingArea, write_parts
+from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAGING = ".staging"
+
+_TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat")
+_KNOWN = {
+    "parquet": ("batchColumn", "compression"),
+    "json": ("batchColumn", "compression", "ignoreNullFields", *_TIMES),
+    "csv": (
+        "batchColumn", "compression", "emptyValue", "escape", "header", "nullValue", "quote", "quoteAll", "sep",
+        *_TIMES,
+    ),
+}  # fmt: skip
+_PARQUET_CODECS = ("snappy", "zstd", "gzip", "lz4_raw", "none")
+_TEXT_CODECS = ("none", "gzip", "bzip2")
+_SUFFIX = {"none": "", "gzip": ".gz", "bzip2": ".bz2"}
+
+_ROWS_WAIT_S = 2.0
+
+
+@dataclass(frozen=True)
+class FileSink:
+    """A directory of files, one per micro-batch. ``passed`` are the options that Spark's writer gets."""
+
+    vertex: str
+    format: str
+    directory: Path
+    staging: StagingArea
+    compression: str
+    header: bool
+    batch_column: str | None
+    passed: dict[str, str]
+
+    def prepare(self) -> None:
+        try:
+            self.staging.open()
+            if not os.access(self.directory, os.W_OK | os.X_OK):
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise os_error(error, f"The directory {self.directory} cannot be written", self.vertex) from error
+
+    def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
+        if self.batch_column is not None:
+            frame = self._with_batch(frame, self.batch_column, batch.batch_id)
+        name = f"part-{query_mark(batch.query_id)}-{batch.batch_id:010d}"
+        target = self.directory / (name + self.suffix)
+        if target.exists():
+            run_without_output(frame)
+            return Written(self._rows_of(target), repeated=True)
+        try:
+            with self.staging.batch(name) as directory:
+                return self._write(frame, directory, target, may_commit)
+        except OSError as error:
+            doing = f"Batch {batch.batch_id} cannot be written to {self.directory}"
+            raise os_error(error, doing, self.vertex) from error
+
+    def _write(self, frame: DataFrame, directory: Path, target: Path, may_commit: MayCommit) -> Written:
+        if self.format == "parquet":
+            parts = write_parts(frame, directory, self.format, self.passed)
+            counts = [_parquet_rows(part) for part in parts]
+            rows: int | None = sum(counts)
+            kept = [part for part, count in zip(parts, counts, strict=True) if count]
+        else:
+            counter = _RowCounter(frame)
+            parts = write_parts(counter.frame, directory, self.format, self.passed)
+            kept = [part for part in parts if not _is_empty(part, self.compression)]
+            rows = counter.rows() if kept else 0
+        if not kept:
+            may_commit()
+            return Written(0)
+        whole = self._merge(frame, kept, directory / ("whole" + self.suffix))
+        make_durable(whole)
+        may_commit()
+        appeared = _name(whole, target)
+        make_durable(self.directory)
+        return Written(rows if appeared else self._rows_of(target), repeated=not appeared)
+
+    @property
+    def suffix(self) -> str:
+        return f".{self.format}" + ("" if self.format == "parquet" else _SUFFIX[self.compression])
+
+    def _merge(self, frame: DataFrame, parts: list[Path], whole: Path) -> Path:
+        head = b""
+        if self.header:
+            line = csv_header(
+                frame.columns,
+                sep=self.passed.get("sep", ","),
+                quote=self.passed.get("quote", '"'),
+                escape=self.passed.get("escape", "\\"),
+                quote_all=self.passed.get("quoteAll") == "true",
+            )
+            head = COMPRESS[self.compression](line)
+        if len(parts) == 1 and not head:
+            return parts[0]
+        if self.format == "parquet":
+            merge_parquet(frame.sparkSession, parts, whole)
+        else:
+            merge_lines(parts, whole, head)
+        return whole
+
+    def _with_batch(self, frame: DataFrame, column: str, batch_id: int) -> DataFrame:
+        from pyspark.sql import functions
+
+        if column.lower() in (name.lower() for name in frame.columns):
+            raise DriverError(
+                f"The {self.format} sink {self.vertex} has the option batchColumn: {column}, "
+                f"which the rows have as a column already.",
+                vertex=self.vertex,
+            )
+        return frame.withColumn(column, functions.lit(batch_id).cast("long"))
+
+    def _rows_of(self, target: Path) -> int | None:
+        return _parquet_rows(target) if self.format == "parquet" else None
+
+
+class _RowCounter:
+    """Counts the rows that an action writes, by a metric in its plan."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        from pyspark.sql import Observation, functions
+
+        self._observation = Observation()
+        self.frame = frame.observe(self._observation, functions.count(functions.lit(1)).alias("rows"))
+
+    def rows(self) -> int | None:
+        """The count; None when Spark does not tell it in time (it comes over the listener bus, after the action)."""
+        import time
+
+        future = self._observation._jo.future()  # type: ignore[union-attr]
+        deadline = time.monotonic() + _ROWS_WAIT_S
+        while not future.isCompleted():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.001)
+        rows = self._observation.get.get("rows")
+        return None if rows is None else int(rows)
+
+
+def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
+    """The file sink of ``vertex``.
+
+    Raises:
+        DriverError: its path, an option or its output mode is not possible.
+    """
+    options = Options.of(vertex, spec, _KNOWN[spec.format])
+    directory = _local_directory(options, spec.path)
+    if spec.output_mode is OutputMode.COMPLETE:
+        raise options.error(
+            "has outputMode: complete, which files cannot replace in one step; use append or update, or a sqlite or "
+            "postgresql sink."
+        )
+    is_parquet = spec.format == "parquet"
+    codecs = _PARQUET_CODECS if is_parquet else _TEXT_CODECS
+    compression = options.choice("compression", codecs, codecs[0])
+    passed = {name: value for name, value in options.values.items() if name not in ("batchColumn", "header")}
+    if passed.get("quoteAll") is not None:
+        options.flag("quoteAll", False)
+    passed["compression"] = compression
+    if spec.format == "csv":
+        for name in ("sep", "quote", "escape"):
+            if name in passed and len(passed[name]) != 1:
+                raise options.error(f"has the option {name}: {passed[name]}, which must be one character.")
+        passed["header"] = "false"
+    return FileSink(
+        vertex.name,
+        spec.format,
+        directory,
+        StagingArea(directory / STAGING),
+        compression,
+        spec.format == "csv" and options.flag("header", False),
+        options.values.get("batchColumn") or None,
+        passed,
+    )
+
+
+def query_mark(query_id: str) -> str:
+    """``query_id`` as a part of file names: its hex digits if it is a UUID, else a digest."""
+    plain = query_id.replace("-", "").lower()
+    return plain if re.fullmatch("[0-9a-f]{32}", plain) else hashlib.sha256(query_id.encode()).hexdigest()[:32]
+
+
+def _local_directory(options: Options, path: str | None) -> Path:
+    if not path:
+        raise options.error("needs a path.")
+    local = re.sub("^file:(//)?(?=/)", "", path)
+    if not local.startswith("/"):
+        raise options.error(f"has the path {path}, which must be absolute and on a mounted file system.")
+    return Path(local)
+
+
+def _name(whole: Path, target: Path) -> bool:
+    """Give the file ``whole`` the name ``target`` in one step. False: the name is taken, by the same batch."""
+    try:
+        # Not a rename, which would replace what a writer that was thought dead put there meanwhile.
+        os.link(whole, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # A file system without hard links.
+        if target.exists():
+            return False
+        os.rename(whole, target)
+    return True
+
+
+def _parquet_rows(path: Path) -> int:
+    import pyarrow.parquet
+
+    return int(pyarrow.parquet.read_metadata(path).num_rows)
+
+
+def _is_empty(path: Path, compression: str) -> bool:
+    """Whether a text file has no byte in it, below its compression."""
+    if path.stat().st_size == 0:
+        return True
+    if compression == "none":
+        return False
+    import bz2
+    import gzip
+
+    opened = gzip.open(path) if compression == "gzip" else bz2.open(path)
+    with contextlib.closing(opened) as file:
+        return not file.read(1)

@@ -1,0 +1,7 @@
+"""What a source cannot do, in one sentence with its place. It crosses from Spark's Python workers as text."""
+
+from __future__ import annotations
+
+
+class SourceError(Exception):
+    """A source cannot go on: a malformed row, a file that changed, a damaged log. A retry would meet it again."""

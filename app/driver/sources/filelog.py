@@ -1,0 +1,102 @@
+"""The log of a file source: which files it took in, in which order, and how many rows each has.
+
+It numbers all rows of all files from 0, so an offset is one number however many files there are. A line is appended
+and made durable before an offset that needs it is handed to Spark; a crash in between leaves lines that no offset
+names yet, and the next offset names them. Lines are never changed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.driver.sources.durable import make_durable_directory, sync_directory
+from app.driver.sources.errors import SourceError
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedFile:
+    """A file as it was when it was taken in. ``name`` is relative to the source's directory."""
+
+    name: str
+    size: int
+    mtime_ns: int
+    rows: int
+
+
+class FileLog:
+    """The log, and where in it a row number falls."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the log; a last line that a crash cut off is dropped, because no offset names it yet."""
+        self._path = path
+        self.files: list[LoggedFile] = []
+        self.ends: list[int] = []
+        self.names: set[str] = set()
+        self.size_bytes = 0
+        kept = 0
+        content = path.read_bytes() if path.exists() else b""
+        for line in content.splitlines(keepends=True):
+            file = _parse(line)
+            if file is None:
+                break
+            kept += len(line)
+            self._add(file)
+        if kept < len(content):
+            os.truncate(path, kept)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of all files in the log."""
+        return self.ends[-1] if self.ends else 0
+
+    def append(self, files: Sequence[LoggedFile]) -> None:
+        """Take in more files; they are durable on return."""
+        if not files:
+            return
+        created = not self._path.exists()
+        if created:
+            make_durable_directory(self._path.parent)
+        lines = "".join(json.dumps([f.name, f.size, f.mtime_ns, f.rows]) + "\n" for f in files)
+        with open(self._path, "ab") as log:
+            log.write(lines.encode())
+            log.flush()
+            os.fsync(log.fileno())
+        if created:
+            sync_directory(self._path.parent)
+        for file in files:
+            self._add(file)
+
+    def file_of(self, row: int) -> int:
+        """Index of the file that holds ``row``; the number of files if the row is not there yet."""
+        return bisect.bisect_right(self.ends, row)
+
+    def first_row(self, index: int) -> int:
+        """Number of the first row of the file at ``index``."""
+        return self.ends[index - 1] if index else 0
+
+    def check(self, row: int) -> None:
+        """Raises SourceError if an offset names a row that the log does not know."""
+        if row > self.rows:
+            raise SourceError(
+                f"The checkpoint's log {self._path} knows {self.rows} rows, but the query stands at row {row}: "
+                f"the log is damaged or does not belong to this checkpoint."
+            )
+
+    def _add(self, file: LoggedFile) -> None:
+        self.files.append(file)
+        self.ends.append(self.rows + file.rows)
+        self.names.add(file.name)
+        self.size_bytes += file.size
+
+
+def _parse(line: bytes) -> LoggedFile | None:
+    try:
+        name, size, mtime_ns, rows = json.loads(line) if line.endswith(b"\n") else ()
+    except (ValueError, TypeError):
+        return None
+    return LoggedFile(name, size, mtime_ns, rows)

@@ -1,0 +1,222 @@
+"""The job graph document: from the JSON or YAML that a person wrote to a checked `JobGraph`, and back.
+
+`parse_document` reports every error at once, each with its place. What it accepts keeps the rules that `JobGraph`
+and its consumers rely on. `to_document` writes every default out, so that a stored graph means the same for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from app.model.analysis import in_place_of
+from app.model.graphdoc_build import build, derive
+from app.model.graphdoc_edges import RawVertex, check_edges, read_inputs
+from app.model.graphdoc_fields import (
+    Errors,
+    Fields,
+    GraphErrors,
+    kind_of,
+    shown,
+)
+from app.model.graphdoc_operations import (
+    missing_module,
+    python_of,
+    read_python,
+    read_sink,
+    read_source,
+    read_sql,
+)
+from app.model.graphdoc_write import to_document
+from app.model.jobgraph import (
+    DEFAULT_SLOT_SHARING_GROUP,
+    MAX_PARALLELISM_LIMIT,
+    JobGraph,
+    JobType,
+    Operation,
+)
+from app.model.options import JobOptions
+
+__all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
+
+MAX_VERTICES: Final = 200
+MAX_ARTIFACTS: Final = 100
+MAX_SETTINGS: Final = 500
+
+_FIELDS = ("name", "type", "artifacts", "config", "vertices")
+_OPERATIONS = ("source", "sql", "python", "sink")
+_VERTEX_FIELDS = (
+    "name",
+    *_OPERATIONS,
+    "inputs",
+    "parallelism",
+    "lowerBound",
+    "maxParallelism",
+    "stateful",
+    "slotSharingGroup",
+)
+_ID = re.compile(r"[0-9a-fA-F]{32}\Z")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
+
+_OWN_SETTINGS: Final = {
+    "spark.master": "Slotwise decides where the driver runs",
+    "spark.submit.deployMode": "Slotwise starts the driver itself",
+    "spark.sql.streaming.checkpointLocation": "Slotwise keeps a checkpoint per query",
+    "spark.sql.shuffle.partitions": "give maxParallelism at the stateful vertices",
+}
+"""Spark settings that are Slotwise's own, and why."""
+
+
+def parse_document(document: object) -> JobGraph:
+    """The job graph that ``document`` (as decoded from JSON or YAML) describes, in topological order.
+
+    Raises:
+        GraphErrors: with all errors, each with its place and a sentence.
+    """
+    if not isinstance(document, Mapping):
+        raise GraphErrors([f"The job graph should be a mapping with {', '.join(_FIELDS)}, found {kind_of(document)}."])
+    errors = Errors()
+    fields = Fields(errors, "", document, _FIELDS, "a job graph")
+    fields.present("name", "a text")
+    name = fields.name("name", "a text")
+    fields.present("type", "STREAMING or BATCH")
+    job_type = fields.choice("type", JobType)
+    artifacts = _artifacts(fields)
+    config = _config(fields)
+    # An unknown type has been reported; the rest is checked as if it were the usual one.
+    raw = _vertices(fields, job_type or JobType.STREAMING)
+    _check_modules(errors, raw, artifacts, complete="artifacts" not in fields or bool(artifacts))
+    order = check_edges(errors, raw, job_type or JobType.STREAMING)
+    facts = derive(errors, order, job_type or JobType.STREAMING) if order else None
+    if errors:
+        raise GraphErrors(errors.texts())
+    assert name is not None and job_type is not None and order is not None and facts is not None
+    vertices = build(name, order, facts)
+    in_place = in_place_of(vertices)
+    vertices = tuple(replace(vertex, in_place=in_place[vertex.id]) for vertex in vertices)
+    return JobGraph(name, job_type, vertices, artifacts, config)
+
+
+def _artifacts(fields: Fields) -> tuple[str, ...]:
+    found: list[str] = []
+    for index, value in enumerate(fields.sequence("artifacts", "a list of file names", MAX_ARTIFACTS)):
+        place = f"artifacts[{index}]"
+        name = fields.as_text(place, value, "a file name")
+        if name is None:
+            continue
+        if not _FILE_NAME.match(name):
+            fields.errors.add(
+                place,
+                f"should be the name of a file beside the graph, of letters, digits and . _ + - and without "
+                f"folders, found {shown(name)}.",
+            )
+        elif name in found:
+            fields.errors.add(place, f"{shown(name)} is listed twice.")
+        else:
+            found.append(name)
+    return tuple(found)
+
+
+def _config(fields: Fields) -> tuple[tuple[str, str], ...]:
+    config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
+    for name, _ in config:
+        if name in _OWN_SETTINGS:
+            fields.errors.add("config", f"The setting {name} is not allowed: {_OWN_SETTINGS[name]}.")
+    _, sentences = JobOptions.from_config(config)
+    for sentence in sentences:
+        fields.errors.add("config", sentence)
+    return config
+
+
+def _vertices(fields: Fields, job_type: JobType) -> list[RawVertex]:
+    if not fields.present("vertices", "a list of vertices"):
+        return []
+    found: list[RawVertex] = []
+    elements = fields.sequence("vertices", "a list of vertices", MAX_VERTICES)
+    if not elements and isinstance(fields.raw("vertices"), list | tuple):
+        fields.wrong("vertices", "must not be empty: at least a source and a sink are expected.")
+    for index, value in enumerate(elements):
+        place = f"vertices[{index}]"
+        if isinstance(value, Mapping):
+            vertex = Fields(fields.errors, place, value, _VERTEX_FIELDS, "a vertex")
+            found.append(_vertex(vertex, index, job_type))
+        else:
+            fields.errors.add(place, f"should be a mapping with {', '.join(_VERTEX_FIELDS)}, found {kind_of(value)}.")
+            found.append(RawVertex(index, None, None, None, ()))
+    first: dict[str, int] = {}
+    for raw in found:
+        if raw.name is not None and first.setdefault(raw.name, raw.index) != raw.index:
+            fields.errors.add(
+                f"vertices[{raw.index}].name",
+                f"{shown(raw.name)} is the name of vertices[{first[raw.name]}] already: names must be unique.",
+            )
+    return found
+
+
+def _vertex(fields: Fields, index: int, job_type: JobType) -> RawVertex:
+    fields.present("name", "a text")
+    name = fields.name("name", "a text")
+    if name is not None and _ID.match(name):
+        fields.wrong("name", "must not be 32 hexadecimal digits: it could be taken for a vertex id.")
+    kind, operation = _operation(fields, job_type)
+    inputs = read_inputs(fields)
+    _check_input_count(fields, kind)
+    parallelism = fields.integer("parallelism", 1, MAX_PARALLELISM_LIMIT)
+    lower = fields.integer("lowerBound", 1, MAX_PARALLELISM_LIMIT)
+    maximum = fields.integer("maxParallelism", 1, MAX_PARALLELISM_LIMIT)
+    upper = parallelism if parallelism is not None else 1
+    if lower is not None and lower > upper and ("parallelism" not in fields or parallelism is not None):
+        fields.wrong("lowerBound", f"{lower} is higher than the parallelism {upper}, the initial upper bound.")
+    if maximum is not None and upper > maximum:
+        fields.wrong("parallelism", f"{upper} is higher than the maxParallelism {maximum}.")
+    stateful = fields.boolean("stateful")
+    if stateful and kind in ("source", "sink"):
+        fields.wrong("stateful", f"cannot be true for a {kind}: only SQL and Python vertices keep state.")
+    group = fields.name("slotSharingGroup", "a text") or DEFAULT_SLOT_SHARING_GROUP
+    return RawVertex(index, name, kind, operation, inputs, upper, lower or 1, maximum, stateful, group)
+
+
+def _operation(fields: Fields, job_type: JobType) -> tuple[str | None, Operation | None]:
+    given = [name for name in _OPERATIONS if name in fields]
+    operations: list[Operation | None] = []
+    for name in given:
+        if name == "source":
+            operations.append(read_source(fields, job_type))
+        elif name == "sink":
+            operations.append(read_sink(fields, job_type))
+        else:
+            operations.append(read_sql(fields) if name == "sql" else read_python(fields))
+    if len(given) == 1:
+        return given[0], operations[0]
+    found = f"found {' and '.join(given)}" if given else "found none"
+    fields.errors.add(fields.place, f"should have exactly one of {', '.join(_OPERATIONS)}, {found}.")
+    return None, None
+
+
+def _check_input_count(fields: Fields, kind: str | None) -> None:
+    value = fields.raw("inputs")
+    if kind is None or ("inputs" in fields and not isinstance(value, list | tuple)):
+        return
+    count = len(value) if isinstance(value, list | tuple) else 0
+    if kind == "source" and count:
+        fields.wrong("inputs", f"a source has no inputs, found {count}.")
+    elif kind == "sink" and count != 1:
+        fields.wrong("inputs", f"a sink has exactly one input, found {count or 'none'}.")
+    elif kind in ("sql", "python") and not count:
+        fields.wrong("inputs", "at least one input is expected, found none.")
+
+
+def _check_modules(
+    errors: Errors, raw: list[RawVertex], artifacts: tuple[str, ...], *, complete: bool
+) -> None:
+    """``complete``: the artifacts could be read; else their own errors say enough."""
+    for vertex in raw:
+        python = python_of(vertex.operation)
+        if python is None or not complete:
+            continue
+        sentence = missing_module(python, artifacts)
+        if sentence is not None:
+            field = "sink.python" if vertex.kind == "sink" else "python"
+            errors.add(f"vertices[{vertex.index}].{field}", sentence)

@@ -1,0 +1,235 @@
+"""What a vertex does, read from its document: a source, a SQL text, a Python function, a sink."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+from app.model.graphdoc_fields import Fields, hint, kind_of, shown
+from app.model.jobgraph import JobType, Operation, OutputMode, PythonSpec, SinkSpec, SourceSpec, SqlSpec
+from app.model.sqltext import SqlTextError, check_query, tokens_of
+
+FILE_SOURCES: Final = ("csv", "json", "parquet", "orc", "text")
+NEEDS_SCHEMA: Final = ("csv", "json")
+GENERATORS: Final = ("rate", "rate-micro-batch")
+FILE_SINKS: Final = ("parquet", "json", "csv")
+DATABASE_OPTIONS: Final = {
+    "sqlite": ("table", "mode", "keys"),
+    "postgresql": ("url", "table", "mode", "keys"),
+}
+SINKS: Final = (*FILE_SINKS, *DATABASE_OPTIONS, "noop", "python")
+WRITE_MODES: Final = ("append", "upsert")
+MAX_OPTIONS: Final = 100
+
+_FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
+_ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_POSITIVE = re.compile(r"0*[1-9][0-9]{0,17}\Z")
+_ARCHIVES = (".zip", ".whl")
+
+
+def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
+    """The ``source`` of a vertex; None if something of it is wrong."""
+    known = fields.errors.count
+    source = _inner(fields, "source", ("format", "path", "schema", "options", "static"), "a source")
+    if source is None:
+        return None
+    name = source.text("format", "a format") if source.present("format", "csv, rate or another format") else None
+    static = source.boolean("static") or False
+    schema = source.text("schema", "a schema such as 'carrier STRING, delay INT'")
+    options = source.texts("options", "a mapping of options", MAX_OPTIONS)
+    if name is None:
+        _path(source, needed=False)
+        return None
+    if not _FORMAT.match(name):
+        source.wrong("format", f"should be the name of a format, found {shown(name)}.")
+        return None
+    if name.lower() in (*FILE_SOURCES, *GENERATORS):
+        name = name.lower()
+    path = _path(source, needed=name in FILE_SOURCES)
+    if static and name not in FILE_SOURCES:
+        source.wrong("static", f"is for the formats {', '.join(FILE_SOURCES)} only, found format {shown(name)}.")
+    if name in FILE_SOURCES:
+        streams = job_type is JobType.STREAMING and not static
+        if name in NEEDS_SCHEMA and streams and "schema" not in source:
+            source.wrong(
+                "schema",
+                f"is missing: a streaming {name} source needs one, such as 'carrier STRING, delay INT'.",
+            )
+        _positive(source, options, "rowsPerSecond", needed=False)
+        if not streams and any(key == "rowsPerSecond" for key, _ in options):
+            source.wrong("options.rowsPerSecond", "is for sources that stream; this one is read whole.")
+    elif name in GENERATORS:
+        _generator(source, name, options, job_type)
+    if fields.errors.count > known:
+        return None
+    return SourceSpec(name, path, schema, options, static)
+
+
+def _generator(source: Fields, name: str, options: tuple[tuple[str, str], ...], job_type: JobType) -> None:
+    for field in ("path", "schema"):
+        if field in source:
+            source.wrong(field, f"is not a field of format {name}: it makes its rows itself.")
+    if job_type is JobType.BATCH:
+        source.wrong("format", f"{name} never ends: a BATCH job takes sources that end, such as files.")
+    if name == "rate":
+        _positive(source, options, "rowsPerSecond", needed=False)
+    else:
+        _positive(source, options, "rowsPerBatch", needed=True)
+
+
+def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
+    """The ``sink`` of a vertex; None if something of it is wrong."""
+    known = fields.errors.count
+    sink = _inner(fields, "sink", ("format", "path", "outputMode", "options", "python"), "a sink")
+    if sink is None:
+        return None
+    mode = sink.choice("outputMode", OutputMode) or OutputMode.APPEND
+    if job_type is JobType.BATCH and mode is not OutputMode.APPEND:
+        sink.wrong("outputMode", f"{mode.value} is for STREAMING jobs: a BATCH job writes its result once.")
+    options = sink.texts("options", "a mapping of options", MAX_OPTIONS)
+    name = _sink_format(sink)
+    if name is None:
+        _path(sink, needed=False)
+        return None
+    python = _entry(sink, "python") if "python" in sink else None
+    if name in FILE_SINKS or name == "sqlite":
+        path = _path(sink, needed=True)
+    else:
+        path = None
+        if "path" in sink:
+            sink.wrong("path", f"is not a field of a sink of format {name}.")
+    if name in DATABASE_OPTIONS:
+        if path is not None and name == "sqlite" and _URL.match(path):
+            sink.wrong("path", f"of a sqlite sink should be an absolute path of a file, found {shown(path)}.")
+        _database(sink, name, options)
+    elif name == "noop" and options:
+        sink.wrong("options", "are not allowed for a noop sink: it writes nothing.")
+    if fields.errors.count > known:
+        return None
+    return SinkSpec(name, path, mode, options, python)
+
+
+def _sink_format(sink: Fields) -> str | None:
+    if "format" not in sink and "python" in sink:
+        return "python"
+    if not sink.present("format", f"one of {', '.join(SINKS)}"):
+        return None
+    name = sink.text("format", f"one of {', '.join(SINKS)}")
+    if name is None:
+        return None
+    if name.lower() not in SINKS:
+        sink.wrong("format", f"should be one of {', '.join(SINKS)}, found {shown(name)}.{hint(name, SINKS)}")
+        return None
+    name = name.lower()
+    if name == "python" and "python" not in sink:
+        sink.wrong("python", "is missing: module:function is expected.")
+    if name != "python" and "python" in sink:
+        sink.wrong("python", f"cannot be combined with format {name}: give one of them.")
+    return name
+
+
+def _database(sink: Fields, name: str, options: tuple[tuple[str, str], ...]) -> None:
+    allowed = DATABASE_OPTIONS[name]
+    values = dict(options)
+    for key in values:
+        if key not in allowed:
+            sink.wrong(
+                f"options.{key}",
+                f"is not an option of a {name} sink.{hint(key, allowed)} Allowed are {', '.join(allowed)}.",
+            )
+    for key in ("url", "table"):
+        if key in allowed and not values.get(key, "").strip():
+            sink.wrong(f"options.{key}", f"is missing: a {name} sink needs it.")
+    mode = values.get("mode", "append")
+    if mode not in WRITE_MODES:
+        sink.wrong("options.mode", f"should be append or upsert, found {shown(mode)}.{hint(mode, WRITE_MODES)}")
+    keys = [key.strip() for key in values.get("keys", "").split(",")]
+    if mode == "upsert" and "keys" not in values:
+        sink.wrong("options.keys", "is missing: upsert needs the key columns, separated by commas.")
+    elif mode == "append" and "keys" in values:
+        sink.wrong("options.keys", "is for mode upsert; the mode is append.")
+    elif "keys" in values and (not all(keys) or len(set(keys)) != len(keys)):
+        sink.wrong(
+            "options.keys",
+            f"should be column names separated by commas, each once, found {shown(values['keys'])}.",
+        )
+
+
+def read_sql(fields: Fields) -> SqlSpec | None:
+    """The ``sql`` of a vertex: one query that reads; None if it is not."""
+    text = fields.text("sql", "a SQL text")
+    if text is None:
+        return None
+    try:
+        check_query(tokens_of(text))
+    except SqlTextError as error:
+        fields.wrong("sql", str(error))
+        return None
+    return SqlSpec(text)
+
+
+def read_python(fields: Fields) -> PythonSpec | None:
+    """The ``python`` of a vertex."""
+    return _entry(fields, "python")
+
+
+def _entry(fields: Fields, name: str) -> PythonSpec | None:
+    text = fields.text(name, "module:function", longest=500)
+    if text is None:
+        return None
+    if not _ENTRY.match(text):
+        fields.wrong(name, f"should be module:function, such as 'routes:with_airline', found {shown(text)}.")
+        return None
+    return PythonSpec(text)
+
+
+def missing_module(python: PythonSpec, artifacts: Collection[str]) -> str | None:
+    """The sentence that says that the module of ``python`` can be in none of the artifacts; None if it can."""
+    module = python.module
+    if f"{module}.py" in artifacts or any(name.lower().endswith(_ARCHIVES) for name in artifacts):
+        return None
+    near = hint(f"{module}.py", [name for name in artifacts if name.endswith(".py")])
+    wanted = "a .zip or .whl that holds it" if "." in module else f"{module}.py, or a .zip or .whl that holds it"
+    return f"the module {module} is in none of the artifacts: list {wanted}, under artifacts.{near}"
+
+
+def python_of(operation: Operation | None) -> PythonSpec | None:
+    """The Python function that an operation calls, if it does."""
+    if isinstance(operation, PythonSpec):
+        return operation
+    return operation.python if isinstance(operation, SinkSpec) else None
+
+
+def _inner(fields: Fields, name: str, allowed: tuple[str, ...], what: str) -> Fields | None:
+    value = fields.mapping(name, f"a mapping with {', '.join(allowed)}")
+    return None if value is None else Fields(fields.errors, fields.at(name), value, allowed, what)
+
+
+def _path(fields: Fields, *, needed: bool) -> str | None:
+    if "path" not in fields:
+        if needed:
+            fields.wrong("path", f"is missing: format {fields.raw('format')} needs an absolute path.")
+        return None
+    path = fields.text("path", "an absolute path", longest=4096)
+    if path is not None and not path.startswith("/") and not _URL.match(path):
+        fields.wrong(
+            "path",
+            f"{shown(path)} is relative: an absolute path or a URL is expected. (slotwise submit makes paths absolute, "
+            "seen from the graph file's folder.)",
+        )
+        return None
+    return path
+
+
+def _positive(fields: Fields, options: tuple[tuple[str, str], ...], name: str, *, needed: bool) -> None:
+    for key, value in options:
+        if key.lower() == name.lower():
+            if not _POSITIVE.match(value):
+                fields.wrong(
+                    f"options.{key}", f"should be a whole number of at least 1, found {kind_of(value)}."
+                )
+            return
+    if needed:
+        fields.wrong(f"options.{name}", f"is missing: format {fields.raw('format')} needs it.")

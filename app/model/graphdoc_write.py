@@ -1,0 +1,64 @@
+"""From a `JobGraph` to its document, with every default written out."""
+
+from __future__ import annotations
+
+from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec, SourceSpec, SqlSpec, VertexInput
+
+
+def to_document(graph: JobGraph) -> dict[str, object]:
+    """The resolved document of ``graph``: plain dicts, lists, texts, numbers; `parse_document` of it is ``graph``."""
+    return {
+        "name": graph.name,
+        "type": graph.type.value,
+        "artifacts": list(graph.artifacts),
+        "config": dict(graph.config),
+        "vertices": [_vertex(vertex) for vertex in graph.vertices],
+    }
+
+
+def _vertex(vertex: JobVertex) -> dict[str, object]:
+    document: dict[str, object] = {"name": vertex.name}
+    operation = vertex.operation
+    if isinstance(operation, SourceSpec):
+        document["source"] = _source(operation)
+    elif isinstance(operation, SinkSpec):
+        document["sink"] = _sink(operation)
+    elif isinstance(operation, SqlSpec):
+        document["sql"] = operation.text
+    else:
+        assert isinstance(operation, PythonSpec)
+        document["python"] = operation.entry
+    if vertex.inputs:
+        document["inputs"] = [_input(edge) for edge in vertex.inputs]
+    document["parallelism"] = vertex.parallelism
+    document["lowerBound"] = vertex.lower_bound
+    document["maxParallelism"] = vertex.max_parallelism
+    document["stateful"] = vertex.stateful
+    document["slotSharingGroup"] = vertex.slot_sharing_group
+    return document
+
+
+def _source(source: SourceSpec) -> dict[str, object]:
+    document: dict[str, object] = {"format": source.format}
+    if source.path is not None:
+        document["path"] = source.path
+    if source.schema is not None:
+        document["schema"] = source.schema
+    return {**document, "options": dict(source.options), "static": source.static}
+
+
+def _sink(sink: SinkSpec) -> dict[str, object]:
+    document: dict[str, object] = {"format": sink.format}
+    if sink.path is not None:
+        document["path"] = sink.path
+    if sink.python is not None:
+        document["python"] = sink.python.entry
+    return {**document, "outputMode": sink.output_mode.value, "options": dict(sink.options)}
+
+
+def _input(edge: VertexInput) -> dict[str, object]:
+    document: dict[str, object] = {"vertex": edge.vertex_name, "partitioner": edge.partitioner.value}
+    if edge.keys:
+        document["keys"] = list(edge.keys)
+    document["exchange"] = edge.exchange.value
+    return document

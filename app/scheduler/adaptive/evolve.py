@@ -1,0 +1,38 @@
+"""`evolve`: what `dataclasses.replace` does, several times faster, for the values that the core is made of.
+
+The core makes some twenty changed copies per step, and `dataclasses.replace` looks at every field of every one of them
+by name. Here the fields are read by one `attrgetter` and handed to the constructor by position.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@functools.cache
+def _shape(kind: type) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, int]]:
+    """How to read all fields of ``kind`` at once, and the place of each."""
+    names = [one.name for one in fields(kind)]
+    if len(names) < 2:
+        raise TypeError(f"{kind.__name__} has too few fields to evolve")
+    return attrgetter(*names), {name: index for index, name in enumerate(names)}
+
+
+def evolve(value: T, **changes: Any) -> T:
+    """A copy of ``value``, an instance of a dataclass whose fields are all arguments, with ``changes`` made.
+
+    Raises:
+        KeyError: there is no field of such a name.
+    """
+    kind = type(value)
+    read, place = _shape(kind)  # type: ignore[arg-type]
+    values = list(read(value))
+    for name, new in changes.items():
+        values[place[name]] = new
+    return kind(*values)

@@ -1,0 +1,113 @@
+"""Rescaling: a plan was sent to the running driver and is not in force yet.
+
+Bounds that change meanwhile, and slots that are lost, replace the plan at once. What can only be done by a restart
+follows when the plan is in force. A plan that is not confirmed is sent again, for ever if the batch in flight takes
+for ever; but a driver that keeps committing batches at an older plan is restarted, or the rescale would never end.
+"""
+
+from __future__ import annotations
+
+from app.model.plan import Rung
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import (
+    BatchCompleted,
+    PlanApplied,
+    RequirementsUpdated,
+    SlotsChanged,
+    TimerFired,
+)
+from app.scheduler.adaptive.executing import enter_executing
+from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, plan_for_slots, send_plan
+from app.scheduler.adaptive.prospects import plan_holds, prospect, rung_between
+from app.scheduler.adaptive.restarting import restart_for_rescale
+from app.scheduler.adaptive.starting import replace_requirements, replace_slots
+from app.scheduler.adaptive.state import Rescaling
+
+
+def _rescaling(draft: Draft) -> Rescaling:
+    phase = draft.state.phase
+    assert isinstance(phase, Rescaling)
+    return phase
+
+
+def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
+    """Every query runs at the target: it is in force, and the rescale is complete."""
+    check_version(draft, event)
+    target = _rescaling(draft).target
+    if event.plan_version < target.version:
+        return
+    draft.set(plan=target, last_plan=target)
+    timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
+    enter_executing(draft, first_batch=True)
+
+
+def rescaling_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    replace_requirements(draft, event)
+    retarget(draft)
+
+
+def rescaling_slots(draft: Draft, event: SlotsChanged) -> None:
+    """New slots wait until the target is in force; a lost one that the target needs does not."""
+    replace_slots(draft, event.slots)
+    if not plan_holds(draft.state, _rescaling(draft).target):
+        timeline.note(draft, "A slot of the plan that was being applied was lost.")
+        retarget(draft)
+
+
+def retarget(draft: Draft) -> None:
+    """Replace the target if the slots and bounds of now ask for another one that can be reached in place.
+
+    The driver may have applied the old target already, so the new one always has a new version and is sent even if it
+    equals the plan in force. What cannot be done in place follows when the target is in force.
+    """
+    state = draft.state
+    target = _rescaling(draft).target
+    assert state.plan is not None
+    wanted = plan_for_slots(draft, target)
+    if wanted is None:
+        return
+    wish = dict(wanted.parallelism)
+    from_target = rung_between(state.graph, dict(target.parallelism), wish)
+    from_force = rung_between(state.graph, dict(state.plan.parallelism), wish)
+    if from_target is None:
+        same = plan_for_slots(draft, target, version=target.version)
+        assert same is not None
+        draft.set_phase(target=same)
+        timeline.plan_chosen(draft, same, Rung.IN_PLACE)
+    elif from_target is Rung.IN_PLACE and from_force in (None, Rung.IN_PLACE):
+        draft.set(plan_version=wanted.version)
+        draft.set_phase(target=wanted, sent=1, behind=(), ignored=False)
+        timeline.plan_chosen(draft, wanted, Rung.IN_PLACE)
+        send_plan(draft, wanted)
+
+
+def rescaling_batch(draft: Draft, event: BatchCompleted) -> None:
+    """Note the queries that still commit at an older plan.
+
+    The first such batch of a query may have been in flight when the plan was sent; the second one was not.
+    """
+    phase = _rescaling(draft)
+    if event.plan_version >= phase.target.version or phase.ignored:
+        return
+    if event.query_id in phase.behind:
+        draft.set_phase(ignored=True)
+    else:
+        draft.set_phase(behind=(*phase.behind, event.query_id))
+
+
+def rescaling_timer(draft: Draft, event: TimerFired) -> None:
+    """No confirmation yet: the plan is sent again, which does no harm, or given to a restarted query."""
+    if event.name != APPLY_TIMER:
+        return
+    phase = _rescaling(draft)
+    if phase.sent > 1 and phase.ignored:
+        attainable = prospect(draft).attainable
+        timeline.note(draft, "The driver commits batches at an older plan, so its queries are restarted.")
+        restart_for_rescale(draft, attainable or dict(phase.target.parallelism))
+        return
+    if phase.sent == 1:
+        waited_ms = draft.state.options.apply_timeout_ms
+        timeline.note(draft, f"The plan was not confirmed within {waited_ms} ms and is sent again.")
+    draft.set_phase(sent=phase.sent + 1, behind=(), ignored=False)
+    send_plan(draft, phase.target)

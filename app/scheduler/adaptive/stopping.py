@@ -1,0 +1,89 @@
+"""StopWithSavepoint: the driver drains, that is, it stops after the batch in flight; then the job is finished."""
+
+from __future__ import annotations
+
+from app.model.plan import Plan
+from app.model.status import JobStatus
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import StopMode
+from app.scheduler.adaptive.ending import STOP_TIMER, finish, mark_dead, order_stop
+from app.scheduler.adaptive.events import (
+    AttemptStopped,
+    BatchCompleted,
+    PlanApplied,
+    StopRequested,
+    TimerFired,
+)
+from app.scheduler.adaptive.executing import enter_executing
+from app.scheduler.adaptive.in_place import check_version, send_plan
+from app.scheduler.adaptive.rescaling import retarget
+from app.scheduler.adaptive.restarting import running_stopped
+from app.scheduler.adaptive.state import Rescaling, Stop, StopWithSavepoint
+
+
+def stop_requested(draft: Draft, event: StopRequested) -> None:
+    """Drain: stop after the batch in flight, for good. The open record is left as it is."""
+    phase = draft.state.phase
+    target = phase.target if isinstance(phase, Rescaling) else None
+    draft.set(stop=Stop(event.trigger_id, "IN_PROGRESS"))
+    draft.enter(StopWithSavepoint(event.trigger_id, target))
+    order_stop(draft, StopMode.DRAIN, event.trigger_id)
+
+
+def _stopping(draft: Draft) -> StopWithSavepoint:
+    phase = draft.state.phase
+    assert isinstance(phase, StopWithSavepoint)
+    return phase
+
+
+def stopping_requested(draft: Draft, event: StopRequested) -> None:
+    if event.trigger_id != _stopping(draft).trigger_id:
+        raise draft.refuse(f"The job is being stopped already, by operation {_stopping(draft).trigger_id}")
+
+
+def stopping_stopped(draft: Draft, event: AttemptStopped) -> None:
+    phase = _stopping(draft)
+    if event.drained:
+        mark_dead(draft, driver_waiting=event.driver_alive)
+        draft.set(stop=Stop(phase.trigger_id, "COMPLETED", location=event.location))
+        finish(draft, JobStatus.FINISHED)
+    elif event.error is not None and event.driver_alive:
+        draft.set(stop=Stop(phase.trigger_id, "COMPLETED", error=event.error))
+        _resume(draft, phase.target)
+    else:
+        running_stopped(draft, event)
+
+
+def _resume(draft: Draft, target: Plan | None) -> None:
+    """The attempt runs on. A plan that was sent and never confirmed is still being applied."""
+    if target is None:
+        record = draft.state.timeline.open
+        enter_executing(draft, first_batch=not timeline.has_plan(record))
+        return
+    draft.enter(Rescaling(target))
+    send_plan(draft, target)
+    retarget(draft)
+
+
+def stopping_batch(draft: Draft, event: BatchCompleted) -> None:
+    plan = draft.state.plan
+    if _stopping(draft).target is None and plan is not None and event.plan_version >= plan.version:
+        timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
+
+
+def stopping_plan_applied(draft: Draft, event: PlanApplied) -> None:
+    check_version(draft, event)
+    target = _stopping(draft).target
+    if target is not None and event.plan_version >= target.version:
+        draft.set(plan=target, last_plan=target)
+        draft.set_phase(target=None)
+        timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
+    elif target is None and draft.state.plan is not None and event.plan_version >= draft.state.plan.version:
+        timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
+
+
+def stopping_timer(draft: Draft, event: TimerFired) -> None:
+    """The batch in flight may be long: the order is repeated, never sharpened."""
+    if event.name == STOP_TIMER:
+        order_stop(draft, StopMode.DRAIN, _stopping(draft).trigger_id)

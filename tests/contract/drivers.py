@@ -1,0 +1,230 @@
+"""A cluster for contract tests: drivers that keep the driver protocol over the REST API and run no Spark.
+
+Each plays its part as the real one does: it registers, polls its orders, commits micro-batches, takes over a new plan
+between two of them, and stops when it is told to. So what the API answers comes from the real core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp
+
+from app.cluster.ports import DriverLaunchError, DriverRef
+
+BATCH_INTERVAL_S = 0.01
+POLL_MS = 2_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(eq=False)
+class ProtocolDriver:
+    """One driver: a `DriverHandle`. ``app`` is read anew for each call, as the real one reads its address file."""
+
+    ref: DriverRef
+    app: Callable[[], ASGIApp]
+    pause: asyncio.Event
+    plan_version: int = 0
+    parallelism: dict[str, int] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    batch_id: int = -1
+    alive: bool = True
+
+    def __post_init__(self) -> None:
+        self._gone = asyncio.Event()
+        self._callbacks: list[Callable[[int | None], None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._seq = 0
+        self._failure: dict[str, Any] | None = None
+
+    async def assign(self, spec_file: Path) -> None:
+        if not self.alive:
+            raise DriverLaunchError("The driver died before it could take the assignment.")
+        self.spec = json.loads(spec_file.read_text())
+        self._seq = 0
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def kill(self) -> None:
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._end(-9)
+
+    async def gone(self) -> None:
+        await self._gone.wait()
+
+    def on_exit(self, callback: Callable[[int | None], None]) -> None:
+        self._callbacks.append(callback)
+
+    def fail(self, error: str, **fields: Any) -> None:
+        """Let the next batch fail, as a function of the user's that raises does."""
+        self._failure = {"type": "failed", "error": error, **fields}
+
+    def die(self, status: int) -> None:
+        """End as a crashed process does: without a word."""
+        if self._task is not None:
+            self._task.cancel()
+        self._end(status)
+
+    def _end(self, status: int) -> None:
+        if self.alive:
+            self.alive = False
+            self._gone.set()
+            for callback in self._callbacks:
+                callback(status)
+
+    # -- the protocol
+
+    async def _run(self) -> None:
+        spec = self.spec
+        base = f"http://localhost/internal/v1/jobs/{spec['job_id']}/attempts/{spec['attempt']}"
+        headers = {"Authorization": f"Bearer {spec['secret']}", "X-Slotwise-Epoch": str(spec["epoch"])}
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(_Late(self.app)), headers=headers) as http:
+            orders = (await http.post(f"{base}/register", json=_registration(self.ref))).raise_for_status().json()
+            self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
+            await self._report(http, base, type="running", plan_version=self.plan_version)
+            polling = asyncio.create_task(self._poll(http, base))
+            try:
+                while True:
+                    await self.pause.wait()
+                    if polling.done():
+                        orders = polling.result()
+                        if orders["stop"] != "none":
+                            await self._stop(http, base, orders["stop"])
+                            return
+                        await self._take_over(http, base, orders)
+                        polling = asyncio.create_task(self._poll(http, base))
+                    if self._failure is not None:
+                        await self._report(http, base, plan_version=self.plan_version, **self._failure)
+                        self._end(1)
+                        return
+                    await self._batch(http, base)
+                    await asyncio.sleep(BATCH_INTERVAL_S)
+            finally:
+                polling.cancel()
+
+    async def _poll(self, http: httpx.AsyncClient, base: str) -> dict[str, Any]:
+        while True:
+            params = {"plan": self.plan_version, "stop": "none", "wait_ms": POLL_MS}
+            answer = (await http.get(f"{base}/orders", params=params, timeout=POLL_MS)).raise_for_status().json()
+            if answer["stop"] != "none" or answer["plan_version"] > self.plan_version:
+                return dict(answer)
+
+    async def _take_over(self, http: httpx.AsyncClient, base: str, orders: dict[str, Any]) -> None:
+        self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
+        await self._batch(http, base)
+        await self._report(
+            http, base, type="plan-applied", plan_version=self.plan_version, output_gap_ms=3, reprocessed_records=0
+        )
+
+    async def _batch(self, http: httpx.AsyncClient, base: str) -> None:
+        self.batch_id += 1
+        vertices = [
+            {"vertex_id": vertex, "parallelism": value, "tasks": value, "records_in": 10, "records_out": 10, "busy_ms": 2}
+            for vertex, value in self.parallelism.items()
+        ]
+        await self._report(
+            http,
+            base,
+            type="batch",
+            plan_version=self.plan_version,
+            query_id="query",
+            run_id="run",
+            batch_id=self.batch_id,
+            started_ms=now_ms() - 5,
+            input_rows=10,
+            output_rows=10,
+            backlog_rows=0,
+            vertices=vertices,
+        )
+
+    async def _stop(self, http: httpx.AsyncClient, base: str, how: str) -> None:
+        if how == "kill":
+            return
+        stays = how == "boundary"
+        await self._report(
+            http,
+            base,
+            type="stopped",
+            drained=how == "drain",
+            driver_alive=stays,
+            location=self.spec["checkpoint_dir"],
+        )
+        if not stays:
+            self._end(0)
+
+    async def _report(self, http: httpx.AsyncClient, base: str, **fields: Any) -> None:
+        self._seq += 1
+        report = {"seq": self._seq, "at_ms": now_ms(), **fields}
+        answer = await http.post(f"{base}/reports", json={"reports": [report]})
+        assert answer.raise_for_status().json() == {"acknowledged": self._seq}
+
+
+class ProtocolHost:
+    """A `DriverHost` of protocol drivers. ``hold``: drivers commit no batch until `release`."""
+
+    def __init__(self, app: Callable[[], ASGIApp]) -> None:
+        self._app = app
+        self._pids = itertools.count(4_000_001)
+        self.drivers: list[ProtocolDriver] = []
+        self.refuse: str | None = None
+        self._running = asyncio.Event()
+        self._running.set()
+
+    def hold(self) -> None:
+        self._running.clear()
+
+    def release(self) -> None:
+        self._running.set()
+
+    async def acquire(self, java_options: tuple[str, ...] = ()) -> ProtocolDriver:
+        if self.refuse is not None:
+            raise DriverLaunchError(self.refuse)
+        pid = next(self._pids)
+        ref = DriverRef(f"driver-{pid}", pid, time.time(), f"/nowhere/{pid}.lock")
+        driver = ProtocolDriver(ref, self._app, self._running)
+        self.drivers.append(driver)
+        return driver
+
+    def adopt(self, ref: DriverRef) -> ProtocolDriver | None:
+        return next((driver for driver in self.drivers if driver.ref == ref and driver.alive), None)
+
+    def refill(self) -> None:
+        """There are no warm drivers here."""
+
+    async def close(self) -> None:
+        for driver in self.drivers:
+            await driver.kill()
+
+
+class _Late:
+    """The application that there is when a request is made."""
+
+    def __init__(self, app: Callable[[], ASGIApp]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app()(scope, receive, send)
+
+
+def _registration(ref: DriverRef) -> dict[str, Any]:
+    return {
+        "pid": ref.pid,
+        "pid_started_at": ref.pid_started_at,
+        "host": "localhost",
+        "spark_version": "4.3.0",
+        "spark_app_id": "local-1",
+    }

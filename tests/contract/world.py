@@ -1,0 +1,153 @@
+"""A whole control plane in the test's own process: the real API, core, worker and store, and protocol drivers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp
+
+from app.api.app import create_app
+from app.api.auth import Tokens
+from app.api.info import ServerInfo
+from app.settings import Settings
+from app.store.store import Store
+from app.worker.clock import SystemClock
+from app.worker.control_plane import ControlPlane
+from app.worker.job import JobPlaces
+from tests.contract.drivers import ProtocolDriver, ProtocolHost
+
+SLOTS = 8
+PATIENCE_S = 20.0
+_owners = itertools.count(1)
+
+GRAPH: dict[str, Any] = {
+    "name": "flight-delays",
+    "type": "STREAMING",
+    "vertices": [
+        {"name": "flights", "source": {"format": "rate", "options": {"rowsPerSecond": "100"}}, "parallelism": 2},
+        {
+            "name": "delays",
+            "inputs": ["flights"],
+            "sql": "SELECT value % 10 AS k, count(*) AS n FROM flights GROUP BY value % 10",
+            "parallelism": 2,
+            "maxParallelism": 12,
+        },
+        {
+            "name": "store",
+            "inputs": ["delays"],
+            "sink": {"format": "noop", "outputMode": "update"},
+            "slotSharingGroup": "sinks",
+        },
+    ],
+}
+
+
+def bounds(**by_name: tuple[int, int]) -> dict[str, Any]:
+    """The body of a PUT, by vertex name."""
+    return {
+        name: {"parallelism": {"lowerBound": lower, "upperBound": upper}} for name, (lower, upper) in by_name.items()
+    }
+
+
+async def eventually(probe: Callable[[], Awaitable[Any]], what: str) -> Any:
+    """The first true answer of ``probe``."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = await probe()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_S:.0f} s"
+        await asyncio.sleep(0.005)
+
+
+@dataclass
+class World:
+    app: ASGIApp
+    control_plane: ControlPlane
+    host: ProtocolHost
+    http: httpx.AsyncClient
+    store: Store
+    info: ServerInfo
+    directory: Path
+
+    async def get(self, path: str, **params: Any) -> Any:
+        answer = await self.http.get(path, params=params or None)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def submit(self, graph: dict[str, Any] | None = None) -> str:
+        answer = await self.http.post("/jobs", json=graph or GRAPH)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["jobid"])
+
+    async def running(self, graph: dict[str, Any] | None = None) -> str:
+        """A job that runs, its first rescale completed."""
+        job_id = await self.submit(graph)
+        await self.completed(job_id, 1)
+        return job_id
+
+    async def status(self, job_id: str, wanted: str) -> None:
+        async def there() -> bool:
+            return bool((await self.get(f"/jobs/{job_id}/status"))["status"] == wanted)
+
+        await eventually(there, f"job {job_id} {wanted}")
+
+    async def completed(self, job_id: str, count: int) -> None:
+        """Wait until so many rescales of the job have completed."""
+
+        async def there() -> bool:
+            overview = await self.get(f"/jobs/{job_id}/rescales/overview")
+            return bool(overview["rescalesCounts"]["completed"] >= count)
+
+        await eventually(there, f"{count} completed rescales of job {job_id}")
+
+    async def put(self, job_id: str, body: Any, **headers: str) -> httpx.Response:
+        return await self.http.put(f"/jobs/{job_id}/resource-requirements", json=body, headers=headers)
+
+    def driver(self) -> ProtocolDriver:
+        return self.host.drivers[-1]
+
+    async def vertex(self, job_id: str, name: str) -> str:
+        vertices = (await self.get(f"/jobs/{job_id}"))["vertices"]
+        return str(next(vertex["id"] for vertex in vertices if vertex["name"] == name))
+
+
+@contextlib.asynccontextmanager
+async def open_world(
+    url: str, directory: Path, *, tokens: Tokens | None = None, slots: int = SLOTS, migrate: bool = True
+) -> AsyncIterator[World]:
+    """A started control plane on a database; its drivers end with it."""
+    store = await Store.open(url, owner=f"contract-{next(_owners)}", durable=False, migrate=migrate)
+    apps: list[ASGIApp] = []
+    host = ProtocolHost(lambda: apps[0])
+    address_file = directory / "address"
+    address_file.write_text("http://localhost\n")
+    control_plane = ControlPlane(
+        store,
+        host=host,
+        places=JobPlaces(jobs_dir=directory / "jobs", address_file=address_file, slots=slots),
+        clock=SystemClock(),
+        new_id=lambda: secrets.token_hex(16),
+        validate_states=True,
+    )
+    settings = Settings(data_dir=directory, database_url=url, slots=slots, port=8081)
+    info = ServerInfo(version="0.1.0", slots=slots, url="http://127.0.0.1:8081", settings=settings)
+    apps.append(create_app(control_plane, info=info, tokens=tokens))
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(apps[0]), base_url="http://localhost", timeout=PATIENCE_S)
+    try:
+        await control_plane.start()
+        yield World(apps[0], control_plane, host, http, store, info, directory)
+    finally:
+        await host.close()
+        await control_plane.close()
+        await http.aclose()
+        await store.close()
