@@ -191,7 +191,7 @@ def _port_refused(host: str, port: int, error: OSError) -> StartRefused:
 
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - looked for, not bound
         host = "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

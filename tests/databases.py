@@ -107,7 +107,8 @@ class PostgresServer:
         }
 
     def launch(self) -> None:
-        """Start the server process (again), and wait until it answers."""
+        """Start the server process (again), and wait until it answers. Call it from the main thread: the server ends
+        with the thread that started it."""
         settings = {
             "port": str(self.port),
             "listen_addresses": "127.0.0.1",
@@ -167,7 +168,7 @@ class PostgresServer:
 
 
 def _dies_with_us() -> list[str]:
-    """A prefix for a command that the kernel ends when this process has died, however it died."""
+    """A prefix for a command that the kernel ends when the thread that starts it has ended, however it ended."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "QUIT"] if setpriv else []
 

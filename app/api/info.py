@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from sqlalchemy.engine import make_url
@@ -19,13 +20,10 @@ class ServerInfo:
     settings: Settings
 
     def shown_settings(self) -> dict[str, str]:
-        """The settings as texts fit to be shown: without the password of the database; unset ones are left
-        out.
-        """
+        """The settings as texts fit to be shown, without the password of the database. Unset ones are left out."""
+        values = self.settings.model_dump(mode="json", exclude_none=True)
         shown = {
-            name: str(value)
-            for name, value in self.settings.model_dump(mode="json").items()
-            if value is not None
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()
         }
         shown["database_url"] = make_url(self.settings.url).render_as_string(hide_password=True)
         return dict(sorted(shown.items()))

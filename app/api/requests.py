@@ -147,11 +147,9 @@ async def read_body(request: Request, limit_bytes: int = BODY_LIMIT_BYTES) -> by
 
 
 def too_large(limit_bytes: int) -> ApiError:
-    return ApiError(
-        413,
-        f"The body is too large: at most {limit_bytes} bytes are allowed.",
-        headers={"Connection": "close"},
-    )
+    # The connection stays open: the server passes over the rest, so that a client that sends before it reads
+    # meets this answer and no broken connection.
+    return ApiError(413, f"The body is too large: at most {limit_bytes} bytes are allowed.")
 
 
 async def read_json_object(request: Request, *, what: str, empty_ok: bool = False) -> dict[str, Any]:

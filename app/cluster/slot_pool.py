@@ -30,11 +30,7 @@ class SlotPool:
         self._claims: dict[str, _Claim] = {}
         self._free: dict[str, Slot] = {}
         self._slots: dict[str, Slot] = {}
-        for task_manager, count in task_managers.items():
-            for index in range(count):
-                slot = Slot(id=f"{task_manager}-{index}", task_manager_id=task_manager)
-                self._slots[slot.id] = slot
-                self._free[slot.id] = slot
+        self.resize(task_managers)
 
     @property
     def total(self) -> int:
@@ -52,6 +48,26 @@ class SlotPool:
         claim = self._claims.get(job_id)
         return tuple(claim.held.values()) if claim else ()
 
+    def resize(self, task_managers: Mapping[str, int]) -> set[str]:
+        """The slots that exist from now on, by TaskManager; the ids of the jobs whose grants changed.
+
+        Slots that exist no more are lost to the jobs that held them; a TaskManager that shrinks loses its last ones.
+        """
+        slots = {
+            slot.id: slot
+            for task_manager, count in task_managers.items()
+            for slot in (Slot(f"{task_manager}-{index}", task_manager) for index in range(count))
+        }
+        changed: set[str] = set()
+        for job_id, claim in self._claims.items():
+            for slot_id in [slot_id for slot_id in claim.held if slot_id not in slots]:
+                del claim.held[slot_id]
+                changed.add(job_id)
+        self._free = {slot_id: slot for slot_id, slot in self._free.items() if slot_id in slots}
+        self._free.update({slot_id: slot for slot_id, slot in slots.items() if slot_id not in self._slots})
+        self._slots = slots
+        return changed | self.serve()
+
     def restore(self, job_id: str, slots: Iterable[Slot], desired: int, minimal: int) -> bool:
         """Take up a job with the slots it held before a restart; False if some of them exist no more."""
         claim = self._claims.setdefault(job_id, _Claim(desired, minimal))
@@ -68,7 +84,7 @@ class SlotPool:
         """Record what ``job_id`` wants; the ids of the jobs whose grants changed."""
         claim = self._claims.setdefault(job_id, _Claim(desired, minimal))
         claim.desired, claim.minimal = desired, minimal
-        return self._serve()
+        return self.serve()
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> set[str]:
         """Take slots back from ``job_id`` (those it does hold); the ids of the jobs whose grants changed."""
@@ -79,16 +95,17 @@ class SlotPool:
             slot = claim.held.pop(slot_id, None)
             if slot is not None:
                 self._free[slot_id] = slot
-        return self._serve()
+        return self.serve()
 
     def forget(self, job_id: str) -> set[str]:
         """``job_id`` is over: everything it held is free; the ids of the jobs whose grants changed."""
         claim = self._claims.pop(job_id, None)
         if claim is not None:
             self._free.update(claim.held)
-        return self._serve()
+        return self.serve()
 
-    def _serve(self) -> set[str]:
+    def serve(self) -> set[str]:
+        """Grant free slots to the jobs that want them; the ids of the jobs whose grants changed."""
         changed: set[str] = set()
         for only_minimum in (True, False):
             for job_id, claim in self._claims.items():

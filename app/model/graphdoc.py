@@ -76,7 +76,9 @@ def parse_document(document: object) -> JobGraph:
         GraphErrors: with all errors, each with its place and a sentence.
     """
     if not isinstance(document, Mapping):
-        raise GraphErrors([f"The job graph should be a mapping with {', '.join(_FIELDS)}, found {kind_of(document)}."])
+        raise GraphErrors(
+            [f"The job graph should be a mapping with {', '.join(_FIELDS)}, found {kind_of(document)}."]
+        )
     errors = Errors()
     fields = Fields(errors, "", document, _FIELDS, "a job graph")
     fields.present("name", "a text")
@@ -143,7 +145,9 @@ def _vertices(fields: Fields, job_type: JobType) -> list[RawVertex]:
             vertex = Fields(fields.errors, place, value, _VERTEX_FIELDS, "a vertex")
             found.append(_vertex(vertex, index, job_type))
         else:
-            fields.errors.add(place, f"should be a mapping with {', '.join(_VERTEX_FIELDS)}, found {kind_of(value)}.")
+            fields.errors.add(
+                place, f"should be a mapping with {', '.join(_VERTEX_FIELDS)}, found {kind_of(value)}."
+            )
             found.append(RawVertex(index, None, None, None, ()))
     first: dict[str, int] = {}
     for raw in found:
@@ -168,7 +172,9 @@ def _vertex(fields: Fields, index: int, job_type: JobType) -> RawVertex:
     maximum = fields.integer("maxParallelism", 1, MAX_PARALLELISM_LIMIT)
     upper = parallelism if parallelism is not None else 1
     if lower is not None and lower > upper and ("parallelism" not in fields or parallelism is not None):
-        fields.wrong("lowerBound", f"{lower} is higher than the parallelism {upper}, the initial upper bound.")
+        fields.wrong(
+            "lowerBound", f"{lower} is higher than the parallelism {upper}, the initial upper bound."
+        )
     if maximum is not None and upper > maximum:
         fields.wrong("parallelism", f"{upper} is higher than the maxParallelism {maximum}.")
     stateful = fields.boolean("stateful")

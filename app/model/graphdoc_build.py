@@ -60,7 +60,8 @@ def derive(errors: Errors, order: Sequence[RawVertex], job_type: JobType) -> Fac
         streaming = [name for name in inputs if name not in static]
         if vertex.stateful and not streaming and vertex.kind != "source":
             errors.add(
-                f"{vertex.place}.stateful", "cannot be true: all inputs are static, and state is kept over a stream."
+                f"{vertex.place}.stateful",
+                "cannot be true: all inputs are static, and state is kept over a stream.",
             )
         elif _keeps_state(vertex, streaming):
             stateful.add(vertex.name)
@@ -102,7 +103,8 @@ def _check_sink(errors: Errors, vertex: RawVertex, *, streams: bool, aggregated:
     ):
         errors.add(
             f"{vertex.place}.sink.outputMode",
-            "complete writes the whole result of an aggregate, but no vertex before this sink is stateful: take append.",
+            "complete writes the whole result of an aggregate, and no vertex before this sink is stateful; take "
+            "append.",
         )
 
 

@@ -166,15 +166,12 @@ def _check_sql_names(errors: Errors, vertex: RawVertex) -> None:
         if edge.vertex is None:
             continue
         other = seen.setdefault(edge.vertex.lower(), edge.vertex)
-        if not _SQL_NAME.match(edge.vertex):
+        if edge.vertex.lower() not in names:
+            plain = _SQL_NAME.match(edge.vertex)
+            written = "" if plain else f" (in backquotes: `{edge.vertex[:80].replace('`', '``')}`)"
             errors.add(
                 edge.place,
-                f"{shown(edge.vertex)} cannot be a table name in SQL: letters, digits and _ are allowed, no digit first.",
-            )
-        elif edge.vertex.lower() not in names:
-            errors.add(
-                edge.place,
-                f"the SQL text does not mention {shown(edge.vertex)}: read from it, or remove the input.",
+                f"the SQL text does not mention {shown(edge.vertex)}: read from it{written}, or remove the input.",
             )
         elif other != edge.vertex:
             errors.add(
@@ -197,9 +194,7 @@ def _check_reach(errors: Errors, raw: Sequence[RawVertex], by_name: Mapping[str,
             errors.add(vertex.place, f"the result of {shown(vertex.name or '')} is not used: {why}.")
 
 
-def topological(
-    raw: Sequence[RawVertex], by_name: Mapping[str, RawVertex]
-) -> tuple[RawVertex, ...] | None:
+def topological(raw: Sequence[RawVertex], by_name: Mapping[str, RawVertex]) -> tuple[RawVertex, ...] | None:
     """Inputs first, and else in the order of the document; None if there is a cycle."""
     producers = {vertex.index: _producers(vertex, by_name) for vertex in raw}
     consumers: dict[int, list[int]] = {vertex.index: [] for vertex in raw}
@@ -222,7 +217,9 @@ def topological(
 
 def _producers(vertex: RawVertex, by_name: Mapping[str, RawVertex]) -> set[int]:
     """Indices of the producers. A vertex that is its own input has been reported and is left out."""
-    found = {by_name[edge.vertex].index for edge in vertex.inputs if edge.vertex in by_name}
+    found = {
+        by_name[name].index for edge in vertex.inputs if (name := edge.vertex) is not None and name in by_name
+    }
     return found - {vertex.index}
 
 

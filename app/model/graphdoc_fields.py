@@ -153,7 +153,9 @@ class Fields:
 
     def as_text(self, place: str, value: object, expected: str, longest: int = MAX_TEXT_LENGTH) -> str | None:
         if not isinstance(value, str):
-            quotes = " (put it in quotes if it is meant as text)" if isinstance(value, bool | int | float) else ""
+            quotes = (
+                " (put it in quotes if it is meant as text)" if isinstance(value, bool | int | float) else ""
+            )
             self.errors.add(place, f"should be {expected}, found {kind_of(value)}{quotes}.")
             return None
         if not value.strip():

@@ -6,13 +6,22 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from app.model.graphdoc_fields import Fields, hint, kind_of, shown
+from app.model.graphdoc_fields import Fields, hint, shown
 from app.model.jobgraph import JobType, Operation, OutputMode, PythonSpec, SinkSpec, SourceSpec, SqlSpec
 from app.model.sqltext import SqlTextError, check_query, tokens_of
 
 FILE_SOURCES: Final = ("csv", "json", "parquet", "orc", "text")
-NEEDS_SCHEMA: Final = ("csv", "json")
+NEEDS_SCHEMA: Final = ("csv", "json", "orc")
+REPLAYED: Final = ("csv", "json", "parquet", "text")
 GENERATORS: Final = ("rate", "rate-micro-batch")
+NUMBERS: Final = {
+    "rowsPerSecond": False,
+    "filesPerSecond": False,
+    "rowsPerBatch": True,
+    "maxFilesPerTrigger": True,
+}
+"""Options of sources that are numbers above 0, and whether they are whole."""
+
 FILE_SINKS: Final = ("parquet", "json", "csv")
 DATABASE_OPTIONS: Final = {
     "sqlite": ("table", "mode", "keys"),
@@ -24,8 +33,10 @@ MAX_OPTIONS: Final = 100
 
 _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
 _ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
+_FILE_URL = re.compile(r"file:(//)?(?=/)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_POSITIVE = re.compile(r"0*[1-9][0-9]{0,17}\Z")
+_WHOLE = re.compile(r"[0-9]{1,18}\Z")
+_NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?\Z")
 _ARCHIVES = (".zip", ".whl")
 
 
@@ -35,7 +46,9 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
     source = _inner(fields, "source", ("format", "path", "schema", "options", "static"), "a source")
     if source is None:
         return None
-    name = source.text("format", "a format") if source.present("format", "csv, rate or another format") else None
+    name = (
+        source.text("format", "a format") if source.present("format", "csv, rate or another format") else None
+    )
     static = source.boolean("static") or False
     schema = source.text("schema", "a schema such as 'carrier STRING, delay INT'")
     options = source.texts("options", "a mapping of options", MAX_OPTIONS)
@@ -47,36 +60,41 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
         return None
     if name.lower() in (*FILE_SOURCES, *GENERATORS):
         name = name.lower()
-    path = _path(source, needed=name in FILE_SOURCES)
+    streams = job_type is JobType.STREAMING and not static
+    path = _path(source, needed=name in FILE_SOURCES, local=streams and name in REPLAYED)
+    _check_numbers(source, options)
     if static and name not in FILE_SOURCES:
-        source.wrong("static", f"is for the formats {', '.join(FILE_SOURCES)} only, found format {shown(name)}.")
+        source.wrong(
+            "static", f"is for the formats {', '.join(FILE_SOURCES)} only, found format {shown(name)}."
+        )
     if name in FILE_SOURCES:
-        streams = job_type is JobType.STREAMING and not static
         if name in NEEDS_SCHEMA and streams and "schema" not in source:
             source.wrong(
                 "schema",
                 f"is missing: a streaming {name} source needs one, such as 'carrier STRING, delay INT'.",
             )
-        _positive(source, options, "rowsPerSecond", needed=False)
-        if not streams and any(key == "rowsPerSecond" for key, _ in options):
-            source.wrong("options.rowsPerSecond", "is for sources that stream; this one is read whole.")
+        _check_replay(source, name, options, streams=streams)
     elif name in GENERATORS:
-        _generator(source, name, options, job_type)
+        _check_generator(source, name, job_type)
     if fields.errors.count > known:
         return None
     return SourceSpec(name, path, schema, options, static)
 
 
-def _generator(source: Fields, name: str, options: tuple[tuple[str, str], ...], job_type: JobType) -> None:
+def _check_replay(source: Fields, name: str, options: tuple[tuple[str, str], ...], *, streams: bool) -> None:
+    for key, _ in options:
+        if key.lower() not in ("rowspersecond", "filespersecond") or (streams and name in REPLAYED):
+            continue
+        why = f"is for the formats {', '.join(REPLAYED)}" if streams else "is for sources that stream"
+        source.wrong(f"options.{key}", f"{why}: this one is read as fast as it can be.")
+
+
+def _check_generator(source: Fields, name: str, job_type: JobType) -> None:
     for field in ("path", "schema"):
         if field in source:
             source.wrong(field, f"is not a field of format {name}: it makes its rows itself.")
     if job_type is JobType.BATCH:
         source.wrong("format", f"{name} never ends: a BATCH job takes sources that end, such as files.")
-    if name == "rate":
-        _positive(source, options, "rowsPerSecond", needed=False)
-    else:
-        _positive(source, options, "rowsPerBatch", needed=True)
 
 
 def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
@@ -95,17 +113,21 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
         return None
     python = _entry(sink, "python") if "python" in sink else None
     if name in FILE_SINKS or name == "sqlite":
-        path = _path(sink, needed=True)
+        path = _path(sink, needed=True, local=job_type is JobType.STREAMING or name == "sqlite")
+        if mode is OutputMode.COMPLETE and name in FILE_SINKS:
+            sink.wrong(
+                "outputMode",
+                "complete is not possible with files, which cannot be replaced in one step: take update, or a sqlite "
+                "or postgresql sink.",
+            )
     else:
         path = None
         if "path" in sink:
             sink.wrong("path", f"is not a field of a sink of format {name}.")
     if name in DATABASE_OPTIONS:
-        if path is not None and name == "sqlite" and _URL.match(path):
-            sink.wrong("path", f"of a sqlite sink should be an absolute path of a file, found {shown(path)}.")
         _database(sink, name, options)
-    elif name == "noop" and options:
-        sink.wrong("options", "are not allowed for a noop sink: it writes nothing.")
+    elif name in ("noop", "python") and options:
+        sink.wrong("options", f"are not allowed: a {name} sink has none.")
     if fields.errors.count > known:
         return None
     return SinkSpec(name, path, mode, options, python)
@@ -144,7 +166,9 @@ def _database(sink: Fields, name: str, options: tuple[tuple[str, str], ...]) -> 
             sink.wrong(f"options.{key}", f"is missing: a {name} sink needs it.")
     mode = values.get("mode", "append")
     if mode not in WRITE_MODES:
-        sink.wrong("options.mode", f"should be append or upsert, found {shown(mode)}.{hint(mode, WRITE_MODES)}")
+        sink.wrong(
+            "options.mode", f"should be append or upsert, found {shown(mode)}.{hint(mode, WRITE_MODES)}"
+        )
     keys = [key.strip() for key in values.get("keys", "").split(",")]
     if mode == "upsert" and "keys" not in values:
         sink.wrong("options.keys", "is missing: upsert needs the key columns, separated by commas.")
@@ -191,7 +215,9 @@ def missing_module(python: PythonSpec, artifacts: Collection[str]) -> str | None
     if f"{module}.py" in artifacts or any(name.lower().endswith(_ARCHIVES) for name in artifacts):
         return None
     near = hint(f"{module}.py", [name for name in artifacts if name.endswith(".py")])
-    wanted = "a .zip or .whl that holds it" if "." in module else f"{module}.py, or a .zip or .whl that holds it"
+    wanted = (
+        "a .zip or .whl that holds it" if "." in module else f"{module}.py, or a .zip or .whl that holds it"
+    )
     return f"the module {module} is in none of the artifacts: list {wanted}, under artifacts.{near}"
 
 
@@ -207,29 +233,34 @@ def _inner(fields: Fields, name: str, allowed: tuple[str, ...], what: str) -> Fi
     return None if value is None else Fields(fields.errors, fields.at(name), value, allowed, what)
 
 
-def _path(fields: Fields, *, needed: bool) -> str | None:
+def _path(fields: Fields, *, needed: bool, local: bool = False) -> str | None:
+    """The field ``path``. ``local``: it must be on a mounted file system, so no URL but `file:` will do."""
     if "path" not in fields:
         if needed:
             fields.wrong("path", f"is missing: format {fields.raw('format')} needs an absolute path.")
         return None
     path = fields.text("path", "an absolute path", longest=4096)
-    if path is not None and not path.startswith("/") and not _URL.match(path):
+    if path is None:
+        return None
+    path = _FILE_URL.sub("", path)
+    if path.startswith("/") or (_URL.match(path) and not local):
+        return path
+    if _URL.match(path):
+        fields.wrong("path", f"should be an absolute path on a mounted file system, found {shown(path)}.")
+    else:
         fields.wrong(
             "path",
-            f"{shown(path)} is relative: an absolute path or a URL is expected. (slotwise submit makes paths absolute, "
-            "seen from the graph file's folder.)",
+            f"{shown(path)} is relative: an absolute path is expected. (slotwise submit makes paths absolute, seen "
+            "from the graph file's folder.)",
         )
-        return None
-    return path
+    return None
 
 
-def _positive(fields: Fields, options: tuple[tuple[str, str], ...], name: str, *, needed: bool) -> None:
+def _check_numbers(fields: Fields, options: tuple[tuple[str, str], ...]) -> None:
     for key, value in options:
-        if key.lower() == name.lower():
-            if not _POSITIVE.match(value):
-                fields.wrong(
-                    f"options.{key}", f"should be a whole number of at least 1, found {kind_of(value)}."
-                )
-            return
-    if needed:
-        fields.wrong(f"options.{name}", f"is missing: format {fields.raw('format')} needs it.")
+        name = next((name for name in NUMBERS if name.lower() == key.lower()), None)
+        if name is None:
+            continue
+        form, allowed = (_WHOLE, "a whole number") if NUMBERS[name] else (_NUMBER, "a number")
+        if not form.match(value) or float(value) <= 0:
+            fields.wrong(f"options.{key}", f"should be {allowed} above 0, found {shown(value)}.")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
 import threading
 import time
@@ -82,6 +83,7 @@ class Writer:
     units: int = 0
     _queue: queue.SimpleQueue[Ticket | None] = field(default_factory=queue.SimpleQueue)
     _connection: Connection | None = None
+    _file: os.stat_result | None = None
     _doubt: _Doubt | None = None
     _thread: threading.Thread | None = None
     _gate: threading.Lock = field(default_factory=threading.Lock)
@@ -302,7 +304,27 @@ class Writer:
     def connected(self) -> Connection:
         if self._connection is None:
             self._connection = self.engine.connect()
+            if self._file is None and self.database.path is not None:
+                self._file = os.stat(self.database.path)
         return self._connection
+
+    def check_file(self) -> None:
+        """SQLite goes on writing into a file that was moved away or deleted, where no restart would find it.
+
+        Raises:
+            StoreUnavailable: the path of the database does not lead to the file that is open.
+        """
+        path = self.database.path
+        if path is None or self._file is None:
+            return
+        try:
+            same = os.path.samestat(self._file, os.stat(path))
+        except OSError:
+            same = False
+        if not same:
+            raise StoreUnavailable(
+                f"The database {path} was removed or replaced while it is in use: put it back, or restart the server."
+            )
 
     def drop_connection(self) -> None:
         connection, self._connection = self._connection, None
@@ -336,9 +358,10 @@ class _Transaction:
         assert connection is not None
         if error is None:
             try:
+                self._writer.check_file()
                 connection.commit()
                 return
-            except SQLAlchemyError as failed:
+            except (SQLAlchemyError, StoreUnavailable) as failed:
                 error = failed
         try:
             connection.rollback()
@@ -346,6 +369,8 @@ class _Transaction:
             self._writer.drop_connection()
         if isinstance(error, SQLAlchemyError):
             raise translate(error, self._writer.database) from error
+        if isinstance(error, StoreUnavailable):
+            raise error
 
 
 def _publish(tickets: Sequence[Ticket]) -> None:

@@ -1,26 +1,22 @@
 """The attempts of one job: performs StartAttempt and StopAttempt, and turns what drivers do into events.
 
-Rule: a new attempt is started only when nothing of the one before lives (promise 2). Each step is written down before
-it is taken: the process is recorded before it gets the job, so after a crash at any point the process is either
-known, or has no job and ends by itself.
+Rule 1: a new attempt is started only when nothing of the one before lives.
+Rule 2: each step is written down before it is taken. The process is recorded before it gets the job, so after a crash
+at any point the process is either known, or has no job and ends by itself.
+Rule 3: an attempt ends once, by one event, in the transaction that records it as dead.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import hashlib
-import json
-import os
 import secrets
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
 
-from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError, DriverRef
+from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError
 from app.model.protocol import DriverSpec, Report
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
@@ -30,35 +26,35 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     Event,
 )
+from app.scheduler.adaptive.state import JobState, StopWithSavepoint
+from app.store.writes import Write
+from app.worker.attempt_record import AttemptRecord, hash_secret, read_outcome, write_outcome, write_spec
 from app.worker.clock import Clock
+from app.worker.persistence import LostOwnership, StateDiverged, WriteFailed
 
 log = structlog.get_logger()
 
 _EXIT_GRACE_S = 10.0
+_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
-    """An attempt as the database knows it."""
-
-    attempt: int
-    epoch: int
-    ref: DriverRef
-    secret_hash: str
-    started_ms: int
-
-
 class AttemptLog(Protocol):
-    """Where attempts are written down; each call is durable when it returns."""
+    """Where attempts are written down."""
 
-    async def attempt_started(self, record: AttemptRecord) -> None: ...
+    async def attempt_started(self, record: AttemptRecord) -> None:
+        """Durable when it returns."""
+        ...
 
-    async def attempt_ended(self, record: AttemptRecord) -> None: ...
+    def attempt_ended(self, record: AttemptRecord) -> Write:
+        """The row that says that nothing of ``record`` lives."""
+        ...
 
 
-def hash_secret(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+class Deliver(Protocol):
+    def __call__(
+        self, source: Event | Callable[[JobState], Event | None], /, *rows: Write
+    ) -> None: ...
 
 
 class Attempts:
@@ -74,7 +70,7 @@ class Attempts:
         make_spec: Callable[[StartAttempt, str], DriverSpec],
         java_options: tuple[str, ...],
         work_dir: Callable[[int], Path],
-        deliver: Callable[[Event], None],
+        deliver: Deliver,
     ) -> None:
         self._job_id = job_id
         self._work_dir = work_dir
@@ -85,11 +81,15 @@ class Attempts:
         self._java_options = java_options
         self._deliver = deliver
         self._handle: DriverHandle | None = None
+        self._adopted = False
         self._live: AttemptRecord | None = None
-        self._ended: set[int] = set()
+        self._recorded: AttemptRecord | None = None
+        self._last_ended = 0
         self._outcome: Event | None = None
         self._failure_reported = False
-        self._stopping: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._starting_attempt = 0
+        self._killing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = log.bind(job=job_id)
 
@@ -113,114 +113,183 @@ class Attempts:
 
     # -- recovery
 
-    async def recover(self, record: AttemptRecord | None, ended: set[int]) -> bool:
+    def recover(self, record: AttemptRecord | None, last_ended: int) -> bool:
         """Take over what an earlier control plane left: adopt the driver if it lives. Whether it does.
 
-        Otherwise the attempt is recorded as ended; the scheduler learns of it when it asks for it (`start`, `stop`)
-        or through the AttemptFailed delivered here.
+        Otherwise its end is delivered: by its last word if it had one.
         """
-        self._ended = set(ended)
+        self._last_ended = last_ended
         if record is None:
             return False
         handle = self._host.adopt(record.ref)
+        self._recorded = record
+        outcome = read_outcome(self._work_dir(record.attempt))
         if handle is None:
-            self._live = record
-            await self._record_end(record.attempt)
-            report = read_outcome(self._work_dir(record.attempt))
             sentence = f"The driver process {record.ref.pid} ended while no control plane was running."
-            self._deliver(
-                _outcome_event(record.attempt, report)
-                if report is not None
-                else AttemptFailed(record.attempt, sentence, stopped=True)
-            )
+            failed = AttemptFailed(record.attempt, sentence, stopped=True)
+            self._end(record.attempt, failed if outcome is None else _outcome_event(record.attempt, outcome))
             return False
-        self._take(record, handle)
+        self._take(record, handle, adopted=True)
         self._log.info("driver adopted", attempt=record.attempt, pid=record.ref.pid)
+        if outcome is not None:
+            self._outcome = _outcome_event(record.attempt, outcome)
+            self._spawn(self._expect_exit())
         return True
 
     # -- effects
 
     def start(self, effect: StartAttempt) -> None:
         """Perform StartAttempt; also again, after a crash between its commit and its end."""
-        if self._live is not None and self._live.attempt == effect.attempt:
+        attempt = effect.attempt
+        if (self._live is not None and self._live.attempt == attempt) or self._starting_attempt == attempt:
             return
-        if effect.attempt in self._ended:
-            self._deliver(AttemptStartFailed(effect.attempt, "The driver ended before the job ran."))
+        if attempt <= self._last_ended:
+            self._deliver(lambda state: _ended_early(state, attempt))
             return
-        self._spawn(self._start(effect))
+        self._starting_attempt = attempt
+        self._starting = self._spawn(self._start(effect))
 
     def stop(self, effect: StopAttempt) -> None:
-        """Perform StopAttempt. A boundary stop and a drain are orders that the driver fetches; a kill is done here."""
-        live = self._live
-        if live is None or live.attempt != effect.attempt:
-            self._deliver(AttemptStopped(effect.attempt))
+        """Perform StopAttempt. A boundary stop and a drain are orders that the driver fetches; a kill is done here.
+
+        An attempt that has not got its driver yet is given up, whatever the mode.
+        """
+        attempt = effect.attempt
+        if self._killing is not None:
             return
-        if effect.mode is StopMode.KILL and (self._stopping is None or self._stopping.done()):
-            self._stopping = self._spawn(self._kill(live.attempt))
+        if self._starting is not None and self._starting_attempt == attempt:
+            self._killing = self._spawn(self._abandon_start(attempt, self._starting))
+        elif self._live is None or self._live.attempt != attempt:
+            self._deliver(AttemptStopped(attempt))
+        elif effect.mode is StopMode.KILL:
+            self._killing = self._spawn(self._kill(attempt))
 
     # -- what drivers report
 
     def on_report(self, report: Report) -> None:
-        """Take note of an end that the driver announces; the event follows when nothing of it lives any more."""
+        """Take note of an end that the driver announces; the event follows when nothing of it lives any more.
+
+        Raises:
+            OSError: what it said could not be kept; it must not be acknowledged.
+        """
         live = self._live
         if live is None:
             return
         if report.type == "failed":
             self._failure_reported = True
+        elif report.type == "stopped" and report.driver_alive and report.error is not None:
+            event = AttemptStopped(live.attempt, driver_alive=True, error=report.error)
+            # The drain could not be carried out and the attempt runs on: of interest to the drain only.
+            self._deliver(lambda state: event if isinstance(state.phase, StopWithSavepoint) else None)
         elif report.type == "stopped" and report.driver_alive:
-            self._spawn(self._park(live.attempt, report))
+            self._park(live.attempt, report)
         elif report.type in ("stopped", "finished"):
             # The report is acknowledged before the process is gone: what it said must survive a crash of ours.
             write_outcome(self._work_dir(live.attempt), report)
             self._outcome = _outcome_event(live.attempt, report)
             self._spawn(self._expect_exit())
 
-    # -- inside
+    # -- inside: starting
 
     async def _start(self, effect: StartAttempt) -> None:
-        handle: DriverHandle | None = None
+        """A task of its own; when it is canceled `_abandon_start` cleans up."""
         try:
-            handle = self._handle if effect.reuse_driver else None
-            if handle is None:
-                await self._end_parked()
-                handle = await self._host.acquire(self._java_options)
+            await self._prepare(reuse=effect.reuse_driver)
+            handle = self._handle
+            assert handle is not None
             secret = secrets.token_urlsafe(32)
             spec = self._make_spec(effect, secret)
             record = AttemptRecord(
                 effect.attempt, spec.epoch, handle.ref, hash_secret(secret), self._clock.now_ms()
             )
             spec_file = write_spec(spec)
-            await self._records.attempt_started(record)
-            self._take(record, handle)
+            await self._write_down(record)
+            self._take(record, handle, adopted=False)
             self._log.info("attempt assigned", attempt=effect.attempt, pid=handle.ref.pid)
             await handle.assign(spec_file)
         except (DriverLaunchError, OSError) as error:
+            await self._kill_handle()
             recoverable = getattr(error, "recoverable", True)
-            if handle is not None:
-                await handle.kill()
-            await self._record_end(effect.attempt)
-            self._deliver(AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable))
+            self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable))
+        except LostOwnership as error:
+            # The next write of the worker finds the same, and then the job is let go of.
+            self._log.error("ownership lost", error=str(error))
+            await self._kill_handle()
+        self._starting = None
+
+    async def _prepare(self, *, reuse: bool) -> None:
+        """A process without a job, and nothing else alive."""
+        if not reuse or self._live is not None or self._adopted:
+            await self._kill_handle()
+        if self._handle is None:
+            handle = await self._host.acquire(self._java_options)
+            self._handle, self._adopted = handle, False
+            handle.on_exit(lambda status: self._on_exit(handle, status))
+
+    async def _write_down(self, record: AttemptRecord) -> None:
+        """Record the process as that of the attempt; while the store is away, wait for it."""
+        self._recorded = record
+        while True:
+            try:
+                await self._records.attempt_started(record)
+                return
+            except WriteFailed as error:
+                self._log.error("an attempt could not be recorded", error=str(error), retry_in_s=_RETRY_S)
+                await asyncio.sleep(_RETRY_S)
+            except StateDiverged as error:
+                raise DriverLaunchError(f"The attempt could not be recorded: {error}") from error
+
+    def _take(self, record: AttemptRecord, handle: DriverHandle, *, adopted: bool) -> None:
+        self._live, self._handle, self._adopted = record, handle, adopted
+        self._outcome, self._failure_reported = None, False
+        if adopted:
+            handle.on_exit(lambda status: self._on_exit(handle, status))
+
+    # -- inside: ending
+
+    def _end(self, attempt: int, event: Event) -> None:
+        """The one end of ``attempt``: nothing of it writes any more."""
+        rows = ()
+        if self._recorded is not None and self._recorded.attempt == attempt:
+            rows = (self._records.attempt_ended(self._recorded),)
+            self._recorded = None
+        self._live = None
+        self._last_ended = max(self._last_ended, attempt)
+        self._deliver(event, *rows)
+
+    async def _abandon_start(self, attempt: int, starting: asyncio.Task[None]) -> None:
+        try:
+            starting.cancel()
+            await asyncio.wait([starting])
+            self._starting = None
+            await self._kill_handle()
+            if attempt > self._last_ended:
+                self._end(attempt, AttemptStopped(attempt))
+        finally:
+            self._killing = None
 
     async def _kill(self, attempt: int) -> None:
-        if self._handle is not None:
-            await self._handle.kill()
-            self._handle = None
-        await self._record_end(attempt)
-        self._deliver(AttemptStopped(attempt))
+        try:
+            await self._kill_handle()
+            if attempt > self._last_ended:
+                event = self._outcome
+                self._end(attempt, event if isinstance(event, AttemptFinished) else AttemptStopped(attempt))
+        finally:
+            self._killing = None
 
-    async def _park(self, attempt: int, report: Report) -> None:
-        """The driver stopped its queries and waits: its attempt is over, the process is kept for the next one."""
-        handle = self._handle
-        await self._record_end(attempt)
-        self._handle = handle
-        self._deliver(
-            AttemptStopped(attempt, drained=report.drained, driver_alive=True, location=report.location)
+    def _park(self, attempt: int, report: Report) -> None:
+        """The driver stopped its queries and waits: its attempt is over, the process is kept for the next one.
+
+        One that was adopted cannot be given another job: the pipe to it was lost with the control plane before.
+        """
+        if self._adopted:
+            if self._killing is None:
+                self._killing = self._spawn(self._kill(attempt))
+            return
+        self._end(
+            attempt,
+            AttemptStopped(attempt, drained=report.drained, driver_alive=True, location=report.location),
         )
-
-    async def _end_parked(self) -> None:
-        if self._handle is not None and self._live is None:
-            await self._handle.kill()
-            self._handle = None
 
     async def _expect_exit(self) -> None:
         handle = self._handle
@@ -230,30 +299,24 @@ class Attempts:
             await asyncio.wait_for(handle.gone(), _EXIT_GRACE_S)
         except TimeoutError:
             self._log.warning("driver said it ended but lives on; killing it", pid=handle.ref.pid)
-            await handle.kill()
-
-    def _take(self, record: AttemptRecord, handle: DriverHandle) -> None:
-        is_new = self._handle is not handle
-        self._live, self._handle = record, handle
-        self._outcome, self._failure_reported, self._stopping = None, False, None
-        if is_new:
-            handle.on_exit(lambda status: self._on_exit(handle, status))
+            await _kill_surely(handle)
 
     def _on_exit(self, handle: DriverHandle, status: int | None) -> None:
-        if handle is self._handle and self._stopping is None:
+        if handle is self._handle:
             self._spawn(self._after_exit(handle, status))
 
     async def _after_exit(self, handle: DriverHandle, status: int | None) -> None:
+        busy = [task for task in (self._starting, self._killing) if task is not None]
+        if busy:
+            await asyncio.wait(busy)
         # Its JVM may outlive the Python process for a moment, and it is the JVM that writes the checkpoint.
-        await handle.kill()
-        live, self._handle = self._live, None
-        if live is None or self._stopping is not None:
+        await _kill_surely(handle)
+        if handle is not self._handle:
             return
-        outcome = self._outcome
-        await self._record_end(live.attempt)
-        if outcome is None:
-            outcome = self._unannounced_end(live, status)
-        self._deliver(outcome)
+        self._handle = None
+        live = self._live
+        if live is not None and live.attempt > self._last_ended:
+            self._end(live.attempt, self._outcome or self._unannounced_end(live, status))
 
     def _unannounced_end(self, live: AttemptRecord, status: int | None) -> Event:
         if self._failure_reported:
@@ -268,12 +331,28 @@ class Attempts:
             how = f"ended with exit status {status}"
         return AttemptFailed(live.attempt, f"The driver process {live.ref.pid} {how}.", stopped=True)
 
-    async def _record_end(self, attempt: int) -> None:
-        self._ended.add(attempt)
-        if self._live is not None and self._live.attempt == attempt:
-            await self._records.attempt_ended(self._live)
-            self._live = None
-            self._stopping = None
+    async def _kill_handle(self) -> None:
+        """End the process, if there is one; when this returns nothing of it lives."""
+        handle = self._handle
+        if handle is not None:
+            await _kill_surely(handle)
+            if handle is self._handle:
+                self._handle = None
+
+    async def _end_parked(self) -> None:
+        if self._live is None and self._starting is None:
+            await self._kill_handle()
+
+    def release(self) -> None:
+        """The job is over: a driver that waits for another attempt is not needed any more."""
+        self._spawn(self._end_parked())
+
+    def cancel(self) -> None:
+        """Stop working on this job without touching its driver. One that got no job is ended."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._live is None and self._handle is not None:
+            self._spawn(_kill_surely(self._handle))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -286,59 +365,25 @@ class Attempts:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("an attempt's task failed", exc_info=error)
 
-    def release(self) -> None:
-        """The job is over: a driver that waits for another attempt is not needed any more."""
-        self._spawn(self._end_parked())
 
-    def cancel(self) -> None:
-        """Stop working on this job without touching its driver."""
-        for task in list(self._tasks):
-            task.cancel()
-
-
-def write_spec(spec: DriverSpec) -> Path:
-    """Write the assignment for the driver, readable by its owner only: it has a secret."""
-    target = Path(spec.work_dir) / "spec.json"
-    _write_json(target, dataclasses.asdict(spec))
-    return target
+async def _kill_surely(handle: DriverHandle) -> None:
+    """When this returns nothing of the driver lives; one that cannot be killed holds the job up, for ever."""
+    while True:
+        try:
+            await handle.kill()
+            return
+        except DriverLaunchError as error:
+            log.error("a driver cannot be ended", driver=handle.ref.driver_id, error=str(error))
+            await asyncio.sleep(_RETRY_S)
 
 
-def write_outcome(work_dir: Path, report: Report) -> None:
-    """Keep the last word of a driver until its process is gone."""
-    _write_json(
-        work_dir / "outcome.json",
-        {
-            "seq": report.seq,
-            "at_ms": report.at_ms,
-            "type": report.type,
-            "drained": report.drained,
-            "location": report.location,
-            "error": report.error,
-        },
-    )
-
-
-def read_outcome(work_dir: Path) -> Report | None:
-    """The last word of a driver, if it had one."""
-    try:
-        return Report(**json.loads((work_dir / "outcome.json").read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
+def _ended_early(state: JobState, attempt: int) -> Event | None:
+    if state.attempt == attempt and state.attempt_alive:
+        return AttemptStartFailed(attempt, "The driver ended before the job ran.")
+    return None
 
 
 def _outcome_event(attempt: int, report: Report) -> Event:
     if report.type == "finished":
         return AttemptFinished(attempt)
     return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
-
-
-def _write_json(target: Path, value: object) -> None:
-    """Write a file whole or not at all, readable by its owner only."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(target.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, target)

@@ -8,10 +8,37 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall clock time, epoch milliseconds. It may jump."""
+        """Epoch milliseconds. Within one process it never goes back and never jumps."""
+        ...
+
+    def not_before(self, at_ms: int) -> None:
+        """Never tell a time before ``at_ms``: something is stored that happened then."""
         ...
 
 
-class SystemClock:
+class SteadyClock:
+    """Wall clock time as of the start of the process, carried on by a clock that nobody sets.
+
+    Why not the wall clock alone: somebody who sets it forward by an hour would make every timeout of every job expire
+    at once (a job that waits for slots would fail), and setting it back would delay them all by an hour. The price:
+    times in the history follow a step of the wall clock only after the next start.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ms = self._wall_ms() - self._steady_ms()
+
     def now_ms(self) -> int:
+        return self._steady_ms() + self._ahead_ms
+
+    def not_before(self, at_ms: int) -> None:
+        self._ahead_ms += max(0, at_ms - self.now_ms())
+
+    def _wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def _steady_ms(self) -> int:
+        # Unlike the monotonic clock it counts the time that the machine was suspended.
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+SystemClock = SteadyClock

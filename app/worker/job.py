@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from app.model.graphdoc import to_document
 
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
+from app.model.graphdoc import to_document
 from app.model.protocol import DriverSpec, Orders, Report
 from app.scheduler.adaptive.effects import (
     DeclareResources,
@@ -23,14 +23,14 @@ from app.scheduler.adaptive.effects import (
     StopAttempt,
 )
 from app.scheduler.adaptive.events import Event, SlotsChanged
-from app.scheduler.adaptive.state import Executing, JobState
+from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.scheduler.adaptive.step import status_of
 from app.worker.attempts import Attempts
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for
 from app.worker.job_worker import JobWorker
-from app.worker.persistence import JobWriter
-from app.worker.views import JobView
+from app.worker.persistence import JobWriter, ended_ms
+from app.worker.views import JobView, Unavailable
 
 log = structlog.get_logger()
 
@@ -73,14 +73,13 @@ class Job:
         on_grants: Callable[[set[str]], None],
         on_ended: Callable[[str], None],
         on_lost: Callable[[str], None],
+        on_diverged: Callable[[str], None],
         validate_states: bool = False,
     ) -> None:
         self.submitted_ms = submitted_ms
         self.submitted_by = submitted_by
-        self.ended_ms: int | None = None
         self.last_batches: dict[str, Report] = {}
         self.last_batch_ms: int | None = None
-        self.idempotency: dict[str, tuple[str, object]] = {}
         self.bell = Bell()
         self.writer = writer
         self._clock = clock
@@ -89,8 +88,8 @@ class Job:
         self._places = places
         self._on_grants = on_grants
         self._on_ended = on_ended
-        self._acknowledged = 0
-        self._acknowledged_attempt = 0
+        self._taken = (0, 0)
+        self._told = (0, 0)
         self.worker = JobWorker(
             state,
             writer=writer,
@@ -98,6 +97,8 @@ class Job:
             perform=self._perform,
             on_change=self._on_change,
             on_lost=on_lost,
+            on_diverged=on_diverged,
+            acknowledged=self._acknowledged,
             validate_states=validate_states,
         )
         self.attempts = Attempts(
@@ -125,7 +126,7 @@ class Job:
             state=state,
             status=status_of(state),
             submitted_ms=self.submitted_ms,
-            ended_ms=self.ended_ms,
+            ended_ms=ended_ms(state),
             submitted_by=self.submitted_by,
             epoch=self.writer.epoch,
             driver_pid=self.attempts.driver_pid,
@@ -138,31 +139,45 @@ class Job:
     def deliver(self, event: Event) -> None:
         self.worker.deliver(event)
 
+    def resume_reports(self, attempt: int, number: int) -> None:
+        """Reports of ``attempt`` up to ``number`` were taken down by an earlier control plane."""
+        self._taken = self._told = (attempt, number)
+
     async def take_down(self, attempt: int, reports: list[Report]) -> int:
-        """Take reports of the live attempt, in order; the number up to which they are taken down.
+        """Take reports of the live attempt; the number up to which they, and all that follows from them, are durable.
 
         Numbers that were seen are skipped: the driver repeats what it has no answer for.
+
+        Raises:
+            Unavailable: they are not durable yet; the driver is to send them again.
         """
-        if attempt != self._acknowledged_attempt:
-            self._acknowledged_attempt, self._acknowledged = attempt, 0
-        decisive = False
+        if attempt != self._taken[0]:
+            self._taken = (attempt, 0)
         for report in reports:
-            if report.seq <= self._acknowledged:
+            if report.seq <= self._taken[1]:
                 continue
-            self._acknowledged = report.seq
             if report.type == "batch":
                 self.last_batches = {**self.last_batches, report.query_id: report}
                 self.last_batch_ms = self._clock.now_ms()
-            else:
-                decisive = True
-            self.attempts.on_report(report)
+            try:
+                self.attempts.on_report(report)
+            except OSError as error:
+                raise Unavailable(f"A report could not be kept: {error.strerror}. Send it again.") from error
+            self._taken = (attempt, report.seq)
             event = event_of(report, attempt)
             if event is not None:
                 self.worker.deliver(event)
-        if decisive:
-            # An acknowledged report is not sent again: what follows from it must be durable first.
-            await self.worker.settle()
-        return self._acknowledged
+        number = self._taken[1]
+        # An acknowledged report is not sent again, also one that was taken down by a call that got no answer.
+        await self.worker.settle()
+        return number
+
+    def _acknowledged(self) -> tuple[int, int] | None:
+        """What the next transaction is to keep of `take_down`, None if nothing new."""
+        if self._taken == self._told:
+            return None
+        self._told = self._taken
+        return self._taken
 
     def close(self) -> None:
         """Let go of the job without touching its driver."""
@@ -193,9 +208,6 @@ class Job:
                 self._on_ended(job_id)
 
     def _on_change(self, before: JobState, after: JobState) -> None:
-        status = status_of(after)
-        if status.is_globally_terminal and self.ended_ms is None:
-            self.ended_ms = self._clock.now_ms()
         if after.phase_version != before.phase_version:
             self.bell.ring()
             if isinstance(after.phase, Executing):
@@ -203,7 +215,11 @@ class Job:
 
     def slots_changed(self) -> None:
         """The cluster grants this job other slots than before."""
-        self.worker.deliver(SlotsChanged(self._pool.held_by(self.job_id)))
+        self.worker.deliver(self._granted)
+
+    def _granted(self, state: JobState) -> Event | None:
+        """What is granted when the worker gets to it: slots that were given back since must not come again."""
+        return None if isinstance(state.phase, Finished) else SlotsChanged(self._pool.held_by(self.job_id))
 
     def _make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places

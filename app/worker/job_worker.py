@@ -4,51 +4,51 @@ Everything that can change a job goes through its mailbox. The worker takes what
 over it, and writes the new state, the records and the effects in one transaction; only then is the new state the
 state, are the effects performed and are clients answered. So requests that arrive while a transaction is being
 written share the next one, in order, and nobody is ever told something that a crash could undo.
+
+When the store is away, clients are told to try again, and facts are kept until it is back. When the lease is lost,
+or the database has another state than this one, nothing more is done here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import structlog
 
 from app.scheduler.adaptive.effects import Effect
-from app.scheduler.adaptive.events import Event, TimerFired
+from app.scheduler.adaptive.events import Event, GlobalFailure, TimerFired
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import InvalidTransition, step
 from app.scheduler.adaptive.validate import validate
+from app.store.writes import Write
 from app.worker.clock import Clock
-from app.worker.persistence import Change, JobWriter, LostOwnership, WriteFailed
-from app.worker.views import ControlPlaneError, StateConflict, Unavailable
+from app.worker.mailbox import (
+    EventSource,
+    Fact,
+    Request,
+    RequestKey,
+    Verdict,
+    answer_all,
+    refuse,
+    refuse_all,
+    repeated,
+)
+from app.worker.persistence import Change, JobWriter, LostOwnership, StateDiverged, WriteFailed
+from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
 
 log = structlog.get_logger()
 
-_MAX_EVENTS_PER_TRANSACTION = 256
+_MAX_ITEMS_PER_TRANSACTION = 256
 _STORY_LENGTH = 32
 _WRITE_RETRY_S = (0.1, 0.5, 2.0, 5.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a request decided, seeing the state that is current when its turn comes.
-
-    ``event`` None: nothing is to be done. ``answer`` goes to the client once everything is durable.
-    ``idempotency_key`` with its fingerprint is remembered in the same transaction.
-    """
-
-    event: Event | None
-    answer: Any = None
-    idempotency: tuple[str, str] | None = None
-
-
-@dataclass(slots=True)
-class _Request:
-    decide: Callable[[JobState], Verdict]
-    future: asyncio.Future[Any]
+_USELESS_TIMER_RETRY_S = 1.0
+_ANSWERS_KEPT = 1000
+_CLOSED = "This control plane does not serve the job now. Try again in a moment."
+_DEFECT = "The request met an internal error of the control plane, which its log describes. Nothing was changed."
 
 
 class EffectPerformer(Protocol):
@@ -56,7 +56,12 @@ class EffectPerformer(Protocol):
 
 
 class JobWorker:
-    """One job. ``state`` is always the last durable one."""
+    """One job. ``state`` is always the last durable one.
+
+    ``acknowledged`` tells up to which number the reports of which attempt are in the mailbox or behind it.
+    ``on_lost`` is called when another control plane owns the job, ``on_diverged`` when the database has another
+    state; the worker is closed by then.
+    """
 
     def __init__(
         self,
@@ -67,21 +72,29 @@ class JobWorker:
         perform: EffectPerformer,
         on_change: Callable[[JobState, JobState], None],
         on_lost: Callable[[str], None],
+        on_diverged: Callable[[str], None],
+        acknowledged: Callable[[], tuple[int, int] | None],
         validate_states: bool = False,
     ) -> None:
         self.state = state
+        self.defects = 0
         self._writer = writer
         self._clock = clock
         self._perform = perform
         self._on_change = on_change
         self._on_lost = on_lost
+        self._on_diverged = on_diverged
+        self._acknowledged = acknowledged
         self._validate = validate_states
-        self._mailbox: deque[Event | _Request] = deque()
+        self._answers: OrderedDict[str, tuple[str, RequirementsResult]] = OrderedDict()
+        self._mailbox: deque[Fact | Request] = deque()
         self._running: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
+        self._useless_timers: frozenset[tuple[str, int]] = frozenset()
         self._story: deque[str] = deque(maxlen=_STORY_LENGTH)
         self._failed_writes = 0
+        self._asked = asyncio.Event()
         self._closed = False
         self._log = log.bind(job=state.job_id)
 
@@ -94,46 +107,66 @@ class JobWorker:
         """The last events and what they led to, oldest first."""
         return tuple(self._story)
 
-    def deliver(self, event: Event) -> None:
-        """Put a fact into the mailbox."""
+    def deliver(self, source: EventSource, *rows: Write) -> None:
+        """Put a fact into the mailbox. ``rows`` become durable with what follows from it."""
         if self._closed:
             return
-        self._mailbox.append(event)
+        self._mailbox.append(Fact(source, rows))
         self._wake()
 
-    async def ask(self, decide: Callable[[JobState], Verdict]) -> Any:
+    async def ask(self, decide: Callable[[JobState], Verdict], key: RequestKey | None = None) -> Any:
         """Let ``decide`` see the state when its turn comes; its answer, once what it caused is durable.
+
+        A request whose ``key`` was answered before gets that answer again, and ``decide`` is not called.
 
         Raises:
             ControlPlaneError: ``decide`` refused, the job's state forbids it, or it could not be written.
         """
         if self._closed:
-            raise Unavailable("This control plane does not own the job any more. Try again in a moment.")
+            raise Unavailable(_CLOSED)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._mailbox.append(_Request(decide, future))
+        self._mailbox.append(Request(decide, future, key))
+        self._asked.set()
         self._wake()
         return await future
 
+    async def settle(self) -> None:
+        """Returns when everything that is in the mailbox now is durable, with what follows from it.
+
+        Raises:
+            Unavailable: it could not be written yet; it is kept and tried again.
+        """
+        await self.ask(lambda _state: Verdict(None))
+
+    def knows_answer(self, key: str) -> bool:
+        return key in self._answers
+
+    def remember_answer(self, key: str, request_hash: str, answer: RequirementsResult) -> None:
+        """Keep the durable answer to the request with this Idempotency-Key."""
+        self._answers[key] = (request_hash, answer)
+        while len(self._answers) > _ANSWERS_KEPT:
+            self._answers.popitem(last=False)
+
     def start(self, pending: tuple[Effect, ...]) -> None:
         """Take up the work after a restart: perform again what was written but perhaps not done, and arm timers."""
-        for effect in pending:
-            self._perform(self.job_id, effect)
+        self._perform_all(pending)
         self._arm_timer()
 
     def close(self) -> None:
         """Take nothing more; waiting clients are told to try again."""
         self._closed = True
+        self._asked.set()
         if self._timer is not None:
             self._timer.cancel()
         while self._mailbox:
             item = self._mailbox.popleft()
-            if isinstance(item, _Request):
-                _refuse(item, Unavailable("This control plane is stopping. Try again in a moment."))
+            if isinstance(item, Request):
+                refuse(item, Unavailable(_CLOSED))
 
-    async def settle(self) -> None:
-        """Wait until what is in the mailbox now has been dealt with."""
+    async def ended(self) -> None:
+        """Returns when a closed worker has finished the transaction that it was writing."""
         if self._running is not None:
-            await asyncio.shield(self._running)
+            await asyncio.wait([self._running])
 
     # -- inside
 
@@ -145,73 +178,136 @@ class JobWorker:
         try:
             while self._mailbox and not self._closed:
                 await self._one_transaction()
-        except Exception:
-            self._log.exception("the worker of a job failed", story=list(self._story))
-            raise
         finally:
             self._running = None
             if self._mailbox and not self._closed:
                 self._wake()
 
     async def _one_transaction(self) -> None:
-        items = [self._mailbox.popleft() for _ in range(min(len(self._mailbox), _MAX_EVENTS_PER_TRANSACTION))]
+        items = [self._mailbox.popleft() for _ in range(min(len(self._mailbox), _MAX_ITEMS_PER_TRANSACTION))]
         before = self.state
         change = Change()
-        answers: list[tuple[_Request, Any]] = []
+        answers: list[tuple[Request, Any]] = []
         state = before
         for item in items:
             state = self._apply(state, item, change, answers)
+        if not self._mailbox:
+            change.acknowledged = self._acknowledged()
         if state is before and change.is_empty:
-            _answer(answers)
+            answer_all(answers)
+            self._arm_timer()
             return
         try:
-            await self._writer.write(before, state, change)
+            await self._writer.write(before, state, change, lambda doubt: self._tell_doubt(answers, doubt))
         except LostOwnership as error:
             self._log.error("ownership lost", error=str(error))
-            _refuse_all(
+            refuse_all(
                 answers, Unavailable("Another control plane owns the job now. Try again in a moment.")
             )
-            self.close()
-            self._on_lost(self.job_id)
-            return
+            self._give_up(self._on_lost)
+        except StateDiverged as error:
+            self._log.error("the database refuses the state", error=str(error), story=list(self._story))
+            refuse_all(answers, Unavailable(f"{error} The job is loaded again; try again in a moment."))
+            self._give_up(self._on_diverged)
         except WriteFailed as error:
             await self._put_back(items, answers, error)
-            return
+        except Exception:
+            self.defects += 1
+            self._log.exception("a transaction of a job met a defect", story=list(self._story))
+            refuse_all(answers, Unavailable(_DEFECT))
+            self._give_up(self._on_diverged)
+        else:
+            self._written(before, state, change)
+            answer_all(answers)
+
+    def _written(self, before: JobState, state: JobState, change: Change) -> None:
         self._failed_writes = 0
         self.state = state
+        for key, (request_hash, answer) in change.answers.items():
+            self.remember_answer(key, request_hash, answer)
+        if self._closed:
+            # The effects are in the outbox: whoever takes the job up next performs them.
+            return
         self._on_change(before, state)
-        for effect in change.effects:
-            self._perform(self.job_id, effect)
+        self._perform_all(tuple(change.effects))
         self._writer.performed()
+        self._useless_timers = frozenset()
         self._arm_timer()
-        _answer(answers)
+
+    def _perform_all(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            try:
+                self._perform(self.job_id, effect)
+            except Exception:
+                self.defects += 1
+                self._log.exception("an effect could not be performed", effect=type(effect).__name__)
+
+    def _give_up(self, tell: Callable[[str], None]) -> None:
+        self.close()
+        tell(self.job_id)
+
+    def _tell_doubt(self, answers: list[tuple[Request, Any]], doubt: str) -> None:
+        self._log.error("it is not known whether a state was written", error=doubt)
+        refuse_all(answers, Unavailable(f"{doubt} Read the job again to see whether it was."))
 
     def _apply(
-        self, state: JobState, item: Event | _Request, change: Change, answers: list[tuple[_Request, Any]]
+        self,
+        state: JobState,
+        item: Fact | Request,
+        change: Change,
+        answers: list[tuple[Request, Any]],
     ) -> JobState:
-        event: Event | None
-        if isinstance(item, _Request):
-            try:
-                verdict = item.decide(state)
-            except ControlPlaneError as error:
-                _refuse(item, error)
+        try:
+            if isinstance(item, Request):
+                return self._apply_request(state, item, change, answers)
+            return self._apply_fact(state, item, change)
+        except Exception as error:
+            # A step that fails has changed nothing, but what it was told is lost: the job is told so, and restarts.
+            self.defects += 1
+            self._log.exception("a step failed", story=list(self._story))
+            if isinstance(item, Request):
+                refuse(item, Unavailable(_DEFECT))
                 return state
-            event, answer = verdict.event, verdict.answer
-            if verdict.idempotency is not None:
-                change.idempotency.append((*verdict.idempotency, answer))
-        else:
-            event, answer = item, None
-        if event is not None:
             try:
-                state = self._step(state, event, change)
-            except InvalidTransition as error:
-                if isinstance(item, _Request):
-                    _refuse(item, StateConflict(f"{error.reason}."))
+                sentence = f"The scheduler met an internal error ({type(error).__name__}); its log describes it."
+                return self._step(state, GlobalFailure(sentence), change)
+            except Exception:
+                self._log.exception("nor can the job be restarted")
+                return state
+
+    def _apply_request(
+        self, state: JobState, item: Request, change: Change, answers: list[tuple[Request, Any]]
+    ) -> JobState:
+        key = item.key
+        try:
+            if key is not None:
+                known = change.answers.get(key.key) or self._answers.get(key.key)
+                if known is not None:
+                    answers.append((item, repeated(key, known)))
                     return state
-                self._log.warning("event refused", error=str(error), story=list(self._story))
-        if isinstance(item, _Request):
-            answers.append((item, answer))
+            verdict = item.decide(state)
+            if verdict.event is not None:
+                state = self._step(state, verdict.event, change)
+        except ControlPlaneError as error:
+            refuse(item, error)
+        except InvalidTransition as error:
+            refuse(item, StateConflict(f"{error.reason}."))
+        else:
+            if key is not None:
+                change.answers[key.key] = (key.request_hash, verdict.answer)
+            answers.append((item, verdict.answer))
         return state
+
+    def _apply_fact(self, state: JobState, item: Fact, change: Change) -> JobState:
+        change.rows.extend(item.rows)
+        event = item.source(state) if callable(item.source) else item.source
+        if event is None:
+            return state
+        try:
+            return self._step(state, event, change)
+        except InvalidTransition as error:
+            self._log.warning("event refused", error=str(error), story=list(self._story))
+            return state
 
     def _step(self, state: JobState, event: Event, change: Change) -> JobState:
         now_ms = self._clock.now_ms()
@@ -238,18 +334,28 @@ class JobWorker:
         return new
 
     async def _put_back(
-        self, items: list[Event | _Request], answers: list[tuple[_Request, Any]], error: WriteFailed
+        self, items: list[Fact | Request], answers: list[tuple[Request, Any]], error: WriteFailed
     ) -> None:
         """Nothing happened: clients are told so; facts are kept and tried again, since they stay true."""
         delay_s = _WRITE_RETRY_S[min(self._failed_writes, len(_WRITE_RETRY_S) - 1)]
         self._failed_writes += 1
         self._log.error("state could not be written", error=str(error), retry_in_s=delay_s)
-        _refuse_all(answers, Unavailable(f"{error} Nothing was changed; try again."))
-        facts = [item for item in items if not isinstance(item, _Request)]
+        refuse_all(answers, Unavailable(f"{error} Nothing was changed; try again."))
+        if self._closed:
+            return
+        facts = [item for item in items if isinstance(item, Fact)]
         self._mailbox.extendleft(reversed(facts))
-        await asyncio.sleep(delay_s)
+        # A client that asks meanwhile is not kept waiting: whether the store is back is tried at once.
+        self._asked.clear()
+        if not any(isinstance(item, Request) for item in self._mailbox):
+            try:
+                await asyncio.wait_for(self._asked.wait(), delay_s)
+            except TimeoutError:
+                return
 
     def _arm_timer(self) -> None:
+        if self._closed:
+            return
         at_ms = min((timer.at_ms for timer in self.state.timers), default=None)
         if at_ms == self._timer_at_ms and self._timer is not None:
             return
@@ -257,32 +363,19 @@ class JobWorker:
             self._timer.cancel()
             self._timer = None
         self._timer_at_ms = at_ms
-        if at_ms is not None and not self._closed:
+        if at_ms is not None:
             delay_s = max(0, at_ms - self._clock.now_ms()) / 1000
+            if self._useless_timers:
+                delay_s = max(delay_s, _USELESS_TIMER_RETRY_S)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at_ms = None, None
         now_ms = self._clock.now_ms()
-        for timer in self.state.timers:
-            if timer.at_ms <= now_ms:
-                self.deliver(TimerFired(timer.name, timer.version))
-        # A clock that was set back finds nothing due yet: wait for the rest. Due ones re-arm after their transaction.
-        if not self._mailbox:
+        due = [timer for timer in self.state.timers if timer.at_ms <= now_ms]
+        # One that leads to nothing must not fire again and again without a pause.
+        self._useless_timers = frozenset((timer.name, timer.version) for timer in due)
+        for timer in due:
+            self.deliver(TimerFired(timer.name, timer.version))
+        if not due:
             self._arm_timer()
-
-
-def _answer(answers: list[tuple[_Request, Any]]) -> None:
-    for request, answer in answers:
-        if not request.future.done():
-            request.future.set_result(answer)
-
-
-def _refuse(request: _Request, error: Exception) -> None:
-    if not request.future.done():
-        request.future.set_exception(error)
-
-
-def _refuse_all(answers: list[tuple[_Request, Any]], error: Exception) -> None:
-    for request, _ in answers:
-        _refuse(request, error)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from app.cluster.ports import DriverRef
+from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
-from app.store.errors import LeaseLost, OutcomeUnknown, StoreError
+from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import (
@@ -25,35 +26,47 @@ from app.store.writes import (
     RemoveEffect,
     SaveState,
     UnitOfWork,
+    Write,
 )
-from app.worker.attempts import AttemptRecord
+from app.worker.attempt_record import AttemptRecord
 from app.worker.clock import Clock
 from app.worker.views import RequirementsResult
-
 
 _DOUBT_RETRY_S = 0.5
 
 
 class WriteFailed(Exception):
-    """Nothing was written; the message is a sentence."""
+    """Nothing was written, and the same may be tried again; the message is a sentence."""
 
 
 class LostOwnership(Exception):
     """Another control plane owns the job: nothing was written, and nothing more may be."""
 
 
+class StateDiverged(Exception):
+    """The database refuses what follows from the state in memory: nothing was written. Load the job again."""
+
+
 @dataclass(slots=True)
 class Change:
-    """What a run of steps changed, besides the state itself, in order."""
+    """What a run of steps changed, besides the state itself, in order.
+
+    ``answers`` are those to requests with an Idempotency-Key: (request hash, answer) by key. ``rows`` are further
+    rows that become durable with the change. ``acknowledged``: the attempt whose reports are taken down, and up to
+    which number.
+    """
 
     effects: list[Effect] = field(default_factory=list)
     records: dict[int, RescaleRecord] = field(default_factory=dict)
-    requirements: list[tuple[Any, int]] = field(default_factory=list)
-    idempotency: list[tuple[str, str, Any]] = field(default_factory=list)
+    requirements: list[tuple[Requirements, int]] = field(default_factory=list)
+    answers: dict[str, tuple[str, RequirementsResult]] = field(default_factory=dict)
+    rows: list[Write] = field(default_factory=list)
+    acknowledged: tuple[int, int] | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not (self.effects or self.records or self.requirements or self.idempotency)
+        """Whether there is nothing to write. An acknowledgement alone is not worth a transaction."""
+        return not (self.effects or self.records or self.requirements or self.answers or self.rows)
 
     def add(self, before: JobState, after: JobState, effects: tuple[Effect, ...], now_ms: int) -> None:
         """Add what one step did."""
@@ -65,6 +78,12 @@ class Change:
             self.records[record_now.number] = record_now
         if after.requirements is not before.requirements:
             self.requirements.append((after.requirements, now_ms))
+
+
+def ended_ms(state: JobState) -> int | None:
+    """When the job reached its terminal status, None if it has not."""
+    status = status_of(state)
+    return dict(state.status_since_ms)[status] if status.is_globally_terminal else None
 
 
 class JobWriter:
@@ -86,36 +105,41 @@ class JobWriter:
         """Effects found in the outbox at start: they are removed with the next write, having been performed again."""
         self._performed.extend(seqs)
 
-    async def write(self, before: JobState, after: JobState, change: Change) -> None:
+    async def write(
+        self, before: JobState, after: JobState, change: Change, on_doubt: Callable[[str], None]
+    ) -> None:
         """Make everything durable in one transaction.
+
+        ``on_doubt`` is told when it is not known for now whether it is durable; the same unit is tried until it is.
 
         Raises:
             WriteFailed: nothing was written.
             LostOwnership: nothing was written, and the job is not ours any more.
+            StateDiverged: nothing was written, and nothing that follows from this state can be.
         """
         now_ms = self._clock.now_ms()
         unit = UnitOfWork(self._job_id, self.epoch)
         effect_seq = self._effect_seq
         written: list[int] = []
         if after is not before:
-            status = status_of(after)
-            ended_ms = now_ms if status.is_globally_terminal else None
-            unit.add(SaveState(self._state_seq + 1, after, status, ended_ms))
+            unit.add(SaveState(self._state_seq + 1, after, status_of(after), ended_ms(after)))
         # An ended record is put before the one that follows it: only one may be open.
         for number in sorted(change.records):
             unit.add(PutRescale(change.records[number]))
         for requirements, created_ms in change.requirements:
             unit.add(AddRequirements(requirements, created_ms))
-        for key, fingerprint, answer in change.idempotency:
-            result: RequirementsResult = answer
-            unit.add(AddIdempotencyKey(key, fingerprint, result.version, result.changed, now_ms))
+        for key, (request_hash, answer) in change.answers.items():
+            unit.add(AddIdempotencyKey(key, request_hash, answer.version, answer.changed, now_ms))
+        if change.acknowledged is not None:
+            unit.add(AcknowledgeReports(*change.acknowledged))
+        unit.add(*change.rows)
         for seq in self._performed:
             unit.add(RemoveEffect(seq))
         for effect in change.effects:
             effect_seq += 1
             written.append(effect_seq)
             unit.add(AddEffect(effect_seq, effect, now_ms))
-        await self._commit(unit)
+        await self._commit(unit, on_doubt)
         if after is not before:
             self._state_seq += 1
         self._effect_seq = effect_seq
@@ -128,45 +152,44 @@ class JobWriter:
         self._written = []
 
     async def attempt_started(self, record: AttemptRecord) -> None:
-        await self._commit(
-            UnitOfWork(self._job_id, self.epoch).add(PutAttempt(self._row(record, AttemptState.LIVE)))
-        )
+        """Durable when it returns; raises like `write`."""
+        await self._commit(UnitOfWork(self._job_id, self.epoch).add(PutAttempt(_row(record, None))))
 
-    async def attempt_ended(self, record: AttemptRecord) -> None:
-        await self._commit(
-            UnitOfWork(self._job_id, self.epoch).add(PutAttempt(self._row(record, AttemptState.DEAD)))
-        )
+    def attempt_ended(self, record: AttemptRecord) -> Write:
+        """The row that says that nothing of ``record`` lives; to be written with what follows from it."""
+        return PutAttempt(_row(record, self._clock.now_ms()))
 
-    async def reports_acknowledged(self, attempt: int, number: int) -> None:
-        await self._commit(UnitOfWork(self._job_id, self.epoch).add(AcknowledgeReports(attempt, number)))
+    async def _commit(self, unit: UnitOfWork, on_doubt: Callable[[str], None] | None = None) -> None:
+        while True:
+            try:
+                await self._store.commit(unit)
+                return
+            except OutcomeUnknown as error:
+                # The same unit, until the answer is another one: it may be durable already.
+                if on_doubt is not None:
+                    on_doubt(str(error))
+                await asyncio.sleep(_DOUBT_RETRY_S)
+            except LeaseLost as error:
+                raise LostOwnership(str(error)) from error
+            except StoreUnavailable as error:
+                raise WriteFailed(str(error)) from error
+            except StoreError as error:
+                raise StateDiverged(str(error)) from error
 
-    def _row(self, record: AttemptRecord, state: AttemptState) -> Attempt:
-        return Attempt(
-            attempt=record.attempt,
-            epoch=record.epoch,
-            driver_id=record.ref.driver_id,
-            secret_hash=record.secret_hash,
-            started_ms=record.started_ms,
-            state=state,
-            pid=record.ref.pid,
-            pid_started_at=record.ref.pid_started_at,
-            lock_file=record.ref.lock_file,
-            ended_ms=self._clock.now_ms() if state is AttemptState.DEAD else None,
-        )
 
-    async def _commit(self, unit: UnitOfWork) -> None:
-        try:
-            while True:
-                try:
-                    return await self._store.commit(unit)
-                except OutcomeUnknown:
-                    # It may be durable, so neither "written" nor "not written" is true yet: only the same unit,
-                    # committed again, brings the answer.
-                    await asyncio.sleep(_DOUBT_RETRY_S)
-        except LeaseLost as error:
-            raise LostOwnership(str(error)) from error
-        except StoreError as error:
-            raise WriteFailed(str(error)) from error
+def _row(record: AttemptRecord, ended_ms: int | None) -> Attempt:
+    return Attempt(
+        attempt=record.attempt,
+        epoch=record.epoch,
+        driver_id=record.ref.driver_id,
+        secret_hash=record.secret_hash,
+        started_ms=record.started_ms,
+        state=AttemptState.LIVE if ended_ms is None else AttemptState.DEAD,
+        pid=record.ref.pid,
+        pid_started_at=record.ref.pid_started_at,
+        lock_file=record.ref.lock_file,
+        ended_ms=ended_ms,
+    )
 
 
 def attempt_record(row: Attempt) -> AttemptRecord:

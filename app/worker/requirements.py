@@ -12,7 +12,7 @@ from app.model.requirements import Bounds, Requirements, validate_bounds
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
-from app.worker.job_worker import Verdict
+from app.worker.mailbox import Verdict
 from app.worker.views import (
     InvalidRequest,
     RequirementsResult,
@@ -59,24 +59,14 @@ def refuse_stale(state: JobState, update: RequirementsUpdate) -> None:
         )
 
 
-def fingerprint(update: RequirementsUpdate) -> str:
+def request_hash(update: RequirementsUpdate) -> str:
     """What makes two requests with one Idempotency-Key the same request."""
     text = json.dumps([sorted(update.bounds.items()), update.if_match, update.reason], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def decide_update(
-    state: JobState, update: RequirementsUpdate, known: Mapping[str, tuple[str, object]]
-) -> Verdict:
+def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
     """What a PUT of requirements does, seeing the state that is current when its turn comes."""
-    print_ = fingerprint(update)
-    if update.idempotency_key is not None and update.idempotency_key in known:
-        earlier, answer = known[update.idempotency_key]
-        if earlier != print_:
-            raise StateConflict(
-                f"Idempotency-Key {update.idempotency_key!r} was used before for another request. Use a new key."
-            )
-        return Verdict(None, answer)
     status = status_of(state)
     if status.is_globally_terminal:
         raise StateConflict(
@@ -87,9 +77,8 @@ def decide_update(
     bounds, errors = resolve_bounds(state.graph, update.bounds)
     if errors:
         raise InvalidRequest(*errors)
-    idempotency = (update.idempotency_key, print_) if update.idempotency_key is not None else None
     if state.requirements.same_bounds(bounds):
-        return Verdict(None, RequirementsResult(state.requirements.version, changed=False), idempotency)
+        return Verdict(None, RequirementsResult(state.requirements.version, changed=False))
     version = state.requirements.version + 1
     requirements = Requirements(
         uuid=derive_id(state.job_id, "requirements", version),
@@ -98,4 +87,4 @@ def decide_update(
         requested_by=update.requested_by,
         reason=update.reason,
     )
-    return Verdict(RequirementsUpdated(requirements), RequirementsResult(version, changed=True), idempotency)
+    return Verdict(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))

@@ -93,7 +93,9 @@ class ProtocolDriver:
         base = f"http://localhost/internal/v1/jobs/{spec['job_id']}/attempts/{spec['attempt']}"
         headers = {"Authorization": f"Bearer {spec['secret']}", "X-Slotwise-Epoch": str(spec["epoch"])}
         async with httpx.AsyncClient(transport=httpx.ASGITransport(_Late(self.app)), headers=headers) as http:
-            orders = (await http.post(f"{base}/register", json=_registration(self.ref))).raise_for_status().json()
+            orders = (
+                (await http.post(f"{base}/register", json=_registration(self.ref))).raise_for_status().json()
+            )
             self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
             await self._report(http, base, type="running", plan_version=self.plan_version)
             polling = asyncio.create_task(self._poll(http, base))
@@ -119,7 +121,9 @@ class ProtocolDriver:
     async def _poll(self, http: httpx.AsyncClient, base: str) -> dict[str, Any]:
         while True:
             params = {"plan": self.plan_version, "stop": "none", "wait_ms": POLL_MS}
-            answer = (await http.get(f"{base}/orders", params=params, timeout=POLL_MS)).raise_for_status().json()
+            answer = (
+                (await http.get(f"{base}/orders", params=params, timeout=POLL_MS)).raise_for_status().json()
+            )
             if answer["stop"] != "none" or answer["plan_version"] > self.plan_version:
                 return dict(answer)
 
@@ -127,13 +131,25 @@ class ProtocolDriver:
         self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
         await self._batch(http, base)
         await self._report(
-            http, base, type="plan-applied", plan_version=self.plan_version, output_gap_ms=3, reprocessed_records=0
+            http,
+            base,
+            type="plan-applied",
+            plan_version=self.plan_version,
+            output_gap_ms=3,
+            reprocessed_records=0,
         )
 
     async def _batch(self, http: httpx.AsyncClient, base: str) -> None:
         self.batch_id += 1
         vertices = [
-            {"vertex_id": vertex, "parallelism": value, "tasks": value, "records_in": 10, "records_out": 10, "busy_ms": 2}
+            {
+                "vertex_id": vertex,
+                "parallelism": value,
+                "tasks": value,
+                "records_in": 10,
+                "records_out": 10,
+                "busy_ms": 2,
+            }
             for vertex, value in self.parallelism.items()
         ]
         await self._report(

@@ -33,7 +33,11 @@ GRAPH: dict[str, Any] = {
     "name": "flight-delays",
     "type": "STREAMING",
     "vertices": [
-        {"name": "flights", "source": {"format": "rate", "options": {"rowsPerSecond": "100"}}, "parallelism": 2},
+        {
+            "name": "flights",
+            "source": {"format": "rate", "options": {"rowsPerSecond": "100"}},
+            "parallelism": 2,
+        },
         {
             "name": "delays",
             "inputs": ["flights"],
@@ -54,7 +58,8 @@ GRAPH: dict[str, Any] = {
 def bounds(**by_name: tuple[int, int]) -> dict[str, Any]:
     """The body of a PUT, by vertex name."""
     return {
-        name: {"parallelism": {"lowerBound": lower, "upperBound": upper}} for name, (lower, upper) in by_name.items()
+        name: {"parallelism": {"lowerBound": lower, "upperBound": upper}}
+        for name, (lower, upper) in by_name.items()
     }
 
 
@@ -142,7 +147,9 @@ async def open_world(
     settings = Settings(data_dir=directory, database_url=url, slots=slots, port=8081)
     info = ServerInfo(version="0.1.0", slots=slots, url="http://127.0.0.1:8081", settings=settings)
     apps.append(create_app(control_plane, info=info, tokens=tokens))
-    http = httpx.AsyncClient(transport=httpx.ASGITransport(apps[0]), base_url="http://localhost", timeout=PATIENCE_S)
+    http = httpx.AsyncClient(
+        transport=httpx.ASGITransport(apps[0]), base_url="http://localhost", timeout=PATIENCE_S
+    )
     try:
         await control_plane.start()
         yield World(apps[0], control_plane, host, http, store, info, directory)

@@ -17,7 +17,7 @@ from app.api.answers import json_response
 from app.api.context import Context
 from app.api.errors import ApiError, bad_request
 from app.api.requests import BODY_LIMIT_BYTES, header, query, read_body, requested_by, shown, too_large
-from app.api.yamltext import YamlTextError, decode_yaml_strict
+from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
@@ -72,7 +72,7 @@ def _document(body: bytes, *, is_json: bool) -> Any:
         raise bad_request("The job graph is empty: a document with name and vertices is expected.")
     try:
         return decode_json_strict(body) if is_json else decode_yaml_strict(body)
-    except (StrictJsonError, YamlTextError) as error:
+    except (StrictJsonError, StrictYamlError) as error:
         raise bad_request(*error.errors) from None
 
 

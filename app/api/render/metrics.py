@@ -38,6 +38,7 @@ def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
     metrics["downtime"] = 0 if running or view.status.is_globally_terminal else present_ms
     metrics["numRestarts"] = state.num_restarts
     metrics["numRescales"] = state.num_rescales
+    metrics["lastCheckpointDuration"] = -1
     if view.last_batches:
         last = max(view.last_batches.values(), key=lambda report: report.at_ms)
         metrics["lastCheckpointDuration"] = max(0, last.at_ms - last.started_ms)

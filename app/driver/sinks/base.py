@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 MayCommit = Callable[[], None]
 """Raises `Fenced` when somebody newer owns the job. A sink calls it immediately before its commit point."""
 
-TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN})
+TRANSIENT_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
+)
 """Errors of the operating system that may be gone at the next attempt."""
 
 
@@ -102,7 +104,9 @@ class Options:
         text = self.values.get(name, "")
         found = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
         if not all(found) or len(set(found)) != len(found):
-            raise self.error(f"has the option {name}: {text}, which must be different names with commas between.")
+            raise self.error(
+                f"has the option {name}: {text}, which must be different names with commas between."
+            )
         return found
 
 

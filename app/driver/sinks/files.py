@@ -7,11 +7,13 @@ lists the directory, with Spark or without, sees every batch once and never a pa
 
 from __future__ import annotations
 
-import contextlib
+import bz2
 import errno
+import gzip
 import hashlib
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,8 +151,6 @@ class _RowCounter:
 
     def rows(self) -> int | None:
         """The count; None when Spark does not tell it in time (it comes over the listener bus, after the action)."""
-        import time
-
         future = self._observation._jo.future()  # type: ignore[union-attr]
         deadline = time.monotonic() + _ROWS_WAIT_S
         while not future.isCompleted():
@@ -201,7 +201,9 @@ def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
 def query_mark(query_id: str) -> str:
     """``query_id`` as a part of file names: its hex digits if it is a UUID, else a digest."""
     plain = query_id.replace("-", "").lower()
-    return plain if re.fullmatch("[0-9a-f]{32}", plain) else hashlib.sha256(query_id.encode()).hexdigest()[:32]
+    return (
+        plain if re.fullmatch("[0-9a-f]{32}", plain) else hashlib.sha256(query_id.encode()).hexdigest()[:32]
+    )
 
 
 def _local_directory(options: Options, path: str | None) -> Path:
@@ -238,13 +240,7 @@ def _parquet_rows(path: Path) -> int:
 
 def _is_empty(path: Path, compression: str) -> bool:
     """Whether a text file has no byte in it, below its compression."""
-    if path.stat().st_size == 0:
-        return True
     if compression == "none":
-        return False
-    import bz2
-    import gzip
-
-    opened = gzip.open(path) if compression == "gzip" else bz2.open(path)
-    with contextlib.closing(opened) as file:
+        return path.stat().st_size == 0
+    with gzip.open(path) if compression == "gzip" else bz2.open(path) as file:
         return not file.read(1)

@@ -50,7 +50,9 @@ class NoopSink:
         return Written(None)
 
 
-def open_python(vertex: JobVertex, spec: SinkSpec, functions: Callable[[str], Callable[..., Any]]) -> PythonSink:
+def open_python(
+    vertex: JobVertex, spec: SinkSpec, functions: Callable[[str], Callable[..., Any]]
+) -> PythonSink:
     """The Python sink of ``vertex``.
 
     Raises:

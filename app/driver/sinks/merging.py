@@ -27,7 +27,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {"none": bytes, "gzip": gzip.com
 def merge_parquet(session: SparkSession, parts: Sequence[Path], target: Path) -> None:
     """Write the row groups of ``parts``, which have one schema, into ``target``."""
     jvm: Any = session._jvm
-    conf = session._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    conf = session._jsc.hadoopConfiguration()
     hadoop = jvm.org.apache.parquet.hadoop
 
     def path(local: Path) -> Any:
@@ -65,7 +65,11 @@ def csv_header(names: Sequence[str], *, sep: str, quote: str, escape: str, quote
     """The first line of a CSV file as Spark writes it: a name is quoted where it must be."""
 
     def cell(name: str) -> str:
-        special = any(mark and mark in name for mark in (sep, quote, "\n", "\r")) or name != name.strip() or not name
+        special = (
+            any(mark and mark in name for mark in (sep, quote, "\n", "\r"))
+            or name != name.strip()
+            or not name
+        )
         if not (special or quote_all):
             return name
         return quote + name.replace(quote, escape + quote) + quote

@@ -73,7 +73,9 @@ class StagingArea:
 
 def write_parts(frame: DataFrame, directory: Path, file_format: str, options: dict[str, str]) -> list[Path]:
     """Run the one action: each task writes its rows into a file of ``directory``. Returns the files in task order."""
-    frame.write.format(file_format).options(**_WRITE_OPTIONS, **options).mode("append").save(f"file://{directory}")
+    frame.write.format(file_format).options(**_WRITE_OPTIONS, **options).mode("append").save(
+        f"file://{directory}"
+    )
     return sorted(path for path in directory.iterdir() if path.is_file() and path.name.startswith("part-"))
 
 

@@ -96,7 +96,9 @@ class FileLog:
 
 def _parse(line: bytes) -> LoggedFile | None:
     try:
-        name, size, mtime_ns, rows = json.loads(line) if line.endswith(b"\n") else ()
+        name, size, mtime_ns, rows = json.loads(line)
     except (ValueError, TypeError):
+        return None
+    if not line.endswith(b"\n"):
         return None
     return LoggedFile(name, size, mtime_ns, rows)

@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 Mode = Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"]
 FileFormat = Literal["csv", "json", "parquet", "text"]
 
-FILE_FORMATS: Final = ("csv", "json", "parquet", "text")
+FILE_FORMATS: Final[dict[str, FileFormat]] = {name: name for name in ("csv", "json", "parquet", "text")}
 RATE_FORMATS: Final = ("rate", "rate-micro-batch")
 
 DEFAULT_MAX_FILES_PER_TRIGGER: Final = 1000

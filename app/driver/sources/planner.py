@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,7 +101,7 @@ class FilePlanner:
         """Rows ``start`` to ``end`` in ``parallelism`` parts of the same number of rows (differing by one)."""
         self._log.check(end)
         bounds = [start + (end - start) * part // parallelism for part in range(parallelism + 1)]
-        return [tuple(self._slices(first, last)) for first, last in zip(bounds, bounds[1:], strict=False)]
+        return [tuple(self._slices(first, last)) for first, last in pairwise(bounds)]
 
     # Taking in
 
@@ -130,10 +131,11 @@ class FilePlanner:
     def _take_in(self, start: int, now_ms: int) -> int:
         options, log, clock = self._spec.options, self._log, self._clock
         end = start + options.max_rows_per_trigger
-        if options.rows_per_second is not None:
-            end = min(end, clock.rows_released(options.rows_per_second, now_ms))
         last_file = log.file_of(start) + options.max_files_per_trigger
-        if options.files_per_second is not None:
+        # A query that reads what is there and ends (AvailableNow) would take a pause of the rate for the end.
+        if options.rows_per_second is not None and not self._look_ended:
+            end = min(end, clock.rows_released(options.rows_per_second, now_ms))
+        if options.files_per_second is not None and not self._look_ended:
             last_file = min(last_file, clock.files_released(options.files_per_second, now_ms))
         new: list[LoggedFile] = []
         rows = log.rows
@@ -231,13 +233,16 @@ class FilePlanner:
         return frozenset(stored["files"]) if stored is not None else None
 
     @property
+    def _rates(self) -> list[float | None]:
+        return [self._spec.options.rows_per_second, self._spec.options.files_per_second]
+
+    @property
     def _has_rate(self) -> bool:
-        options = self._spec.options
-        return options.rows_per_second is not None or options.files_per_second is not None
+        return any(self._rates)
 
     def _stored_clock(self) -> ReleaseClock:
         stored = read_durable(self._state_dir / "clock.json") if self._has_rate else None
-        if stored is None:
+        if stored is None or stored["rates"] != self._rates:
             return ReleaseClock(self._now_ms(), self._log.rows, len(self._log.files), idle=True)
         return ReleaseClock(stored["anchorMs"], stored["row"], stored["file"], stored["idle"])
 
@@ -252,8 +257,16 @@ class FilePlanner:
     def _set_clock(self, clock: ReleaseClock) -> None:
         self._clock = clock
         if self._has_rate:
-            value = {"anchorMs": clock.anchor_ms, "row": clock.row, "file": clock.file, "idle": clock.idle}
-            write_durably(self._state_dir / "clock.json", value)
+            write_durably(
+                self._state_dir / "clock.json",
+                {
+                    "anchorMs": clock.anchor_ms,
+                    "row": clock.row,
+                    "file": clock.file,
+                    "idle": clock.idle,
+                    "rates": self._rates,
+                },
+            )
 
     def _backlog(self, end: int, now_ms: int) -> int | None:
         """Rows that are released and beyond ``end``; those of unopened files are guessed from their sizes."""

@@ -13,7 +13,7 @@ from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.refusal import InvalidTransition, refusal
-from app.scheduler.adaptive.state import Finished, JobState, Phase, Timer
+from app.scheduler.adaptive.state import Finished, JobState, Phase, Timeline, Timer
 from app.scheduler.adaptive.table import ENTRY, TRANSITIONS
 from app.scheduler.slots import Demand
 
@@ -52,12 +52,13 @@ class Draft:
     has seen: that one is changed in place, frozen or not, because a copy per change would take most of a step's time.
     """
 
-    __slots__ = ("_demand", "_owned", "effects", "event_kind", "now_ms", "state", "transitions", "trigger")
+    __slots__ = ("_demand", "_owned", "_timeline", "effects", "event_kind", "now_ms", "state", "transitions", "trigger")
 
     def __init__(self, state: JobState, event: Event, now_ms: int) -> None:
         self.state = state
         self._owned = False
         self._demand: Demand | None = None
+        self._timeline: Timeline | None = None
         self.now_ms = now_ms
         self.effects: list[Effect] = []
         self.event_kind = type(event).__name__
@@ -79,6 +80,16 @@ class Draft:
             return
         for name, value in changes.items():
             object.__setattr__(self.state, name, value)
+
+    def set_timeline(self, **changes: Any) -> None:
+        """Replace fields of the rescale timeline."""
+        own = self._timeline
+        if own is None:
+            own = self._timeline = evolve(self.state.timeline, **changes)
+            self.set(timeline=own)
+            return
+        for name, value in changes.items():
+            object.__setattr__(own, name, value)
 
     def set_phase(self, **changes: Any) -> None:
         """Replace fields of the current phase, without leaving it."""
@@ -111,8 +122,7 @@ class Draft:
             since = (*((one, at) for one, at in since if one is not status), (status, self.now_ms))
         record = old.timeline.open
         if record is not None:
-            record = evolve(record, spans=self.spans_until_now(record, exception))
-            self.set(timeline=evolve(old.timeline, open=record))
+            self.set_timeline(open=evolve(record, spans=self.spans_until_now(record, exception)))
         self.set(
             phase=phase,
             phase_version=old.phase_version + 1,

@@ -58,7 +58,7 @@ def enter_executing(draft: Draft, *, first_batch: bool) -> None:
     began = manager.start(draft.now_ms, longest_cooldown_ms(options))
     draft.enter(Executing(began, first_batch=first_batch))
     _reseat(draft)
-    _review(draft, resources=True, trigger=True)
+    _review(draft, resources=True, counting=False, trigger=True)
 
 
 def _executing(draft: Draft) -> Executing | None:
@@ -69,14 +69,20 @@ def _executing(draft: Draft) -> Executing | None:
 # ---- the manager at work
 
 
-def _review(draft: Draft, *, resources: bool, trigger: bool = False) -> None:
-    """Slots or bounds may be other than before. ``resources``: the slots, so a record is theirs if none is open."""
+def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bool = False) -> None:
+    """Slots or bounds may be other than before. ``resources``: the slots, so a record is theirs if none is open.
+
+    ``counting``: from now on, batches that are given up count.
+    """
     phase = _executing(draft)
     assert phase is not None
+    before = phase.manager
+    if counting:
+        before = manager.count_down(before, draft.state.options.max_checkpoint_failures)
     view = prospect(draft)
     if view.outlook.sufficient and resources and draft.state.timeline.open is None:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE)
-    moved, verdict = manager.on_change(phase.manager, view.outlook, draft.now_ms)
+    moved, verdict = manager.on_change(before, view.outlook, draft.now_ms)
     if trigger and verdict is not Verdict.TRANSITION:
         moved, verdict = manager.on_trigger(moved, view.outlook, draft.now_ms)
     if view.outlook.sufficient:
@@ -90,7 +96,9 @@ def _settle(draft: Draft, moved: Manager, verdict: Verdict, view: Prospect) -> N
     if verdict is Verdict.TRANSITION:
         _begin_rescale(draft, view)
         return
-    draft.set_phase(manager=moved)
+    phase = _executing(draft)
+    if phase is not None and moved is not phase.manager:
+        draft.set_phase(manager=moved)
     if verdict is Verdict.IDLE and draft.timer_at(RESOURCE_TIMER) is None:
         _close_idle(draft, None)
     arm_manager(draft, moved, view.outlook)
@@ -150,7 +158,6 @@ def _reseat(draft: Draft) -> None:
 def executing_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     replace_requirements(draft, event)
     draft.disarm(RESOURCE_TIMER)
-    _start_count_down(draft)
     _reseat(draft)
     _review(draft, resources=False)
 
@@ -159,7 +166,6 @@ def executing_slots(draft: Draft, event: SlotsChanged) -> None:
     replace_slots(draft, event.slots)
     plan = draft.state.plan
     assert plan is not None
-    _start_count_down(draft)
     if not plan_holds(draft.state, plan):
         _reseat(draft)
         view = prospect(draft)
@@ -183,14 +189,6 @@ def _shrink(draft: Draft, plan: Plan, view: Prospect) -> None:
         _begin_rescale(draft, view)
     else:
         _review(draft, resources=True)
-
-
-def _start_count_down(draft: Draft) -> None:
-    phase = _executing(draft)
-    assert phase is not None
-    counting = manager.count_down(phase.manager, draft.state.options.max_checkpoint_failures)
-    if counting is not phase.manager:
-        draft.set_phase(manager=counting)
 
 
 def executing_batch(draft: Draft, event: BatchCompleted) -> None:

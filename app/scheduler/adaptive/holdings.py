@@ -79,12 +79,15 @@ def _surplus(state: JobState, now_ms: int) -> tuple[tuple[str, int], ...]:
     used: set[str] = set()
     for plan in plans_of(state):
         used |= slots_of(plan)
-    before = slots_of(state.last_plan) if state.last_plan else set()
     known = dict(state.idle_since_ms)
+    unused = [slot for slot in state.slots if slot.id not in used]
+    if len(unused) <= excess:
+        return tuple([(slot.id, known.get(slot.id, now_ms)) for slot in unused])
+    before = slots_of(state.last_plan) if state.last_plan else set()
     load: dict[str, int] = {}
     for slot in state.slots:
         load[slot.task_manager_id] = load.get(slot.task_manager_id, 0) + (slot.id in used)
-    candidates = [(index, slot) for index, slot in enumerate(state.slots) if slot.id not in used]
+    candidates = list(enumerate(unused))
     # Slots that are surplus already first; then those that were not in use last, on the emptiest TaskManager, latest.
     candidates.sort(
         key=lambda one: (one[1].id not in known, one[1].id in before, load[one[1].task_manager_id], -one[0])

@@ -6,7 +6,6 @@ A value machine of its own, one per entry into WaitingForResources or Executing.
 * Idling: nothing to do.
 * Stabilizing: a change is noted; the desired resources are worth a transition, at the next trigger or evaluation.
 * Stabilized: the wait is over; sufficient resources are enough, at the next trigger or at the latest after max delay.
-* Transitioning: the phase is about to be left.
 
 t0 is the entry into the phase, c the first change that suffices. Stabilisation and max delay both count from c, not
 from the latest change. A trigger is a committed micro-batch (our checkpoint), or several that were given up.
@@ -49,7 +48,10 @@ class Outlook:
 
 
 class Verdict(Enum):
-    """What came out: nothing, the manager fell back to Idling, or the phase is to be left now."""
+    """What came out: nothing, the manager fell back to Idling, or the phase is to be left now.
+
+    On TRANSITION the manager is gone with its phase, so production Flink's stage Transitioning is never a value here.
+    """
 
     NOTHING = 0
     IDLE = 1
@@ -163,11 +165,12 @@ def _held_back(manager: Manager, outlook: Outlook, now_ms: int) -> Manager:
 
 
 def _stabilizing(manager: Manager, change_ms: int, outlook: Outlook) -> Manager:
-    return evolve(
-        manager,
-        stage="Stabilizing",
-        change_ms=change_ms,
+    return Manager(
+        "Stabilizing",
+        manager.since_ms,
+        change_ms,
         last_change_ms=change_ms,
+        failed_batches_left=manager.failed_batches_left,
         evaluation_ms=change_ms + outlook.timing.max_delay_ms,
     )
 
@@ -178,4 +181,4 @@ def _idle(manager: Manager) -> tuple[Manager, Verdict]:
 
 
 def _transition(manager: Manager) -> tuple[Manager, Verdict]:
-    return evolve(manager, stage="Transitioning", evaluation_ms=None), Verdict.TRANSITION
+    return manager, Verdict.TRANSITION

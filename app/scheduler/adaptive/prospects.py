@@ -72,4 +72,4 @@ def longest_cooldown_ms(options: JobOptions) -> int:
 def plan_holds(state: JobState, plan: Plan) -> bool:
     """Whether every slot of ``plan`` is held."""
     held = {slot.id for slot in state.slots}
-    return all(slot in held for _, own in plan.group_slots for slot in own)
+    return all([held.issuperset(own) for _, own in plan.group_slots])

@@ -36,7 +36,7 @@ class Manager:
     Stabilizing looks whether the desired resources are there, None while no such look is pending.
     """
 
-    stage: Literal["Cooldown", "Idling", "Stabilizing", "Stabilized", "Transitioning"]
+    stage: Literal["Cooldown", "Idling", "Stabilizing", "Stabilized"]
     since_ms: int
     change_ms: int | None = None
     last_change_ms: int | None = None

@@ -35,7 +35,6 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     TimerFired,
 )
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.refusal import InvalidTransition, refusal
 from app.scheduler.adaptive.state import Executing, Finished, JobState
@@ -107,17 +106,16 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     handler = _HANDLERS.get((phase.kind, kind))
     if handler is None or _is_repetition(state, event):
         return state, ()
-    current = state
+    draft = Draft(state, event, max(now_ms, _latest_ms(state)))
     if state.timeline.closed:
-        current = evolve(state, timeline=evolve(state.timeline, closed=()))
-    draft = Draft(current, event, max(now_ms, _latest_ms(state)))
+        draft.set_timeline(closed=())
     if isinstance(event, TimerFired) and event.name == holdings.IDLE_TIMER:
         holdings.release_idle(draft)
     else:
         handler(draft, event)
-    if draft.state is current:
-        return current, tuple(draft.effects)
-    return _finished_step(current, draft)
+    if draft.state is state:
+        return state, tuple(draft.effects)
+    return _finished_step(state, draft)
 
 
 def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:

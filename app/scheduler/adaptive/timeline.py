@@ -62,14 +62,8 @@ def open_record(
         requested_by=state.requirements.requested_by if asked else None,
         request_reason=state.requirements.reason if asked else None,
     )
-    draft.set(
-        timeline=evolve(
-            timeline,
-            open=record,
-            records=number,
-            requirements_uuid=state.requirements.uuid,
-            attempt_id=attempt_id,
-        )
+    draft.set_timeline(
+        open=record, records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id
     )
 
 
@@ -97,14 +91,11 @@ def close_record(
     )
     timeline = draft.state.timeline
     done = reason is TerminatedReason.SUCCEEDED
-    draft.set(
-        timeline=evolve(
-            timeline,
-            open=None,
-            closed=(*timeline.closed, ended),
-            counts=_counted(timeline, reason.terminal_state),
-            last_completed=ended if done else timeline.last_completed,
-        )
+    draft.set_timeline(
+        open=None,
+        closed=(*timeline.closed, ended),
+        counts=_counted(timeline, reason.terminal_state),
+        last_completed=ended if done else timeline.last_completed,
     )
 
 
@@ -159,7 +150,7 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
-    draft.set(timeline=evolve(draft.state.timeline, open=record))
+    draft.set_timeline(open=record)
 
 
 def note(draft: Draft, message: str) -> None:
@@ -167,7 +158,7 @@ def note(draft: Draft, message: str) -> None:
     record = draft.state.timeline.open
     if record is not None:
         record = evolve(record, message=_joined(record.message, message))
-        draft.set(timeline=evolve(draft.state.timeline, open=record))
+        draft.set_timeline(open=record)
 
 
 def has_plan(record: RescaleRecord | None) -> bool:

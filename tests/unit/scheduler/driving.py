@@ -59,6 +59,16 @@ def chain(*, in_place: bool = True) -> JobGraph:
     return JobGraph("under-test", JobType.STREAMING, vertices)
 
 
+def mixed() -> JobGraph:
+    """source -> agg -> sink, the sink in a group of its own and agg changed by a restart only."""
+    vertices = (
+        vertex("source"),
+        vertex("agg", ["source"], in_place=False),
+        vertex("sink", ["agg"], group="sinks"),
+    )
+    return JobGraph("under-test", JobType.STREAMING, vertices)
+
+
 def group_graph(names: Sequence[str]) -> JobGraph:
     """One vertex per slot sharing group."""
     return JobGraph("under-test", JobType.STREAMING, tuple(vertex(name, group=name) for name in names))

@@ -1,0 +1,262 @@
+"""JSON read strictly: one reading of each text, and a sentence with line and column for what is refused.
+
+Refused beyond what is no JSON at all: duplicate names, NaN and Infinity, numbers that no double or 64-bit integer
+holds, half surrogate pairs, a byte order mark, other encodings than UTF-8, and more than `MAX_DEPTH` levels.
+
+The standard library's decoder reads; only if it, or a check after it, objects is the text read again by a slow reader
+that knows where it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final, NoReturn
+
+MAX_DEPTH: Final = 64
+MAX_INTEGER: Final = 2**63 - 1
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_STRING_PART = re.compile(r'[^"\\\x00-\x1f]*')
+_WORD = re.compile(r"[A-Za-z0-9_+.-]*")
+_HEX = re.compile(r"[0-9a-fA-F]{4}")
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
+
+
+class StrictJsonError(ValueError):
+    """A text is refused. ``errors`` holds the sentence, ``line`` and ``column`` (from 1, in characters) the place."""
+
+    def __init__(self, sentence: str, line: int, column: int) -> None:
+        super().__init__(f"The JSON is not valid in line {line}, column {column}: {sentence}")
+        self.errors = [str(self)]
+        self.line = line
+        self.column = column
+
+
+class _Objection(ValueError):
+    """The fast reader met something that the slow one must look at."""
+
+
+def decode_json_strict(data: bytes | str) -> Any:
+    """The value that ``data`` (UTF-8 if bytes) is the JSON text of.
+
+    Raises:
+        StrictJsonError: it is none, or one that is refused.
+    """
+    text = data if isinstance(data, str) else _decode(data)
+    try:
+        value = _fast.decode(text)
+    except (ValueError, RecursionError):
+        return _Reader(text).document()
+    if _HALF_PAIR.search(text) or (text.count("[") + text.count("{") > MAX_DEPTH):
+        return _Reader(text).document()
+    return value
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        raise _error(before, len(before), "the text is not UTF-8.") from None
+
+
+def _error(text: str, at: int, sentence: str) -> StrictJsonError:
+    line = text.count("\n", 0, at) + 1
+    return StrictJsonError(sentence, line, at - text.rfind("\n", 0, at))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise _Objection
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20:
+        raise _Objection
+    value = int(digits)
+    if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
+        raise _Objection
+    return value
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _Objection
+    return value
+
+
+def _constant(_: str) -> NoReturn:
+    raise _Objection
+
+
+_fast: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_number, parse_constant=_constant
+)
+
+
+class _Reader:
+    """Recursive descent over one text; at most `MAX_DEPTH` calls deep."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def document(self) -> Any:
+        if self._text.startswith("\ufeff"):
+            raise _error(self._text, 0, "it begins with a byte order mark; send UTF-8 without one.")
+        self._blank()
+        if self._at == len(self._text):
+            self._refuse("the text is empty: a value is expected.")
+        value = self._value(0)
+        self._blank()
+        if self._at < len(self._text):
+            self._refuse(f"nothing may follow the value, found {self._found()}.")
+        return value
+
+    def _refuse(self, sentence: str, at: int | None = None) -> NoReturn:
+        raise _error(self._text, self._at if at is None else at, sentence)
+
+    def _found(self) -> str:
+        if self._at >= len(self._text):
+            return "the end of the text"
+        word = _WORD.match(self._text, self._at)
+        assert word is not None
+        return repr(word[0][:40] or self._text[self._at])
+
+    def _blank(self) -> None:
+        match = _BLANK.match(self._text, self._at)
+        assert match is not None
+        self._at = match.end()
+
+    def _next(self) -> str:
+        """The next character that is not blank; empty at the end."""
+        self._blank()
+        return self._text[self._at : self._at + 1]
+
+    def _value(self, depth: int) -> Any:
+        char = self._next()
+        if char in ("{", "["):
+            if depth == MAX_DEPTH:
+                self._refuse(f"the value is nested too deeply: at most {MAX_DEPTH} levels are allowed.")
+            return self._object(depth + 1) if char == "{" else self._array(depth + 1)
+        if char == '"':
+            return self._string()
+        if char == "-" or (char.isascii() and char.isdigit()):
+            return self._number()
+        word = _WORD.match(self._text, self._at)
+        if word is not None and word[0] in _WORDS:
+            self._at = word.end()
+            return _WORDS[word[0]]
+        if word is not None and word[0] in ("NaN", "Infinity"):
+            self._refuse(f"{word[0]} is not a JSON number.")
+        self._refuse(f"a value is expected, found {self._found()}.")
+
+    def _object(self, depth: int) -> dict[str, Any]:
+        value: dict[str, Any] = {}
+        self._at += 1
+        if self._next() == "}":
+            self._at += 1
+            return value
+        while True:
+            if self._next() != '"':
+                self._refuse(f"a name in double quotes is expected, found {self._found()}.")
+            start = self._at
+            name = self._string()
+            if name in value:
+                self._refuse(f"the name {name[:80]!r} is written twice in one object.", start)
+            if self._next() != ":":
+                self._refuse(f"':' is expected after a name, found {self._found()}.")
+            self._at += 1
+            value[name] = self._value(depth)
+            if self._ends("}"):
+                return value
+
+    def _array(self, depth: int) -> list[Any]:
+        value: list[Any] = []
+        self._at += 1
+        if self._next() == "]":
+            self._at += 1
+            return value
+        while True:
+            value.append(self._value(depth))
+            if self._ends("]"):
+                return value
+
+    def _ends(self, bracket: str) -> bool:
+        char = self._next()
+        if char not in (",", bracket):
+            self._refuse(f"',' or {bracket!r} is expected, found {self._found()}.")
+        self._at += 1
+        return char == bracket
+
+    def _number(self) -> int | float:
+        match = _NUMBER.match(self._text, self._at)
+        word = _WORD.match(self._text, self._at)
+        if match is None or word is None or match.end() != word.end():
+            if word is not None and word[0] == "-Infinity":
+                self._refuse("-Infinity is not a JSON number.")
+            self._refuse(f"{self._found()} is not a JSON number.")
+        if match[2] or match[3]:
+            value = float(match[0])
+            if math.isinf(value):
+                self._refuse(f"the number {match[0][:40]} is too large for a double.")
+            self._at = match.end()
+            return value
+        try:
+            whole = _integer(match[1])
+        except _Objection:
+            self._refuse(f"the whole number {match[1][:40]} is too large: 64 bits must hold it.")
+        self._at = match.end()
+        return whole
+
+    def _string(self) -> str:
+        start = self._at
+        self._at += 1
+        parts: list[str] = []
+        while True:
+            match = _STRING_PART.match(self._text, self._at)
+            assert match is not None
+            parts.append(match[0])
+            self._at = match.end()
+            char = self._text[self._at : self._at + 1]
+            if char == '"':
+                self._at += 1
+                break
+            if char == "\\":
+                parts.append(self._escape())
+            elif not char:
+                self._refuse("the string that begins here does not end.", start)
+            else:
+                self._refuse(f"a string must not contain {char!r}: write it as an escape.")
+        value = "".join(parts)
+        if any("\ud800" <= char <= "\udfff" for char in value):
+            self._refuse("the string has half a surrogate pair: it is not valid Unicode.", start)
+        return value
+
+    def _escape(self) -> str:
+        char = self._text[self._at + 1 : self._at + 2]
+        if char in _ESCAPES and char:
+            self._at += 2
+            return _ESCAPES[char]
+        first = self._unit(self._at)
+        if first is None:
+            self._refuse('a backslash must be followed by one of " \\ / b f n r t or u and four digits.')
+        second = self._unit(self._at + 6) if 0xD800 <= first <= 0xDBFF else None
+        if second is not None and 0xDC00 <= second <= 0xDFFF:
+            self._at += 12
+            return chr(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
+        self._at += 6
+        return chr(first)
+
+    def _unit(self, at: int) -> int | None:
+        """The value of a \\u escape that begins at ``at``; None if there is none."""
+        digits = _HEX.match(self._text, at + 2)
+        return int(digits[0], 16) if digits and self._text.startswith("\\u", at) else None

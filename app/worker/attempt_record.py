@@ -1,0 +1,76 @@
+"""What is kept of an attempt: its row, its assignment file, and the last word of its driver."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.cluster.ports import DriverRef
+from app.model.protocol import DriverSpec, Report
+
+OUTCOME_FILE = "outcome.json"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """An attempt as the database knows it."""
+
+    attempt: int
+    epoch: int
+    ref: DriverRef
+    secret_hash: str
+    started_ms: int
+
+
+def hash_secret(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def write_spec(spec: DriverSpec) -> Path:
+    """Write the assignment for the driver, readable by its owner only: it has a secret."""
+    target = Path(spec.work_dir) / "spec.json"
+    _write_json(target, dataclasses.asdict(spec))
+    return target
+
+
+def write_outcome(work_dir: Path, report: Report) -> None:
+    """Keep the last word of a driver until its process is gone.
+
+    Raises:
+        OSError: it is not kept.
+    """
+    _write_json(
+        work_dir / OUTCOME_FILE,
+        {
+            "seq": report.seq,
+            "at_ms": report.at_ms,
+            "type": report.type,
+            "drained": report.drained,
+            "location": report.location,
+            "error": report.error,
+        },
+    )
+
+
+def read_outcome(work_dir: Path) -> Report | None:
+    """The last word of a driver, if it had one and it can be read."""
+    try:
+        return Report(**json.loads((work_dir / OUTCOME_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write_json(target: Path, value: object) -> None:
+    """Write a file whole or not at all, readable by its owner only."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(target.name + ".tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, target)

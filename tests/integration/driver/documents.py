@@ -1,0 +1,59 @@
+"""Jobs for the tests of drivers: a finite source whose counts are known, state, and a keyed sink."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+KEYS = 97
+
+
+def counting(
+    directory: Path, *, rows: int | None, rows_per_second: int = 4_000, state_partitions: int = 8
+) -> dict[str, Any]:
+    """Counts numbers by key; ``rows`` None never ends."""
+    options: dict[str, str] = {"rowsPerSecond": str(rows_per_second)}
+    if rows is not None:
+        options["rowCount"] = str(rows)
+    return {
+        "name": "counting",
+        "type": "STREAMING",
+        "vertices": [
+            {"name": "numbers", "source": {"format": "rate", "options": options}, "parallelism": 8},
+            {
+                "name": "counts",
+                "inputs": ["numbers"],
+                "sql": f"SELECT value % {KEYS} AS k, count(*) AS n, sum(value) AS total FROM numbers "
+                f"GROUP BY value % {KEYS}",
+                "parallelism": state_partitions,
+                "maxParallelism": state_partitions,
+            },
+            {
+                "name": "store",
+                "inputs": ["counts"],
+                "parallelism": 8,
+                "sink": {
+                    "format": "sqlite",
+                    "path": str(directory / "counts.db"),
+                    "outputMode": "update",
+                    "options": {"table": "counts", "mode": "upsert", "keys": "k"},
+                },
+            },
+        ],
+    }
+
+
+def expected_counts(rows: int) -> dict[int, tuple[int, int]]:
+    """What the sink should hold after ``rows`` rows: per key the count and the sum."""
+    return {
+        key: (len(range(key, rows, KEYS)), sum(range(key, rows, KEYS))) for key in range(min(KEYS, rows))
+    }
+
+
+def stored_counts(directory: Path) -> dict[int, tuple[int, int]]:
+    connection = sqlite3.connect(directory / "counts.db")
+    try:
+        return {k: (n, total) for k, n, total in connection.execute("SELECT k, n, total FROM counts")}
+    finally:
+        connection.close()

@@ -1,0 +1,100 @@
+"""What a job can do wrong, and what its driver says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.driver.documents import counting
+from tests.integration.driver.harness import Bench, wait_for
+
+pytestmark = pytest.mark.timeout(200)
+
+
+def with_python(rig: Bench, body: str, *, name: str = "f") -> dict[str, Any]:
+    """The counting job with a Python vertex between its state and its sink."""
+    (rig.artifacts_dir / "code.py").write_text(body, encoding="utf-8")
+    document = counting(rig.directory, rows=None)
+    document["artifacts"] = ["code.py"]
+    document["vertices"].insert(2, {"name": "mapped", "inputs": ["counts"], "python": f"code:{name}"})
+    document["vertices"][3]["inputs"] = ["mapped"]
+    return document
+
+
+def failure_of(rig: Bench, document: dict[str, Any]) -> dict[str, Any]:
+    driver = rig.start(document)
+    failed: dict[str, Any] = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
+    assert driver.exit_status() == 4
+    assert "\n" not in failed["error"]
+    assert "Traceback" not in failed["error"]
+    return failed
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "said", "recoverable"),
+    [
+        ("def g(x): return x", "f", "has no function f", False),
+        ("import nowhere_to_be_found", "f", "nowhere_to_be_found", False),
+        ("def f(x): return 7", "f", "should return a DataFrame, but returned a int", False),
+        ("def f(x): raise ValueError('no such luck')", "f", "ValueError: no such luck", True),
+        ("def f(x): return x.select('missing')", "f", "missing", False),
+    ],
+)
+def test_a_python_vertex_that_fails_is_named(
+    rig: Bench, body: str, name: str, said: str, recoverable: bool
+) -> None:
+    failed = failure_of(rig, with_python(rig, body, name=name))
+    assert said in failed["error"]
+    assert failed["vertex"] == "mapped"
+    assert failed["recoverable"] is recoverable
+
+
+def test_an_error_in_a_task_names_its_line(rig: Bench) -> None:
+    body = (
+        "from pyspark.sql import functions as F\n"
+        "from pyspark.sql.types import LongType\n"
+        "def f(x):\n"
+        "    def broken(n):\n"
+        "        raise RuntimeError(f'cannot take {n}')\n"
+        "    return x.withColumn('n', F.udf(broken, LongType())('n'))\n"
+    )
+    failed = failure_of(rig, with_python(rig, body))
+    assert "RuntimeError: cannot take" in failed["error"]
+    assert "code.py:5" in failed["error"]
+
+
+def test_a_sql_error_names_its_vertex(rig: Bench) -> None:
+    document = counting(rig.directory, rows=None)
+    document["vertices"][1]["sql"] = "SELECT nothing % 3 AS k, count(*) AS n FROM numbers GROUP BY 1"
+    failed = failure_of(rig, document)
+    assert failed["vertex"] == "counts"
+    assert "nothing" in failed["error"]
+    assert failed["recoverable"] is False
+
+
+def test_a_setting_that_rescaling_rests_on_is_refused(rig: Bench) -> None:
+    document = counting(rig.directory, rows=None)
+    driver = rig.start(document, spark_conf={"spark.sql.adaptive.enabled": "true"})
+    failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
+    assert "spark.sql.adaptive.enabled" in failed["error"]
+    assert driver.exit_status() == 4
+
+
+def test_a_batch_that_hangs_is_a_failure(rig: Bench) -> None:
+    body = "import time\ndef f(x):\n    time.sleep(600)\n    return x\n"
+    driver = rig.start(with_python(rig, body), batch_timeout_ms=1_500)
+    failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
+    assert "slotwise.batch.timeout" in failed["error"]
+    assert driver.exit_status() == 4
+
+
+def test_an_assignment_that_is_not_there_is_said(rig: Bench, tmp_path: Path) -> None:
+    driver = rig.start(counting(rig.directory, rows=None))
+    rig.wait_batches(1)
+    rig.control_plane.order(stop="boundary")
+    wait_for("the stop", lambda: rig.control_plane.of_type("stopped"))
+    driver.assign(tmp_path / "nowhere.json")
+    assert driver.exit_status() == 1
+    assert "nowhere.json cannot be read" in driver.log

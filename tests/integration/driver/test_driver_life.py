@@ -1,0 +1,162 @@
+"""How a driver starts, stops, fails, dies and goes on without its control plane; the counts are exact throughout."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.integration.driver.documents import counting, expected_counts, stored_counts
+from tests.integration.driver.harness import Bench, Driver, wait_for
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def rows_of(rig: Bench) -> int:
+    """Rows of all committed batches: a batch that ran twice counts once."""
+    return sum({batch["batch_id"]: batch["input_rows"] for batch in rig.control_plane.batches}.values())
+
+
+def test_a_finite_source_ends_the_job(rig: Bench) -> None:
+    driver = rig.start(counting(rig.directory, rows=10_000), {"numbers": 3, "counts": 2})
+    wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
+    assert not rig.control_plane.of_type("failed")
+    assert driver.exit_status() == 0
+    assert stored_counts(rig.directory) == expected_counts(10_000)
+    assert {call["authorization"] for call in rig.control_plane.calls} == {"Bearer the secret"}
+    assert {call["epoch"] for call in rig.control_plane.calls} == {"1"}
+
+
+def test_a_boundary_stop_leaves_the_process_to_the_next_attempt(rig: Bench) -> None:
+    document = counting(rig.directory, rows=None)
+    driver = rig.start(document, {"counts": 3})
+    first = rig.wait_batches(3)[0]
+    rig.control_plane.order(stop="boundary")
+    stopped = wait_for("the stop", lambda: rig.control_plane.of_type("stopped"))[0]
+    assert stopped["driver_alive"]
+    done = len(rig.control_plane.batches)
+    rig.control_plane.reports.clear()
+    driver.assign(rig.spec(document, {"counts": 5}))
+    again = rig.wait_batches(2)
+    assert done > 0
+    assert again[0]["query_id"] == first["query_id"]
+    assert again[0]["run_id"] != first["run_id"]
+    assert not again[0]["reprocessed"], "nothing of a batch that was stopped before it began runs twice"
+    applied = wait_for("the plan", lambda: rig.control_plane.of_type("plan-applied"))[0]
+    assert applied["reprocessed_records"] == 0
+    assert applied["output_gap_ms"] is not None
+    assert {r["pid"] for r in rig.control_plane.registrations} == {driver.process.pid}
+
+
+def test_a_killed_driver_is_replaced_and_nothing_counts_twice(rig: Bench) -> None:
+    document = counting(rig.directory, rows=None)
+    for attempt in range(3):
+        driver = rig.start(document, {"counts": 2 + attempt})
+        rig.wait_batches(len(rig.control_plane.batches) + 3)
+        driver.kill()
+        known = rig.control_plane.reports
+        # Numbers of reports begin again with each attempt.
+        rig.control_plane.reports = [{**report, "seq": -1} for report in known]
+    last = rig.start(document, {"counts": 8})
+    rig.wait_batches(len(rig.control_plane.batches) + 2)
+    rig.control_plane.order(stop="drain")
+    wait_for("the drain", lambda: rig.control_plane.of_type("stopped"))
+    assert last.exit_status() == 0
+    # Batches whose report was lost with the driver are in the sink all the same.
+    counts = stored_counts(rig.directory)
+    rows = sum(n for n, _ in counts.values())
+    assert rows >= rows_of(rig) > 0
+    assert counts == expected_counts(rows)
+
+
+def test_the_job_goes_on_while_the_control_plane_is_away(rig: Bench) -> None:
+    document = counting(rig.directory, rows=None)
+    driver = rig.start(document, {"counts": 3})
+    before = rig.wait_batches(2)[-1]["batch_id"]
+    rig.control_plane.go_away()
+    commits = rig.checkpoint_dir / os.listdir(rig.checkpoint_dir / ".")[0]
+    query_dir = next(entry for entry in rig.checkpoint_dir.iterdir() if entry.is_dir()) or commits
+    wait_for("batches", lambda: (query_dir / "commits" / str(before + 4)).exists())
+    rig.control_plane.come_back()
+    wait_for("their reports", lambda: any(b["batch_id"] == before + 4 for b in rig.control_plane.batches))
+    ids = [batch["batch_id"] for batch in rig.control_plane.batches]
+    assert ids == sorted(set(ids)), "each batch is reported, in order"
+    assert ids == list(range(ids[0], ids[0] + len(ids)))
+    assert driver.process.poll() is None
+
+
+def test_a_fenced_driver_ends_without_writing(rig: Bench) -> None:
+    driver = rig.start(counting(rig.directory, rows=None))
+    rig.wait_batches(1)
+    rig.control_plane.fenced = True
+    rig.control_plane.order()
+    assert driver.exit_status() == 3
+
+
+def test_a_newer_owner_of_the_checkpoint_fences_without_any_message(rig: Bench) -> None:
+    driver = rig.start(counting(rig.directory, rows=None))
+    rig.wait_batches(1)
+    owner = rig.checkpoint_dir / "owner.json"
+    owner.write_text(owner.read_text(encoding="utf-8").replace('"attempt": 1', '"attempt": 2'), encoding="utf-8")
+    assert driver.exit_status() == 3
+
+
+def test_sigterm_ends_the_driver_between_two_batches(rig: Bench) -> None:
+    document = counting(rig.directory, rows=None)
+    driver = rig.start(document)
+    rig.wait_batches(2)
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.exit_status() == 0
+    stopped = rig.control_plane.of_type("stopped")[0]
+    assert not stopped["driver_alive"]
+    rig.control_plane.reports = [{**report, "seq": -1} for report in rig.control_plane.reports]
+    rig.start(document)
+    batch = rig.wait_batches(len(rig.control_plane.batches) + 1)[-1]
+    assert not batch["reprocessed"]
+
+
+def test_a_kill_order_ends_the_driver(rig: Bench) -> None:
+    driver = rig.start(counting(rig.directory, rows=None))
+    rig.wait_batches(1)
+    rig.control_plane.order(stop="kill")
+    assert driver.exit_status() == 0
+
+
+def test_a_driver_without_a_job_ends_with_its_rope(rig: Bench) -> None:
+    driver = Driver(rig.directory / "run")
+    rig.drivers.append(driver)
+    driver.wait_ready()
+    assert driver.process.stdin is not None
+    driver.process.stdin.close()
+    assert driver.exit_status() == 0
+
+
+def test_a_driver_outlives_its_rope_while_it_has_a_job(rig: Bench) -> None:
+    driver = rig.start(counting(rig.directory, rows=None))
+    count = len(rig.wait_batches(1))
+    assert driver.process.stdin is not None
+    driver.process.stdin.close()
+    rig.wait_batches(count + 3)
+    assert driver.process.poll() is None
+
+
+def test_two_drivers_never_write_one_checkpoint(rig: Bench) -> None:
+    document = counting(rig.directory, rows=None)
+    rig.start(document)
+    count = len(rig.wait_batches(1))
+    second = rig.start(document)
+    assert second.exit_status() == 4
+    failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
+    assert "still being written by another driver" in failed["error"]
+    assert len(rig.control_plane.batches) >= count
+
+
+def test_a_warm_driver_runs_a_job(rig: Bench) -> None:
+    driver = Driver(rig.directory / "run", warm=True)
+    rig.drivers.append(driver)
+    driver.wait_ready()
+    driver.assign(rig.spec(counting(rig.directory, rows=2_000), {"numbers": 2, "counts": 3}))
+    wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
+    assert driver.exit_status() == 0, driver.log
+    assert stored_counts(rig.directory) == expected_counts(2_000)

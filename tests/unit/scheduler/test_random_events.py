@@ -1,0 +1,283 @@
+"""Random lives of a job: whatever happens in whatever order, no invariant breaks, and no job is stuck.
+
+The machine below knows what the core asked for (the effects) and answers it late, twice, wrongly or not at all; it
+takes and gives slots, changes bounds, fires timers early, late and stale, and sets the clock back. At the end of each
+life the world is kind again: it answers every effect and fires every timer. A job that then neither runs at the
+parallelism that its slots allow nor is over is stuck, and a record that is still open has no end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from app.model.plan import Slot
+from app.scheduler.adaptive.effects import (
+    Effect,
+    JobTerminated,
+    ReleaseSlots,
+    SendPlan,
+    StartAttempt,
+    StopAttempt,
+    StopMode,
+)
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptRunning,
+    AttemptStartFailed,
+    AttemptStopped,
+    BatchAborted,
+    BatchCompleted,
+    CancelRequested,
+    Event,
+    GlobalFailure,
+    PlanApplied,
+    RequirementsUpdated,
+    SlotsChanged,
+    StartScheduling,
+    StopRequested,
+    SuspendRequested,
+    TimerFired,
+)
+from app.scheduler.adaptive.refusal import InvalidTransition
+from app.scheduler.adaptive.state import Timer
+from app.scheduler.slots import determine_parallelism
+from tests.unit.scheduler.driving import Job, bounds, chain, group_graph, mixed
+
+_COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
+_STABILIZATION = "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout"
+_MAX_DELAY = "jobmanager.adaptive-scheduler.rescale-trigger.max-delay"
+_CREATION = "jobmanager.adaptive-scheduler.retry-execution-graph-creation."
+
+GRAPHS = {
+    "in place": chain(),
+    "restart": chain(in_place=False),
+    "mixed": mixed(),
+    "groups": group_graph(["source", "agg", "sink"]),
+}
+OPTIONS: dict[str, dict[str, object]] = {
+    "default": {},
+    "no damping": {_COOLDOWN: "0 s", _STABILIZATION: "0 s", _MAX_DELAY: "0 s"},
+    "long damping": {_COOLDOWN: "2 min", _STABILIZATION: "30 s", _MAX_DELAY: "5 min"},
+    "in place damped": {
+        "slotwise.in-place.cooldown": "10 s",
+        "slotwise.in-place.resource-stabilization-timeout": "20 s",
+        "slotwise.in-place.max-delay": "5 s",
+    },
+    "no backoff": {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "100",
+        "restart-strategy.fixed-delay.delay": "0 s",
+        _CREATION + "restart-strategy.type": "fixed-delay",
+        _CREATION + "restart-strategy.fixed-delay.attempts": "100",
+        _CREATION + "restart-strategy.fixed-delay.delay": "0 s",
+    },
+    "no restarts": {"restart-strategy.type": "none", _CREATION + "restart-strategy.type": "none"},
+    "waits for ever": {"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"},
+}
+ALL_SLOTS = tuple(Slot(f"slot-{index}", f"tm-{index // 3}") for index in range(9))
+
+attempts_back = st.sampled_from([0, 0, 0, 0, 1, 2])
+few = st.integers(1, 4)
+
+
+class Life(RuleBasedStateMachine):
+    """One job, and a world that keeps no promise until the end."""
+
+    @initialize(graph=st.sampled_from(sorted(GRAPHS)), options=st.sampled_from(sorted(OPTIONS)), lower=few, more=few)
+    def submitted(self, graph: str, options: str, lower: int, more: int) -> None:
+        self.job = Job(GRAPHS[graph], lower=min(lower, 2), upper=lower + more, options=OPTIONS[options])
+        self.asked: list[Effect] = []
+        self.old_timers: list[Timer] = []
+        self.trigger = 0
+
+    # -- the core, with what must hold after every step
+
+    def tell(self, event: Event) -> bool:
+        """Whether the core took the event; it must change nothing if it does not."""
+        job, before = self.job, self.job.state
+        count = len(job.records)
+        try:
+            job.do(event)
+        except InvalidTransition as error:
+            assert job.state is before, "a refused event changed the state"
+            assert error.reason and error.event == type(event).__name__
+            return False
+        self.asked.extend(job.effects)
+        self.old_timers.extend(timer for timer in before.timers if timer not in job.state.timers)
+        del self.old_timers[:-20]
+        for effect in job.effects:
+            if isinstance(effect, ReleaseSlots):
+                used = {slot for plan in [before.plan] if plan for _, own in plan.group_slots for slot in own}
+                assert not used & set(effect.slot_ids), "a slot in use was given back"
+                assert not {slot.id for slot in job.state.slots} & set(effect.slot_ids)
+        numbers = [record.number for record in job.records]
+        assert numbers == list(range(1, len(numbers) + 1)), "a record ended twice, or out of order"
+        assert len(numbers) + (job.state.timeline.open is not None) == job.state.timeline.records
+        assert all(record.reason is not None for record in job.records[count:])
+        if not job.state.slots and job.state.phase.kind == "Finished":
+            assert job.state.timeline.open is None
+        return True
+
+    def attempt(self, back: int) -> int:
+        return max(1, self.job.state.attempt - back)
+
+    # -- what may happen at any time
+
+    @rule()
+    def start(self) -> None:
+        self.tell(StartScheduling())
+
+    @rule(picked=st.sets(st.sampled_from(ALL_SLOTS)))
+    def slots(self, picked: set[Slot]) -> None:
+        self.tell(SlotsChanged(tuple(slot for slot in ALL_SLOTS if slot in picked)))
+
+    @rule(lower=few, more=st.integers(0, 4))
+    def put(self, lower: int, more: int) -> None:
+        self.job.version += 1
+        wanted = bounds(self.job.graph, lower, lower + more, self.job.version)
+        changes = not self.job.state.requirements.same_bounds(wanted.as_dict())
+        taken = self.tell(RequirementsUpdated(wanted))
+        assert taken == (self.job.kind != "Finished"), "a PUT was lost"
+        if taken and changes:
+            assert self.job.state.requirements is wanted, "a PUT was lost"
+
+    @rule(back=attempts_back, behind=st.integers(0, 2), query=st.sampled_from(["q1", "q2"]))
+    def batch(self, back: int, behind: int, query: str) -> None:
+        self.job.batch += 1
+        version = max(1, self.job.state.plan_version - behind)
+        self.tell(BatchCompleted(self.attempt(back), query, self.job.batch, version))
+
+    @rule(back=attempts_back)
+    def abort(self, back: int) -> None:
+        self.tell(BatchAborted(self.attempt(back), "q1", self.job.batch))
+
+    @rule(back=attempts_back, behind=st.integers(-1, 1), idle=st.booleans())
+    def applied(self, back: int, behind: int, idle: bool) -> None:
+        self.tell(PlanApplied(self.attempt(back), self.job.state.plan_version - behind, idle=idle))
+
+    @rule(back=attempts_back)
+    def running(self, back: int) -> None:
+        self.tell(AttemptRunning(self.attempt(back)))
+
+    @rule(back=attempts_back, stopped=st.booleans(), recoverable=st.sampled_from([True, True, True, False]))
+    def failed(self, back: int, stopped: bool, recoverable: bool) -> None:
+        self.tell(AttemptFailed(self.attempt(back), "boom", stopped=stopped, recoverable=recoverable))
+
+    @rule(back=attempts_back)
+    def start_failed(self, back: int) -> None:
+        self.tell(AttemptStartFailed(self.attempt(back), "no java"))
+
+    @rule(back=attempts_back, drained=st.booleans(), alive=st.booleans(), error=st.sampled_from([None, "full"]))
+    def stopped(self, back: int, drained: bool, alive: bool, error: str | None) -> None:
+        self.tell(AttemptStopped(self.attempt(back), drained=drained, driver_alive=alive, error=error))
+
+    @rule(recoverable=st.booleans())
+    def global_failure(self, recoverable: bool) -> None:
+        self.tell(GlobalFailure("the scheduler stumbled", recoverable=recoverable))
+
+    @rule()
+    def stop(self) -> None:
+        self.trigger += 1
+        self.tell(StopRequested(f"t{self.trigger}"))
+
+    @precondition(lambda self: self.job.state.num_restarts > 2)
+    @rule(what=st.sampled_from([CancelRequested("ann"), SuspendRequested("moved"), "finished"]))
+    def the_end(self, what: Event | str) -> None:
+        """Rare, so that lives are long."""
+        self.tell(AttemptFinished(self.attempt(0)) if isinstance(what, str) else what)
+
+    @precondition(lambda self: bool(self.job.state.timers))
+    @rule(early_ms=st.sampled_from([0, 0, 0, 1, 5_000]), index=st.integers(0, 5))
+    def timer(self, early_ms: int, index: int) -> None:
+        timers = self.job.state.timers
+        timer = timers[index % len(timers)]
+        self.job.now_ms = max(self.job.now_ms, timer.at_ms - early_ms)
+        self.tell(TimerFired(timer.name, timer.version))
+
+    @precondition(lambda self: bool(self.old_timers))
+    @rule(index=st.integers(0, 20))
+    def stale_timer(self, index: int) -> None:
+        timer = self.old_timers[index % len(self.old_timers)]
+        if timer.version == self.job.state.phase_version:
+            return  # replaced or put off within its phase: not stale by version
+        before = self.job.state
+        self.tell(TimerFired(timer.name, timer.version))
+        assert self.job.state is before, "a stale timer did something"
+
+    @rule(jump_ms=st.sampled_from([1, 500, 5_000, 70_000, 400_000, -1, -3_000, -3_600_000]))
+    def time(self, jump_ms: int) -> None:
+        self.job.now_ms += jump_ms
+
+    @precondition(lambda self: bool(self.asked))
+    @rule(index=st.integers(0, 50), again=st.booleans())
+    def answer(self, index: int, again: bool) -> None:
+        effect = self.asked[index % len(self.asked)]
+        if not again:
+            self.asked.remove(effect)
+        self.obey(effect)
+
+    # -- the kind world
+
+    def obey(self, effect: Effect) -> None:
+        match effect:
+            case StartAttempt(attempt):
+                self.tell(AttemptRunning(attempt))
+            case SendPlan(attempt, plan):
+                self.tell(PlanApplied(attempt, plan.version))
+            case StopAttempt(attempt, mode):
+                self.tell(AttemptStopped(attempt, drained=mode is StopMode.DRAIN, location="/checkpoint"))
+            case ReleaseSlots() | JobTerminated() | _:
+                pass
+
+    def teardown(self) -> None:
+        job = getattr(self, "job", None)
+        if job is None:
+            return
+        if job.kind == "Created":
+            self.tell(StartScheduling())
+        self.tell(SlotsChanged(ALL_SLOTS))
+        self.asked.clear()  # lost: timers must make up for it
+        visits: Counter[str] = Counter()
+        for _ in range(400):
+            if job.kind == "Finished":
+                break
+            while self.asked:
+                self.obey(self.asked.pop(0))
+            if job.kind == "Executing":
+                job.now_ms += 1_000
+                job.batch += 1
+                self.tell(BatchCompleted(job.state.attempt, "q1", job.batch, job.state.plan_version))
+                if job.state.timeline.open is None and not _has_wish(job) and visits["settled"] > 3:
+                    break
+                visits["settled"] += not _has_wish(job)
+            timers = sorted(job.state.timers, key=lambda one: one.at_ms)
+            if timers and not self.asked:
+                job.now_ms = max(job.now_ms, timers[0].at_ms)
+                self.tell(TimerFired(timers[0].name, timers[0].version))
+                visits[timers[0].name] += 1
+        assert job.kind in ("Finished", "Executing"), f"stuck in {job.kind} with {job.state.timers}: {visits}"
+        if job.kind == "Executing":
+            assert not _has_wish(job), f"never rescaled: {job.state.phase} {job.state.timers}"
+            assert job.state.timeline.open is None, f"a record without end: {job.state.timeline.open}"
+
+
+def _has_wish(job: Job) -> bool:
+    """Whether the slots allow another parallelism than is in force."""
+    state = job.state
+    assert state.plan is not None
+    attainable = determine_parallelism(state.graph, state.requirements, len(state.slots))
+    return attainable is not None and attainable != dict(state.plan.parallelism)
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(
+    max_examples=150,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

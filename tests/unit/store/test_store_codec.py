@@ -1,0 +1,110 @@
+"""Stored texts: every value of the core comes back as it was, whatever it holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.model.options import JobOptions
+from app.model.requirements import Bounds
+from app.scheduler.adaptive.effects import Effect
+from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase, Timeline
+from app.store import CodecError, codec
+from tests.unit.store import samples
+
+timelines = st.builds(Timeline, closed=st.just(()))
+states = st.builds(
+    JobState,
+    graph=st.just(samples.GRAPH),
+    options=st.just(samples.OPTIONS),
+    phase=st.from_type(Phase),
+    timeline=timelines,
+)
+
+
+@given(states)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_a_state_comes_back(state: JobState) -> None:
+    assert codec.load_state(codec.dump_state(state), state.graph, state.options) == state
+
+
+@given(st.from_type(Effect))
+@settings(deadline=None)
+def test_an_effect_comes_back(effect: Effect) -> None:
+    assert codec.load_effect(codec.dump_effect(effect)) == effect
+
+
+@pytest.mark.parametrize("kind", get_args(Effect))
+def test_every_kind_of_effect_says_what_it_is(kind: type) -> None:
+    @given(st.builds(kind))
+    @settings(max_examples=5, deadline=None)
+    def check(effect: Effect) -> None:
+        assert json.loads(codec.dump_effect(effect))["type"] == kind.__name__
+        assert type(codec.load_effect(codec.dump_effect(effect))) is kind
+
+    check()
+
+
+def test_every_phase_is_told_apart_by_its_kind() -> None:
+    kinds = [kind.__dataclass_fields__["kind"].default for kind in get_args(Phase)]
+    assert len(kinds) == len(set(kinds)) == len(get_args(Phase))
+
+
+def test_options_and_bounds_come_back() -> None:
+    options = dataclasses.replace(JobOptions())
+    assert codec.load_options(codec.dump_options(options)) == options
+    bounds = (("a" * 32, Bounds(1, 4)), ("b" * 32, Bounds(2, 2)))
+    assert codec.load_bounds(codec.dump_bounds(bounds)) == bounds
+
+
+def test_what_never_changes_is_not_stored_with_every_state() -> None:
+    stored = json.loads(codec.dump_state(samples.state(samples.job_id(1))))
+    assert {"graph", "options"} & set(stored) == set()
+    assert "closed" not in stored["timeline"]
+    assert set(stored) == {field.name for field in dataclasses.fields(JobState)} - {"graph", "options"}
+
+
+def test_a_state_of_an_older_version_is_completed_by_defaults() -> None:
+    """A field that did not exist then takes its default."""
+    state = samples.state(samples.job_id(1))
+    older = json.loads(codec.dump_state(state))
+    for name in ("idle_since_ms", "driver_waiting", "last_plan"):
+        del older[name]
+    assert codec.load_state(json.dumps(older), state.graph, state.options) == state
+
+
+def test_lone_surrogates_of_an_exception_do_not_stop_a_job() -> None:
+    state = dataclasses.replace(
+        samples.state(samples.job_id(1)), phase=Executing(Manager("Idling", 1)), job_id="bad \udcff name"
+    )
+    assert codec.load_state(codec.dump_state(state), state.graph, state.options).job_id == "bad ? name"
+
+
+@pytest.mark.parametrize(
+    ("load", "text", "place"),
+    [
+        (lambda text: codec.load_state(text, samples.GRAPH, samples.OPTIONS), "{}", "job state cannot be read at"),
+        (lambda text: codec.load_state(text, samples.GRAPH, samples.OPTIONS), "no JSON", "cannot be read at its top"),
+        (codec.load_effect, '{"type": "Dance", "effect": {}}', "effect cannot be read"),
+        (codec.load_effect, '{"type": "SendPlan", "effect": {"attempt": "x"}}', "SendPlan.effect"),
+        (codec.load_bounds, '[["v", {"lower": 0}]]', "set of bounds cannot be read at 0"),
+        (codec.load_spans, '{"a": 1}', "list of scheduler states"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_named(load: object, text: str, place: str) -> None:
+    assert callable(load)
+    with pytest.raises(CodecError, match=place):
+        load(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [(None, None), ("", ""), ("ascii", "ascii"), ("a\x00b", "a\ufffdb"), ("é", "é"), ("\ud800", "?")],
+)
+def test_texts_become_what_every_database_can_hold(text: str | None, plain: str | None) -> None:
+    assert codec.plain_text(text) == plain
