@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -36,18 +38,12 @@ def create_app(
 
     ``clock`` gives the time that answers show as `now`.
     """
-    operations = all_operations()
-    document = build_openapi(OperationTable(operations), info.version, with_tokens=tokens is not None)
-    operations += [
-        _fixed("/openapi.json", BytesResponse(json_bytes(document))),
-        _fixed(
-            "/docs",
-            BytesResponse(
-                render_page(document).encode(),
-                headers={"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"},
-                content_type=HTML_TYPE,
-            ),
-        ),
+    document, page = _documents(info.version, with_tokens=tokens is not None)
+    page_headers = {"Content-Security-Policy": _PAGE_POLICY, "X-Content-Type-Options": "nosniff"}
+    operations = [
+        *all_operations(),
+        _fixed("/openapi.json", BytesResponse(document)),
+        _fixed("/docs", BytesResponse(page, headers=page_headers, content_type=HTML_TYPE)),
     ]
     context = Context(
         control_plane=control_plane,
@@ -56,6 +52,13 @@ def create_app(
         records=RecordCache(_record_bytes),
     )
     return Application(OperationTable(operations), context, tokens)
+
+
+@functools.cache
+def _documents(version: str, *, with_tokens: bool) -> tuple[bytes, bytes]:
+    """The OpenAPI document and the page made of it."""
+    document = build_openapi(OperationTable(all_operations()), version, with_tokens=with_tokens)
+    return json_bytes(document), render_page(document).encode()
 
 
 def _record_bytes(record: RescaleRecord, graph: JobGraph) -> bytes:

@@ -85,11 +85,13 @@ def parse_document(document: object) -> JobGraph:
     name = fields.name("name", "a text")
     fields.present("type", "STREAMING or BATCH")
     job_type = fields.choice("type", JobType)
+    before = errors.count
     artifacts = _artifacts(fields)
+    listed = errors.count == before
     config = _config(fields)
     # An unknown type has been reported; the rest is checked as if it were the usual one.
     raw = _vertices(fields, job_type or JobType.STREAMING)
-    _check_modules(errors, raw, artifacts, complete="artifacts" not in fields or bool(artifacts))
+    _check_modules(errors, raw, artifacts, listed=listed)
     order = check_edges(errors, raw, job_type or JobType.STREAMING)
     facts = derive(errors, order, job_type or JobType.STREAMING) if order else None
     if errors:
@@ -214,15 +216,11 @@ def _check_input_count(fields: Fields, kind: str | None) -> None:
         fields.wrong("inputs", "at least one input is expected, found none.")
 
 
-def _check_modules(
-    errors: Errors, raw: list[RawVertex], artifacts: tuple[str, ...], *, complete: bool
-) -> None:
-    """``complete``: the artifacts could be read; else their own errors say enough."""
+def _check_modules(errors: Errors, raw: list[RawVertex], artifacts: tuple[str, ...], *, listed: bool) -> None:
+    """``listed``: the artifacts are without errors; otherwise those say enough."""
     for vertex in raw:
         python = python_of(vertex.operation)
-        if python is None or not complete:
-            continue
-        sentence = missing_module(python, artifacts)
+        sentence = missing_module(python, artifacts) if python is not None and listed else None
         if sentence is not None:
             field = "sink.python" if vertex.kind == "sink" else "python"
-            errors.add(f"vertices[{vertex.index}].{field}", sentence)
+            errors.add(f"{vertex.place}.{field}", sentence)

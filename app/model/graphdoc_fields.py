@@ -139,6 +139,9 @@ class Fields:
     def wrong(self, name: str, sentence: str) -> None:
         self.errors.add(self.at(name), sentence)
 
+    def wrong_option(self, key: str, sentence: str) -> None:
+        self.errors.add(below(self.at("options"), key), sentence)
+
     def present(self, name: str, expected: str) -> bool:
         """Whether the field is there; an error if not."""
         if name not in self._value:

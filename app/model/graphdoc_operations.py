@@ -86,7 +86,7 @@ def _check_replay(source: Fields, name: str, options: tuple[tuple[str, str], ...
         if key.lower() not in ("rowspersecond", "filespersecond") or (streams and name in REPLAYED):
             continue
         why = f"is for the formats {', '.join(REPLAYED)}" if streams else "is for sources that stream"
-        source.wrong(f"options.{key}", f"{why}: this one is read as fast as it can be.")
+        source.wrong_option(key, f"{why}: this one is read as fast as it can be.")
 
 
 def _check_generator(source: Fields, name: str, job_type: JobType) -> None:
@@ -157,26 +157,26 @@ def _database(sink: Fields, name: str, options: tuple[tuple[str, str], ...]) -> 
     values = dict(options)
     for key in values:
         if key not in allowed:
-            sink.wrong(
-                f"options.{key}",
+            sink.wrong_option(
+                key,
                 f"is not an option of a {name} sink.{hint(key, allowed)} Allowed are {', '.join(allowed)}.",
             )
     for key in ("url", "table"):
         if key in allowed and not values.get(key, "").strip():
-            sink.wrong(f"options.{key}", f"is missing: a {name} sink needs it.")
+            sink.wrong_option(key, f"is missing: a {name} sink needs it.")
     mode = values.get("mode", "append")
     if mode not in WRITE_MODES:
-        sink.wrong(
-            "options.mode", f"should be append or upsert, found {shown(mode)}.{hint(mode, WRITE_MODES)}"
+        sink.wrong_option(
+            "mode", f"should be append or upsert, found {shown(mode)}.{hint(mode, WRITE_MODES)}"
         )
     keys = [key.strip() for key in values.get("keys", "").split(",")]
     if mode == "upsert" and "keys" not in values:
-        sink.wrong("options.keys", "is missing: upsert needs the key columns, separated by commas.")
+        sink.wrong_option("keys", "is missing: upsert needs the key columns, separated by commas.")
     elif mode == "append" and "keys" in values:
-        sink.wrong("options.keys", "is for mode upsert; the mode is append.")
+        sink.wrong_option("keys", "is for mode upsert; the mode is append.")
     elif "keys" in values and (not all(keys) or len(set(keys)) != len(keys)):
-        sink.wrong(
-            "options.keys",
+        sink.wrong_option(
+            "keys",
             f"should be column names separated by commas, each once, found {shown(values['keys'])}.",
         )
 
@@ -263,4 +263,4 @@ def _check_numbers(fields: Fields, options: tuple[tuple[str, str], ...]) -> None
             continue
         form, allowed = (_WHOLE, "a whole number") if NUMBERS[name] else (_NUMBER, "a number")
         if not form.match(value) or float(value) <= 0:
-            fields.wrong(f"options.{key}", f"should be {allowed} above 0, found {shown(value)}.")
+            fields.wrong_option(key, f"should be {allowed} above 0, found {shown(value)}.")

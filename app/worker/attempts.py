@@ -52,9 +52,7 @@ class AttemptLog(Protocol):
 
 
 class Deliver(Protocol):
-    def __call__(
-        self, source: Event | Callable[[JobState], Event | None], /, *rows: Write
-    ) -> None: ...
+    def __call__(self, source: Event | Callable[[JobState], Event | None], /, *rows: Write) -> None: ...
 
 
 class Attempts:
@@ -249,7 +247,7 @@ class Attempts:
 
     def _end(self, attempt: int, event: Event) -> None:
         """The one end of ``attempt``: nothing of it writes any more."""
-        rows = ()
+        rows: tuple[Write, ...] = ()
         if self._recorded is not None and self._recorded.attempt == attempt:
             rows = (self._records.attempt_ended(self._recorded),)
             self._recorded = None
@@ -353,6 +351,11 @@ class Attempts:
             task.cancel()
         if self._live is None and self._handle is not None:
             self._spawn(_kill_surely(self._handle))
+
+    async def quiet(self) -> None:
+        """Returns when nothing that was begun here is still going on."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

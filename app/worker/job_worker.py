@@ -48,7 +48,9 @@ _WRITE_RETRY_S = (0.1, 0.5, 2.0, 5.0)
 _USELESS_TIMER_RETRY_S = 1.0
 _ANSWERS_KEPT = 1000
 _CLOSED = "This control plane does not serve the job now. Try again in a moment."
-_DEFECT = "The request met an internal error of the control plane, which its log describes. Nothing was changed."
+_DEFECT = (
+    "The request met an internal error of the control plane, which its log describes. Nothing was changed."
+)
 
 
 class EffectPerformer(Protocol):
@@ -201,9 +203,7 @@ class JobWorker:
             await self._writer.write(before, state, change, lambda doubt: self._tell_doubt(answers, doubt))
         except LostOwnership as error:
             self._log.error("ownership lost", error=str(error))
-            refuse_all(
-                answers, Unavailable("Another control plane owns the job now. Try again in a moment.")
-            )
+            refuse_all(answers, Unavailable("Another control plane owns the job now. Try again in a moment."))
             self._give_up(self._on_lost)
         except StateDiverged as error:
             self._log.error("the database refuses the state", error=str(error), story=list(self._story))
@@ -269,7 +269,9 @@ class JobWorker:
                 refuse(item, Unavailable(_DEFECT))
                 return state
             try:
-                sentence = f"The scheduler met an internal error ({type(error).__name__}); its log describes it."
+                sentence = (
+                    f"The scheduler met an internal error ({type(error).__name__}); its log describes it."
+                )
                 return self._step(state, GlobalFailure(sentence), change)
             except Exception:
                 self._log.exception("nor can the job be restarted")
@@ -320,7 +322,7 @@ class JobWorker:
                 "state",
                 attempt=new.attempt,
                 rescale=new.timeline.open.uuid if new.timeline.open else None,
-                event=type(event).__name__,
+                trigger=type(event).__name__,
                 source=state.phase.kind,
                 target=new.phase.kind,
             )

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
+from app.store.store import Store
 from tests.contract.world import World, open_world
 
 
+@pytest.fixture(scope="session")
+def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of the present schema. Copying it is far quicker than migrating a new one."""
+    path = tmp_path_factory.mktemp("template") / "slotwise.db"
+
+    async def create() -> None:
+        await (await Store.open(f"sqlite:///{path}", owner="template")).close()
+
+    asyncio.run(create())
+    return path
+
+
 @pytest.fixture
-async def world(sqlite_url: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(empty_sqlite: Path, tmp_path: Path) -> AsyncIterator[World]:
     """A control plane on SQLite."""
-    async with open_world(sqlite_url, tmp_path) as opened:
+    shutil.copy(empty_sqlite, tmp_path / "slotwise.db")
+    async with open_world(f"sqlite:///{tmp_path}/slotwise.db", tmp_path, migrate=False) as opened:
         yield opened
 
 
@@ -22,3 +40,16 @@ async def any_world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
     """A control plane on each database in turn."""
     async with open_world(database_url, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet_logs() -> Iterator[None]:
+    """Warnings and errors only, with short stack traces."""
+    structlog.configure(
+        processors=[
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )
+    yield
+    structlog.reset_defaults()

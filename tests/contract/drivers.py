@@ -52,7 +52,7 @@ class ProtocolDriver:
     async def assign(self, spec_file: Path) -> None:
         if not self.alive:
             raise DriverLaunchError("The driver died before it could take the assignment.")
-        self.spec = json.loads(spec_file.read_text())
+        self.spec = json.loads(await asyncio.to_thread(spec_file.read_text))
         self._seq = 0
         self._task = asyncio.get_running_loop().create_task(self._run())
 

@@ -330,7 +330,7 @@ async def test_timestamps_of_running_move_with_a_restart(world: World) -> None:
     after = await world.get(f"/jobs/{job_id}")
     assert after["timestamps"]["RUNNING"] > before["timestamps"]["RUNNING"]
     assert after["timestamps"]["RESTARTING"] > 0
-    assert after["timestamps"]["CREATED"] == before["timestamps"]["CREATED"]
+    assert after["timestamps"]["INITIALIZING"] == before["timestamps"]["INITIALIZING"]
 
 
 async def test_vertex_metrics_of_the_last_batch(world: World) -> None:

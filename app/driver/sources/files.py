@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from app.driver.sources.control import SourceSide
 from app.driver.sources.options import CsvOptions, FileFormat, FileOptions
 from app.driver.sources.planner import FilePlanner
-from app.driver.sources.reader import Part, RowReader
+from app.driver.sources.reader import Part, RowReader, spare_collector
 from app.driver.sources.slices import ReadSpec, Slice, read_slice
 
 
@@ -59,6 +59,7 @@ class FileReader(RowReader):
         for piece in partition.content:
             assert isinstance(piece, Slice)
             yield from read_slice(self._spec, self._schema, piece)
+        spare_collector()
 
 
 def side_options(side: SourceSide) -> dict[str, str]:

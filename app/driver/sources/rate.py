@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from app.driver.sources.durable import read_durable, write_durably
 from app.driver.sources.files import side_from
 from app.driver.sources.options import RateOptions
-from app.driver.sources.reader import Part, RowReader
+from app.driver.sources.reader import Part, RowReader, spare_collector
 
 RATE_SCHEMA = "timestamp TIMESTAMP, value BIGINT"
 
@@ -103,6 +103,7 @@ class RateReader(RowReader):
             times = start_ms * 1000 + self._offsets_us(values)
             timestamps = pa.array(times).cast(_ARROW_SCHEMA.field(0).type)
             yield pa.RecordBatch.from_arrays([timestamps, pa.array(values)], schema=_ARROW_SCHEMA)
+        spare_collector()
 
     def _due(self) -> int:
         elapsed_ms = max(0, time.time_ns() // 1_000_000 - self._start_ms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from app.model.graphdoc import GraphErrors, parse_document
@@ -24,7 +23,7 @@ STORE: dict[str, Any] = {
 def document(*vertices: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """A document with these vertices; source, aggregate and sink if none are given."""
     chosen = vertices or (FLIGHTS, COUNTS, STORE)
-    return {"name": "job", "type": "STREAMING", "vertices": copy.deepcopy(list(chosen)), **fields}
+    return {"name": "job", "type": "STREAMING", "vertices": list(chosen), **fields}
 
 
 def errors(value: object) -> list[str]:

@@ -97,7 +97,16 @@ def test_brackets_in_strings_and_side_by_side_do_not_count_as_depth() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["9223372036854775807", "-9223372036854775808", "-0", "1e300", "1E+2", "0.10", '"\\ud83d\\ude00 \\/ \\n"', " [ ] "],
+    [
+        "9223372036854775807",
+        "-9223372036854775808",
+        "-0",
+        "1e300",
+        "1E+2",
+        "0.10",
+        '"\\ud83d\\ude00 \\/ \\n"',
+        " [ ] ",
+    ],
 )
 def test_unusual_but_legal(text: str) -> None:
     assert decode_json_strict(text) == json.loads(text)
@@ -114,7 +123,10 @@ _values = st.recursive(
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 

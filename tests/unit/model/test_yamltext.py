@@ -124,7 +124,9 @@ def test_an_empty_text_is_nothing() -> None:
     assert decode_yaml_strict("# nothing") is None
 
 
-_texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufeff\ufffe\uffff"))
+_texts = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufeff\ufffe\uffff")
+)
 _values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | _texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_texts, inner, max_size=4),
@@ -142,7 +144,8 @@ def test_what_a_yaml_writer_writes_is_read_back(value: Any) -> None:
 
 @given(_values)
 def test_json_is_yaml(value: Any) -> None:
-    assert decode_yaml_strict(json.dumps(value)) == value
+    # YAML has no escapes for surrogate pairs, hence no ASCII.
+    assert decode_yaml_strict(json.dumps(value, ensure_ascii=False)) == value
 
 
 @given(st.text(st.sampled_from("ab12.:-[]{},&*!|>'\"#?~ \n\t%@`")))

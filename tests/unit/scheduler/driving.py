@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TypeVar
 
 from app.model import ids
-from app.model.jobgraph import InPlace, JobGraph, JobType, JobVertex, SinkSpec, SourceSpec, SqlSpec, VertexInput
+from app.model.jobgraph import (
+    InPlace,
+    JobGraph,
+    JobType,
+    JobVertex,
+    SinkSpec,
+    SourceSpec,
+    SqlSpec,
+    VertexInput,
+)
 from app.model.options import JobOptions
 from app.model.plan import Slot
 from app.model.requirements import Bounds, Requirements
@@ -26,7 +35,6 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import explain, initial_state, status_of, step, validate
 
 E = TypeVar("E", bound=Effect)
@@ -36,7 +44,12 @@ T0_MS = 1_700_000_000_000
 
 
 def vertex(
-    name: str, inputs: Sequence[str] = (), *, group: str = "default", maximum: int = 128, in_place: bool = True
+    name: str,
+    inputs: Sequence[str] = (),
+    *,
+    group: str = "default",
+    maximum: int = 128,
+    in_place: bool = True,
 ) -> JobVertex:
     operation = SqlSpec("SELECT 1") if inputs else SourceSpec("rate")
     return JobVertex(
@@ -119,7 +132,7 @@ class Job:
 
     @property
     def stage(self) -> str:
-        return str(getattr(self.state.phase, "manager").stage)
+        return str(self.state.phase.manager.stage)
 
     @property
     def open(self) -> RescaleRecord:
@@ -199,7 +212,11 @@ class Job:
         """Bounds by vertex name."""
         self.version += 1
         pairs = tuple((one.id, Bounds(*wanted[one.name])) for one in self.graph.vertices)
-        return self.do(RequirementsUpdated(Requirements(ids.derive_id("requirements", self.version), self.version, pairs)))
+        return self.do(
+            RequirementsUpdated(
+                Requirements(ids.derive_id("requirements", self.version), self.version, pairs)
+            )
+        )
 
     def commit(self, *, attempt: int | None = None) -> Job:
         """A micro-batch is committed at the newest plan."""

@@ -1,20 +1,31 @@
-"""The edge cases of production Flink's adaptive scheduler, one test each, numbered as in the list they come from.
+"""The edge cases of production Flink's adaptive scheduler: `CASES` numbers them, and each has a test of its number.
 
-Where Slotwise does better on purpose the test's name or docstring says so.
+`test_lNN_...` is a test of case NN, here or in the modules of `HOMES`; what is not the scheduler's concern has its
+tests where `ELSEWHERE` says. Where Slotwise does better on purpose the test's name or docstring says so.
 """
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
 
 from app.model.options import JobOptions
+from app.model.requirements import Bounds, validate_bounds
 from app.model.rescale import TerminalState
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots, SendPlan, StartAttempt, StopAttempt, StopMode
+from app.scheduler.adaptive.effects import (
+    DeclareResources,
+    ReleaseSlots,
+    SendPlan,
+    StartAttempt,
+    StopAttempt,
+    StopMode,
+)
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
-    AttemptStartFailed,
     AttemptStopped,
     BatchCompleted,
     CancelRequested,
@@ -27,7 +38,55 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.state import Executing, Restarting
+from tests.unit.scheduler import test_restarts, test_slots
 from tests.unit.scheduler.driving import Job, bounds, chain, slots
+from tests.unit.scheduler.phases import in_phase
+
+CASES = {
+    1: "a stale timer: armed, the state left and entered again",
+    2: "a change in cooldown whose resources are gone before it ends",
+    3: "stabilisation counts from the first change",
+    4: "a cooldown longer than the stabilisation",
+    5: "desired resources and a completed checkpoint in Stabilizing",
+    6: "sufficient resources in Stabilized without a checkpoint",
+    7: "failed checkpoints during the cooldown",
+    8: "a lower bound above the capacity of a running job",
+    9: "an upper bound lowered, and the surplus slots",
+    10: "identical, concurrent and incomplete updates, and -1",
+    11: "an update of a job of another scheduler",
+    12: "an update while the execution graph is created",
+    13: "a planned slot lost before the reservation",
+    14: "what a rescale and a failure count, and what they cost",
+    15: "restarting for a target that is attainable, or not any more",
+    16: "failures, cancel and suspend in each state",
+    17: "a stop with savepoint that fails",
+    18: "the distribution of slots",
+    19: "attempt ids, and a failover during a rescale",
+    20: "the bounded history",
+    21: "pipelined regions",
+    22: "bulk slot requests",
+    23: "parallelism of batch vertices",
+    24: "the exponential backoff",
+    25: "a JobManager that restarts",
+}
+HOMES = (test_restarts, test_slots)
+ELSEWHERE = {
+    10: ("tests/unit/worker", "tests/contract"),  # If-Match, Idempotency-Key, concurrent PUTs over HTTP
+    20: (
+        "tests/unit/store",
+        "tests/contract",
+    ),  # retention, the summary's statistics, 404 of an evicted record
+}
+BATCH = (21, 22, 23)
+"""Cases of batch jobs, which have a scheduler of their own."""
+
+
+def test_each_case_that_concerns_streaming_has_a_test_of_its_number() -> None:
+    assert sorted(CASES) == list(range(1, 26))
+    names = [name for module in (sys.modules[__name__], *HOMES) for name in vars(module)]
+    tested = {int(name[6:8]) for name in names if re.match(r"test_l\d\d_", name)}
+    assert tested == set(CASES) - set(BATCH)
+
 
 NO_RETRY = {"jobmanager.adaptive-scheduler.retry-execution-graph-creation.restart-strategy.type": "none"}
 COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
@@ -129,7 +188,9 @@ def test_l07_given_up_batches_in_cooldown_are_wasted_and_the_next_change_counts_
     assert job.kind == "Restarting"
 
 
-def test_l08_a_lower_bound_above_the_slots_keeps_running_then_waits_after_a_failover_and_fails_at_the_timeout() -> None:
+def test_l08_a_lower_bound_above_the_slots_keeps_running_then_waits_after_a_failover_and_fails_at_the_timeout() -> (
+    None
+):
     job = Job(options=NO_RETRY).run()
     job.put(4, 6)
     assert job.kind == "Executing"
@@ -139,7 +200,7 @@ def test_l08_a_lower_bound_above_the_slots_keeps_running_then_waits_after_a_fail
     assert job.kind == "WaitingForResources"
     job.wait(300_000)
     assert job.status is JobStatus.FAILED
-    cause = getattr(job.state.phase, "cause")
+    cause = job.state.phase.cause
     assert "need 4" in cause and "holds 2" in cause
     assert job.records[-1].terminal_state is TerminalState.FAILED
 
@@ -159,7 +220,9 @@ def test_l08_a_negative_wait_timeout_waits_for_ever() -> None:
     assert job.kind == "WaitingForResources"
 
 
-def test_l09_better_a_surplus_slot_is_returned_at_the_idle_timeout_exactly_and_none_of_the_requirement() -> None:
+def test_l09_better_a_surplus_slot_is_returned_at_the_idle_timeout_exactly_and_none_of_the_requirement() -> (
+    None
+):
     job = Job(upper=4).run(held=4).put(1, 3)
     assert job.effect(DeclareResources) == DeclareResources(3, 1)
     assert not job.has_effect(ReleaseSlots)
@@ -183,6 +246,32 @@ def test_l10_an_identical_update_changes_nothing_and_records_nothing() -> None:
     assert job.effects == ()
 
 
+def test_l10_an_update_must_name_every_vertex_and_all_errors_are_told_at_once() -> None:
+    graph = chain()
+    source, agg, _ = graph.vertices
+    _, errors = validate_bounds(graph, {source.id: (3, 2), agg.id: (1, 129), "f" * 32: (1, 1)})
+    assert len(errors) == 4
+    assert "higher than its upper bound" in errors[0]
+    assert "exceeds its maximum parallelism 128" in errors[1]
+    assert "not found" in errors[2]
+    assert "incomplete" in errors[3] and "sink" in errors[3]
+
+
+def test_l10_better_minus_one_is_resolved_and_never_kept() -> None:
+    graph = chain()
+    resolved, errors = validate_bounds(graph, {one.id: (-1, -1) for one in graph.vertices})
+    assert errors == []
+    assert set(resolved.values()) == {Bounds(1, 128)}
+
+
+def test_l10_better_concurrent_updates_are_taken_one_after_the_other_and_none_is_refused() -> None:
+    """Production Flink answers the second one with 409 while the first one is in flight."""
+    job = Job(upper=4).run(held=4).put(1, 3).put(1, 2).put(2, 4)
+    assert job.state.requirements.version == 4
+    assert job.ended()[-2:] == [("UPDATE_REQUIREMENT", "RESOURCE_REQUIREMENTS_UPDATED", 1)] * 2
+    assert job.applied().parallelism == [4, 4, 4]
+
+
 def test_l11_a_scheduler_other_than_adaptive_is_refused_when_the_job_is_submitted() -> None:
     """So there is no job whose bounds could be persisted and never applied."""
     _, errors = JobOptions.parse({"jobmanager.scheduler": "Default"})
@@ -204,7 +293,9 @@ def test_l12_an_update_while_the_driver_is_started_is_picked_up_when_it_runs() -
     ]
 
 
-def test_l13_a_planned_slot_lost_before_the_start_goes_back_to_waiting_with_fresh_timers_and_the_record_open() -> None:
+def test_l13_a_planned_slot_lost_before_the_start_goes_back_to_waiting_with_fresh_timers_and_the_record_open() -> (
+    None
+):
     job = Job().do(StartScheduling()).wait(4_000).hold(2)
     record = job.open.uuid
     job.wait(2_000).hold(1)
@@ -240,7 +331,9 @@ def test_l14_a_rescale_in_place_counts_a_rescale_only() -> None:
 
 
 def test_l15_restarting_for_a_target_that_is_still_attainable_goes_straight_to_the_start() -> None:
-    job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").hold(4).stops(driver_alive=True)
+    job = (
+        restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").hold(4).stops(driver_alive=True)
+    )
     assert job.kind == "CreatingExecutionGraph"
     start = job.effect(StartAttempt)
     assert start.reuse_driver
@@ -252,37 +345,9 @@ def test_l15_restarting_for_a_target_that_is_not_attainable_any_more_waits() -> 
     assert job.kind == "WaitingForResources"
 
 
-def _in_phase(kind: str) -> Job:
-    match kind:
-        case "Created":
-            return Job()
-        case "WaitingForResources":
-            return Job().do(StartScheduling())
-        case "CreatingExecutionGraph":
-            return Job().do(StartScheduling()).hold(2)
-        case "RetryingExecutionGraphCreation":
-            return Job().do(StartScheduling()).hold(2).do(AttemptStartFailed(1, "no java"))
-        case "Executing":
-            return Job().run()
-        case "Rescaling":
-            return Job(upper=4).run().hold(4)
-        case "StopWithSavepoint":
-            return Job().run().do(StopRequested("t1"))
-        case "Restarting":
-            return Job().run().do(AttemptFailed(1, "boom", stopped=False))
-        case "Failing":
-            return Job().run().do(AttemptFailed(1, "boom", stopped=False, recoverable=False))
-        case "Canceling":
-            return Job().run().do(CancelRequested())
-        case _:
-            job = Job().run().do(CancelRequested()).stops()
-            assert job.kind == "Finished"
-            return job
-
-
 @pytest.mark.parametrize("kind", ["Restarting", "Failing", "Canceling"])
 def test_l16_a_failure_while_the_attempt_is_being_ended_is_only_recorded(kind: str) -> None:
-    job = _in_phase(kind)
+    job = in_phase(kind)
     version = job.state.phase_version
     job.do(AttemptFailed(1, "another", stopped=False))
     job.do(GlobalFailure("a third"))
@@ -309,7 +374,7 @@ def test_l16_a_failure_while_the_attempt_is_being_ended_is_only_recorded(kind: s
 )
 def test_l16_cancel_in_each_state(kind: str, then: str) -> None:
     """Better: a job whose driver is being started is not over before that driver is dead."""
-    job = _in_phase(kind)
+    job = in_phase(kind)
     assert job.kind == kind
     job.do(CancelRequested("ann"))
     assert job.kind == then
@@ -317,7 +382,12 @@ def test_l16_cancel_in_each_state(kind: str, then: str) -> None:
         job.stops()
     assert job.status is JobStatus.CANCELED
     assert job.nothing_open
-    if kind in ("CreatingExecutionGraph", "WaitingForResources", "Rescaling", "RetryingExecutionGraphCreation"):
+    if kind in (
+        "CreatingExecutionGraph",
+        "WaitingForResources",
+        "Rescaling",
+        "RetryingExecutionGraphCreation",
+    ):
         assert job.records[-1].reason is not None
         assert job.records[-1].reason.value == "JOB_CANCELED", "also while nothing runs, unlike Flink"
 
@@ -338,7 +408,7 @@ def test_l16_cancel_in_each_state(kind: str, then: str) -> None:
     ],
 )
 def test_l16_suspend_in_each_state(kind: str) -> None:
-    job = _in_phase(kind).do(SuspendRequested("moved"))
+    job = in_phase(kind).do(SuspendRequested("moved"))
     assert job.status is JobStatus.SUSPENDED
     assert not job.status.is_globally_terminal
     assert job.effects == (), "the driver runs on: another control plane may adopt it"

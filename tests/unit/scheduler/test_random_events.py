@@ -79,8 +79,13 @@ OPTIONS: dict[str, dict[str, object]] = {
     "no restarts": {"restart-strategy.type": "none", _CREATION + "restart-strategy.type": "none"},
     "waits for ever": {"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"},
 }
-ALL_SLOTS = tuple(Slot(f"slot-{index}", f"tm-{index // 3}") for index in range(9))
+ENOUGH_SLOTS = tuple(Slot(f"slot-{index}", f"tm-{index // 3}") for index in range(30))
+ALL_SLOTS = ENOUGH_SLOTS[:9]
 
+RUNNING = ("Executing", "Rescaling", "StopWithSavepoint")
+sometimes = st.sampled_from([False] * 3 + [True])
+rarely = st.sampled_from([False] * 19 + [True])
+"""So that lives are long."""
 attempts_back = st.sampled_from([0, 0, 0, 0, 1, 2])
 few = st.integers(1, 4)
 
@@ -88,12 +93,25 @@ few = st.integers(1, 4)
 class Life(RuleBasedStateMachine):
     """One job, and a world that keeps no promise until the end."""
 
-    @initialize(graph=st.sampled_from(sorted(GRAPHS)), options=st.sampled_from(sorted(OPTIONS)), lower=few, more=few)
-    def submitted(self, graph: str, options: str, lower: int, more: int) -> None:
+    @initialize(
+        graph=st.sampled_from(sorted(GRAPHS)),
+        options=st.sampled_from(sorted(OPTIONS)),
+        lower=few,
+        more=few,
+        held=st.sampled_from([0, 2, 3, 4, 9]),
+    )
+    def submitted(self, graph: str, options: str, lower: int, more: int, held: int) -> None:
         self.job = Job(GRAPHS[graph], lower=min(lower, 2), upper=lower + more, options=OPTIONS[options])
         self.asked: list[Effect] = []
         self.old_timers: list[Timer] = []
         self.trigger = 0
+        if held:
+            self.tell(StartScheduling())
+            self.tell(SlotsChanged(ALL_SLOTS[:held]))
+            if self.job.kind == "WaitingForResources":
+                self.job.wait(self.job.state.options.submission_stabilization_ms)
+            if self.job.kind == "CreatingExecutionGraph":
+                self.tell(AttemptRunning(1))
 
     # -- the core, with what must hold after every step
 
@@ -164,32 +182,37 @@ class Life(RuleBasedStateMachine):
     def running(self, back: int) -> None:
         self.tell(AttemptRunning(self.attempt(back)))
 
-    @rule(back=attempts_back, stopped=st.booleans(), recoverable=st.sampled_from([True, True, True, False]))
-    def failed(self, back: int, stopped: bool, recoverable: bool) -> None:
-        self.tell(AttemptFailed(self.attempt(back), "boom", stopped=stopped, recoverable=recoverable))
+    @rule(back=attempts_back, stopped=st.booleans(), fatal=rarely, now=sometimes)
+    def failed(self, back: int, stopped: bool, fatal: bool, now: bool) -> None:
+        if now or self.job.kind not in RUNNING:
+            self.tell(AttemptFailed(self.attempt(back), "boom", stopped=stopped, recoverable=not fatal))
 
-    @rule(back=attempts_back)
-    def start_failed(self, back: int) -> None:
-        self.tell(AttemptStartFailed(self.attempt(back), "no java"))
+    @rule(back=attempts_back, now=sometimes)
+    def start_failed(self, back: int, now: bool) -> None:
+        if now:
+            self.tell(AttemptStartFailed(self.attempt(back), "no java"))
 
-    @rule(back=attempts_back, drained=st.booleans(), alive=st.booleans(), error=st.sampled_from([None, "full"]))
+    @rule(
+        back=attempts_back, drained=st.booleans(), alive=st.booleans(), error=st.sampled_from([None, "full"])
+    )
     def stopped(self, back: int, drained: bool, alive: bool, error: str | None) -> None:
-        self.tell(AttemptStopped(self.attempt(back), drained=drained, driver_alive=alive, error=error))
+        if back or self.job.kind not in RUNNING or not drained:
+            self.tell(AttemptStopped(self.attempt(back), drained=drained, driver_alive=alive, error=error))
 
-    @rule(recoverable=st.booleans())
-    def global_failure(self, recoverable: bool) -> None:
-        self.tell(GlobalFailure("the scheduler stumbled", recoverable=recoverable))
+    @rule(fatal=rarely, now=sometimes)
+    def global_failure(self, fatal: bool, now: bool) -> None:
+        if fatal or (now and self.job.state.plan is not None):
+            self.tell(GlobalFailure("the scheduler stumbled", recoverable=not fatal))
 
     @rule()
     def stop(self) -> None:
         self.trigger += 1
         self.tell(StopRequested(f"t{self.trigger}"))
 
-    @precondition(lambda self: self.job.state.num_restarts > 2)
-    @rule(what=st.sampled_from([CancelRequested("ann"), SuspendRequested("moved"), "finished"]))
-    def the_end(self, what: Event | str) -> None:
-        """Rare, so that lives are long."""
-        self.tell(AttemptFinished(self.attempt(0)) if isinstance(what, str) else what)
+    @rule(what=st.sampled_from([CancelRequested("ann"), SuspendRequested("moved"), "finished"]), now=rarely)
+    def the_end(self, what: Event | str, now: bool) -> None:
+        if now:
+            self.tell(AttemptFinished(self.attempt(0)) if isinstance(what, str) else what)
 
     @precondition(lambda self: bool(self.job.state.timers))
     @rule(early_ms=st.sampled_from([0, 0, 0, 1, 5_000]), index=st.integers(0, 5))
@@ -214,12 +237,30 @@ class Life(RuleBasedStateMachine):
         self.job.now_ms += jump_ms
 
     @precondition(lambda self: bool(self.asked))
-    @rule(index=st.integers(0, 50), again=st.booleans())
-    def answer(self, index: int, again: bool) -> None:
+    @rule(index=st.integers(0, 50), again=st.booleans(), drains=rarely)
+    def answer(self, index: int, again: bool, drains: bool) -> None:
+        """Any of the effects, late and out of order, and perhaps once more later. A drain fails more often than not."""
         effect = self.asked[index % len(self.asked)]
         if not again:
             self.asked.remove(effect)
-        self.obey(effect)
+        if isinstance(effect, StopAttempt) and effect.mode is StopMode.DRAIN and not drains:
+            self.tell(AttemptStopped(effect.attempt, driver_alive=True, error="the disk is full"))
+        else:
+            self.obey(effect)
+
+    @precondition(lambda self: bool(self.asked))
+    @rule()
+    def answer_latest(self) -> None:
+        self.answer(len(self.asked) - 1, again=False, drains=False)
+
+    @precondition(lambda self: self.job.kind == "Executing")
+    @rule(upper=st.integers(1, 5))
+    def rescale(self, upper: int) -> None:
+        """What there is most of: slots in plenty, other bounds, and all of it confirmed."""
+        self.tell(SlotsChanged(ALL_SLOTS))
+        self.put(1, upper - 1)
+        if self.job.kind == "Rescaling":
+            self.applied(0, 0, idle=False)
 
     # -- the kind world
 
@@ -240,7 +281,7 @@ class Life(RuleBasedStateMachine):
             return
         if job.kind == "Created":
             self.tell(StartScheduling())
-        self.tell(SlotsChanged(ALL_SLOTS))
+        self.tell(SlotsChanged(ENOUGH_SLOTS))
         self.asked.clear()  # lost: timers must make up for it
         visits: Counter[str] = Counter()
         for _ in range(400):

@@ -20,7 +20,7 @@ from tests.unit.store.conftest import Opener
 
 ROOT = Path(__file__).parents[3]
 JOBS = 8
-KILLS = 4
+KILLS = 3
 ACKNOWLEDGED_BEFORE_KILL = 60
 
 # Commits for all jobs at the same time, and says on stdout what was acknowledged: "<job> <state number>".

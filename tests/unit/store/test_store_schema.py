@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from app.store import SchemaError, Store, StoreError, StoreUnavailable, schema
 from app.store.engine import create, parse_url
 from app.store.tables import metadata
+from tests.databases import PostgresServer
 
 
 @pytest.fixture
@@ -130,19 +131,42 @@ def _fill(connection: Connection) -> None:
         connection.execute(text(row))
 
 
-@pytest.mark.parametrize("rule", REFUSED)
-def test_the_schema_refuses(engine: Engine, rule: str) -> None:
-    with engine.begin() as connection:
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared_engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """Connections to a database that many tests share, because each leaves it as it was."""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = server.create_database()
+    else:
+        url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/slotwise.db"
+    schema.upgrade(url)
+    engine = create(parse_url(url), write=True, pool_size=1)
+    yield engine
+    engine.dispose()
+    if request.param == "postgresql":
+        server.drop_database(url)
+
+
+@pytest.fixture
+def filled(shared_engine: Engine) -> Iterator[Connection]:
+    """A connection in a transaction with a row in each table, rolled back in the end."""
+    with shared_engine.connect() as connection, connection.begin() as transaction:
         _fill(connection)
-    with pytest.raises(IntegrityError), engine.begin() as connection:
-        connection.execute(text(REFUSED[rule]))
+        yield connection
+        transaction.rollback()
+
+
+@pytest.mark.parametrize("rule", REFUSED)
+def test_the_schema_refuses(filled: Connection, rule: str) -> None:
+    with pytest.raises(IntegrityError):
+        filled.execute(text(REFUSED[rule]))
 
 
 @pytest.mark.parametrize("rule", ACCEPTED)
-def test_the_schema_accepts(engine: Engine, rule: str) -> None:
-    with engine.begin() as connection:
-        _fill(connection)
-        assert connection.execute(text(ACCEPTED[rule])).rowcount == 1
+def test_the_schema_accepts(filled: Connection, rule: str) -> None:
+    assert filled.execute(text(ACCEPTED[rule])).rowcount == 1
 
 
 def test_forgetting_a_job_leaves_no_row_of_it(engine: Engine) -> None:

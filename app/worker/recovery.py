@@ -1,0 +1,320 @@
+"""The jobs of this process: taking them up from the database, letting go of those that are lost, loading again.
+
+What a job needs after a restart is read off its state, not only off the outbox: a level, so that it does not matter
+at which write or effect the control plane before was cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from app.cluster.ports import DriverHost
+from app.cluster.slot_pool import SlotPool
+from app.model.graphdoc import GraphErrors, parse_document
+from app.scheduler.adaptive.effects import Effect, StartAttempt, StopAttempt, StopMode
+from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
+from app.scheduler.adaptive.state import (
+    Canceling,
+    Created,
+    CreatingExecutionGraph,
+    Executing,
+    Failing,
+    Finished,
+    JobState,
+    Rescaling,
+    Restarting,
+    StopWithSavepoint,
+)
+from app.scheduler.slots import minimal_slots
+from app.store.errors import StoreError
+from app.store.queries import StoredJob
+from app.store.store import Store
+from app.worker.clock import Clock
+from app.worker.job import Job, JobPlaces
+from app.worker.persistence import JobWriter, attempt_record
+from app.worker.views import JobView
+
+log = structlog.get_logger()
+
+_LEASES_PER_CLAIM = 1000
+_JOBS_PER_READ = 200
+_RELOAD_AFTER_S = 0.5
+
+
+class JobKeeper:
+    """Holds the jobs that this process serves. ``ended`` has the views of those that are over.
+
+    ``away``: jobs that exist but are not served here now; their drivers are to try again, not to exit.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        host: DriverHost,
+        pool: SlotPool,
+        places: JobPlaces,
+        clock: Clock,
+        validate_states: bool = False,
+    ) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.ended: dict[str, JobView] = {}
+        self.away: set[str] = set()
+        self._store = store
+        self._host = host
+        self._pool = pool
+        self._places = places
+        self._clock = clock
+        self._validate = validate_states
+        self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, *, renew_every_s: float | None) -> None:
+        """Take up every job that is not over, and keep its lease if leases expire."""
+        await self._load_ended()
+        while await self._store.claim_leases(_LEASES_PER_CLAIM):
+            pass
+        taken: list[tuple[Job, StoredJob]] = []
+        for stored in await self._store.load_live_jobs():
+            job = self._take_up(stored)
+            if job is not None:
+                taken.append((job, stored))
+        for job, stored in taken:
+            await self._recover(job, stored)
+        # Slots may have become free or new while no control plane was there to say so.
+        self.tell_grants(self._pool.serve())
+        if renew_every_s is not None:
+            self._spawn(self._renew(renew_every_s))
+
+    async def close(self) -> None:
+        """Stop working on every job; drivers keep running."""
+        self._closing = True
+        for task in list(self._tasks):
+            task.cancel()
+        jobs = list(self.jobs.values())
+        for job in jobs:
+            job.close()
+        await asyncio.gather(*(job.worker.ended() for job in jobs))
+
+    def add(self, state: JobState, epoch: int, submitted_ms: int, submitted_by: str | None) -> Job:
+        """A job that was just submitted and is durable."""
+        job = self._build(state, epoch, submitted_ms, submitted_by, state_seq=1, effect_seq=0)
+        self.jobs[state.job_id] = job
+        return job
+
+    def view(self, job_id: str) -> JobView | None:
+        job = self.jobs.get(job_id)
+        return job.view() if job is not None else self.ended.get(job_id)
+
+    def tell_grants(self, job_ids: set[str]) -> None:
+        """The cluster grants these jobs other slots than before."""
+        for job_id in sorted(job_ids):
+            job = self.jobs.get(job_id)
+            if job is not None:
+                job.slots_changed()
+
+    # -- taking up
+
+    def _take_up(self, stored: StoredJob) -> Job | None:
+        """The job as it is stored, with the slots it held; None if it is not ours or cannot be read."""
+        if stored.lease is None or stored.lease.owner != self._store.owner:
+            self.away.add(stored.job_id)
+            return None
+        try:
+            graph = parse_document(json.loads(stored.document))
+            state = stored.state(graph)
+        except (StoreError, GraphErrors, ValueError) as error:
+            log.error("a stored job cannot be read; it is left alone", job=stored.job_id, error=str(error))
+            self.away.add(stored.job_id)
+            return None
+        self._clock.not_before(_latest_ms(state))
+        summary = stored.summary
+        last_effect = max((effect.seq for effect in stored.effects), default=0)
+        job = self._build(
+            state,
+            stored.lease.epoch,
+            summary.submitted_ms,
+            summary.submitted_by,
+            state_seq=stored.seq,
+            effect_seq=last_effect,
+        )
+        self.jobs[state.job_id] = job
+        self.away.discard(state.job_id)
+        minimal = minimal_slots(graph, state.requirements)
+        self._pool.restore(state.job_id, state.slots, state.declared_slots, minimal)
+        return job
+
+    async def _recover(self, job: Job, stored: StoredJob) -> None:
+        """Adopt the live driver, go on with what was decided but not done."""
+        state = job.state
+        if self._pool.held_by(job.job_id) != state.slots:
+            job.slots_changed()
+        if state.graph.artifacts:
+            await self._lay_out_artifacts(job.job_id, state.graph.artifacts)
+        row = stored.attempt
+        dead = [one.attempt for one in await self._store.attempts(job.job_id) if one != row]
+        if row is not None:
+            job.resume_reports(row.attempt, row.acknowledged)
+        job.attempts.recover(None if row is None else attempt_record(row), max(dead, default=0))
+        job.writer.pending([effect.seq for effect in stored.effects])
+        if isinstance(state.phase, Created):
+            job.deliver(StartScheduling())
+        elif row is None and isinstance(state.phase, Executing | Rescaling | StopWithSavepoint):
+            job.deliver(AttemptFailed(state.attempt, "The driver of the attempt is not known.", stopped=True))
+        outbox = tuple(effect.effect for effect in stored.effects)
+        job.worker.start((*outbox, *(effect for effect in implied_effects(state) if effect not in outbox)))
+
+    async def _lay_out_artifacts(self, job_id: str, names: tuple[str, ...]) -> None:
+        directory = self._places.artifacts_dir(job_id)
+        if not all((directory / name).exists() for name in names):
+            write_artifacts(directory, await self._store.artifacts(job_id))
+
+    async def _load_ended(self) -> None:
+        summaries = await self._store.list_jobs(ended=True)
+        for first in range(0, len(summaries), _JOBS_PER_READ):
+            page = summaries[first : first + _JOBS_PER_READ]
+            for stored in await self._store.load_jobs([summary.job_id for summary in page]):
+                try:
+                    state = stored.state(parse_document(json.loads(stored.document)))
+                except (StoreError, GraphErrors, ValueError) as error:
+                    log.error("an ended job cannot be read", job=stored.job_id, error=str(error))
+                    continue
+                self.ended[state.job_id] = JobView(
+                    state=state,
+                    status=stored.summary.status,
+                    submitted_ms=stored.summary.submitted_ms,
+                    ended_ms=stored.summary.ended_ms,
+                    submitted_by=stored.summary.submitted_by,
+                    epoch=stored.lease.epoch if stored.lease else 0,
+                )
+
+    def _build(
+        self,
+        state: JobState,
+        epoch: int,
+        submitted_ms: int,
+        submitted_by: str | None,
+        state_seq: int,
+        effect_seq: int,
+    ) -> Job:
+        writer = JobWriter(
+            self._store, self._clock, state.job_id, epoch, state_seq=state_seq, effect_seq=effect_seq
+        )
+        return Job(
+            state,
+            writer=writer,
+            clock=self._clock,
+            host=self._host,
+            pool=self._pool,
+            places=self._places,
+            submitted_ms=submitted_ms,
+            submitted_by=submitted_by,
+            on_grants=self.tell_grants,
+            on_ended=self._on_ended,
+            on_lost=self._on_lost,
+            on_diverged=self._on_diverged,
+            validate_states=self._validate,
+        )
+
+    # -- letting go
+
+    def _on_ended(self, job_id: str) -> None:
+        job = self.jobs.pop(job_id, None)
+        if job is not None:
+            self.ended[job_id] = job.view()
+
+    def _on_lost(self, job_id: str) -> None:
+        """Another control plane owns the job: its driver and its slots are not ours to touch any more."""
+        job = self.jobs.pop(job_id, None)
+        if job is not None:
+            self.away.add(job_id)
+            job.close()
+            self.tell_grants(self._pool.forget(job_id))
+
+    def _on_diverged(self, job_id: str) -> None:
+        job = self.jobs.pop(job_id, None)
+        if job is not None:
+            self.away.add(job_id)
+            job.close()
+            self._spawn(self._load_again(job_id, job))
+
+    async def _load_again(self, job_id: str, old: Job) -> None:
+        """Go on from what the database says."""
+        await old.worker.ended()
+        await old.attempts.quiet()
+        while not self._closing:
+            await asyncio.sleep(_RELOAD_AFTER_S)
+            try:
+                stored = await self._store.load_job(job_id)
+                if stored is None or stored.summary.status.is_globally_terminal:
+                    self.tell_grants(self._pool.forget(job_id))
+                    return
+                job = self._take_up(stored)
+                if job is not None:
+                    await self._recover(job, stored)
+                    log.info("job loaded again", job=job_id)
+                return
+            except StoreError as error:
+                log.error("a job cannot be loaded again yet", job=job_id, error=str(error))
+
+    async def _renew(self, every_s: float) -> None:
+        while not self._closing:
+            await asyncio.sleep(every_s)
+            served = set(self.jobs)
+            try:
+                held = await self._store.renew_leases()
+            except StoreError as error:
+                log.error("leases could not be renewed", error=str(error))
+                continue
+            for job_id in served & set(self.jobs):
+                lease = held.get(job_id)
+                if lease is None or lease.epoch != self.jobs[job_id].writer.epoch:
+                    self._on_lost(job_id)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a background task failed", exc_info=error)
+
+
+def implied_effects(state: JobState) -> tuple[Effect, ...]:
+    """What a state asks to be done about its attempt, whether or not the outbox still says so."""
+    phase = state.phase
+    kill = StopAttempt(state.attempt, StopMode.KILL)
+    if isinstance(phase, CreatingExecutionGraph):
+        return (StartAttempt(state.attempt, phase.plan),) if phase.failure is None else (kill,)
+    if isinstance(phase, StopWithSavepoint):
+        return ()
+    if isinstance(phase, Restarting):
+        if phase.stopped:
+            return ()
+        return (kill,) if phase.target is None else (StopAttempt(state.attempt, StopMode.BOUNDARY),)
+    if isinstance(phase, Canceling | Failing):
+        return (kill,)
+    if isinstance(phase, Executing | Rescaling | Finished):
+        return ()
+    return (kill,) if state.attempt_alive else ()
+
+
+def _latest_ms(state: JobState) -> int:
+    """The latest instant that the state has seen."""
+    record = state.timeline.open
+    return max(state.phase_since_ms, record.start_ms if record else 0)
+
+
+def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
+    """Lay out a job's files for its drivers. The database keeps the originals."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in artifacts.items():
+        (directory / name).write_bytes(content)

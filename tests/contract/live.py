@@ -1,0 +1,65 @@
+"""A world behind a real HTTP server on a loopback socket, for what an in-process transport cannot show."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import uvicorn
+
+from tests.contract.world import World
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@contextlib.asynccontextmanager
+async def listening(world: World) -> AsyncIterator[int]:
+    """The port that the world's application is served on, as `slotwise serve` serves it."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(64)
+    config = uvicorn.Config(world.app, log_config=None, access_log=False, lifespan="off", server_header=False)
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    task = asyncio.create_task(server._serve(sockets=[listener]))
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        await task
+        listener.close()
+
+
+async def exchange(port: int, request: bytes) -> Answer:
+    """Send raw bytes, all of them before anything is read, and read one answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        await writer.drain()
+        async with asyncio.timeout(20):
+            return await read_answer(reader, is_head=request.startswith(b"HEAD "))
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def read_answer(reader: asyncio.StreamReader, *, is_head: bool = False) -> Answer:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)
+    }
+    if is_head or "content-length" not in headers:
+        body = b""
+    else:
+        body = await reader.readexactly(int(headers["content-length"]))
+    return Answer(int(head[0].split(" ")[1]), headers, body)

@@ -1,0 +1,182 @@
+"""PUT and GET of resource requirements as they are meant to be used: versions, keys, dry runs, reasons, races."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.contract.test_bad_requirements import GOOD, path_of
+from tests.contract.world import World, bounds, open_world
+
+OTHER = bounds(flights=(1, 3), delays=(1, 3), store=(1, 1))
+
+
+async def test_put_is_visible_at_once_and_drives_the_job(any_world: World) -> None:
+    world = any_world
+    job_id = await world.running()
+    pid = world.driver().ref.pid
+    assert (await world.http.get(path_of(job_id))).headers["etag"] == '"1"'
+    answer = await world.put(job_id, GOOD, **{"X-Slotwise-Reason": "the evening peak"})
+    assert (answer.status_code, answer.json(), answer.headers["etag"]) == (200, {}, '"2"')
+    shown = await world.http.get(path_of(job_id))
+    assert shown.headers["etag"] == '"2"'
+    vertices = {vertex["name"]: vertex["id"] for vertex in (await world.get(f"/jobs/{job_id}"))["vertices"]}
+    assert shown.json() == {vertices[name]: entry for name, entry in GOOD.items()}
+    await world.completed(job_id, 2)
+    parallelism = {
+        vertex["name"]: vertex["parallelism"] for vertex in (await world.get(f"/jobs/{job_id}"))["vertices"]
+    }
+    assert parallelism == {"flights": 4, "delays": 4, "store": 1}
+    assert (await world.get(f"/jobs/{job_id}"))["driverPid"] == pid
+    record = (await world.get(f"/jobs/{job_id}/rescales/history"))[0]
+    assert record["triggerCause"] == "UPDATE_REQUIREMENT"
+    assert record["terminatedReason"] == "SUCCEEDED"
+    assert (record["rung"], record["requestedBy"], record["reason"]) == (
+        "in-place",
+        "anonymous",
+        "the evening peak",
+    )
+    assert record["outputGapInMillis"] == 3
+    entry = record["vertices"][vertices["delays"]]
+    assert (entry["preRescaleParallelism"], entry["postRescaleParallelism"]) == (2, 4)
+
+
+async def test_ids_in_upper_case_and_names_are_the_same_keys(world: World) -> None:
+    job_id = await world.running()
+    shown = await world.get(path_of(job_id))
+    upper = {key.upper(): {"parallelism": {"lowerBound": 1, "upperBound": 1}} for key in shown}
+    assert (await world.http.put(path_of(job_id.upper()), json=upper)).status_code == 200
+    assert (await world.put(job_id, bounds(flights=(1, 1), delays=(1, 1), store=(1, 1)))).headers[
+        "etag"
+    ] == '"2"'
+    assert (await world.http.get("/v1" + path_of(job_id) + "/")).headers["etag"] == '"2"'
+
+
+async def test_an_identical_body_changes_and_records_nothing(any_world: World) -> None:
+    job_id = await any_world.running()
+    first = await any_world.put(job_id, GOOD)
+    await any_world.completed(job_id, 2)
+    before = await any_world.get(f"/jobs/{job_id}/rescales/history")
+    again = await any_world.put(job_id, GOOD, **{"X-Slotwise-Reason": "another reason"})
+    assert (again.status_code, again.json(), again.headers["etag"]) == (200, {}, first.headers["etag"])
+    assert await any_world.get(f"/jobs/{job_id}/rescales/history") == before
+
+
+async def test_if_match(any_world: World) -> None:
+    job_id = await any_world.running()
+    assert (await any_world.put(job_id, GOOD, **{"If-Match": '"1"'})).status_code == 200
+    for stale in ('"1"', '"3"', '"abc"', 'W/"2"', '""', '"0"'):
+        answer = await any_world.put(job_id, OTHER, **{"If-Match": stale})
+        assert answer.status_code == 412, stale
+        dry = await any_world.http.put(
+            path_of(job_id), json=OTHER, params={"dryRun": "true"}, headers={"If-Match": stale}
+        )
+        assert dry.status_code == 412, stale
+    for malformed in ("2", '"1", "2"', "nonsense", ""):
+        assert (await any_world.put(job_id, OTHER, **{"If-Match": malformed})).status_code == 400, malformed
+    assert (await any_world.http.get(path_of(job_id))).headers["etag"] == '"2"'
+    assert (await any_world.put(job_id, OTHER, **{"If-Match": "*"})).headers["etag"] == '"3"'
+
+
+async def test_idempotency_key(any_world: World) -> None:
+    job_id = await any_world.running()
+    key = {"Idempotency-Key": "f3c1"}
+    assert (await any_world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
+    assert (await any_world.put(job_id, OTHER)).headers["etag"] == '"3"'
+    # The repeated request has its first answer and does not undo the second.
+    assert (await any_world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
+    assert (await any_world.http.get(path_of(job_id))).headers["etag"] == '"3"'
+    reused = await any_world.put(job_id, OTHER, **key)
+    assert reused.status_code == 409
+    assert "f3c1" in reused.json()["errors"][0]
+
+
+@pytest.mark.parametrize("key", ["", "a" * 256, "with blank", "tab\tbed", "umläut"])
+async def test_bad_idempotency_keys(world: World, key: str) -> None:
+    job_id = await world.running()
+    answer = await world.http.put(path_of(job_id), json=GOOD, headers={"Idempotency-Key": key.encode()})
+    assert answer.status_code == 400
+
+
+async def test_reason_is_free_text_of_bounded_length(world: World) -> None:
+    job_id = await world.running()
+    for bad in ("x" * 1001, "bell\x07"):
+        answer = await world.http.put(path_of(job_id), json=GOOD, headers={"X-Slotwise-Reason": bad.encode()})
+        assert answer.status_code == 400
+    reason = "Größer: 高峰 🚀 'quoted\""
+    await world.http.put(path_of(job_id), json=GOOD, headers={"X-Slotwise-Reason": reason.encode()})
+    assert (await world.get(f"/jobs/{job_id}/rescales/history"))[0]["reason"] == reason
+
+
+async def test_headers_given_twice_are_refused(world: World) -> None:
+    job_id = await world.running()
+    for name, values in {
+        "If-Match": ('"1"', '"2"'),
+        "Idempotency-Key": ("a", "b"),
+        "X-Slotwise-Reason": ("a", "b"),
+    }.items():
+        headers = [(name, value) for value in values]
+        assert (await world.http.put(path_of(job_id), json=GOOD, headers=headers)).status_code == 400
+
+
+async def test_dry_run_says_what_would_happen_and_changes_nothing(any_world: World) -> None:
+    world = any_world
+    job_id = await world.running()
+    history = await world.get(f"/jobs/{job_id}/rescales/history")
+    answer = await world.http.put(path_of(job_id), json=GOOD, params={"dryRun": "true"})
+    assert answer.status_code == 200
+    plan = answer.json()
+    ids = {name: await world.vertex(job_id, name) for name in GOOD}
+    assert plan["currentParallelism"] == {ids["flights"]: 2, ids["delays"]: 2, ids["store"]: 1}
+    assert plan["parallelism"] == {ids["flights"]: 4, ids["delays"]: 4, ids["store"]: 1}
+    assert (plan["slotsBefore"], plan["slotsAfter"], plan["rung"], plan["refused"]) == (3, 5, "in-place", [])
+    refused = await world.http.put(
+        path_of(job_id), json=bounds(flights=(1, 4), delays=(3, 2), nope=(1, 1)), params={"dryRun": "true"}
+    )
+    assert refused.status_code == 200
+    assert refused.json()["parallelism"] is None
+    assert len(refused.json()["refused"]) == 3
+    assert (await world.http.get(path_of(job_id))).headers["etag"] == '"1"'
+    assert await world.get(f"/jobs/{job_id}/rescales/history") == history
+
+
+async def test_concurrent_puts_are_put_in_order_and_none_is_refused(any_world: World) -> None:
+    world = any_world
+    job_id = await world.running()
+    bodies = [bounds(flights=(1, 1 + number % 5), delays=(1, 4), store=(1, 1)) for number in range(40)]
+    answers = await asyncio.gather(*(world.put(job_id, body) for body in bodies))
+    assert {answer.status_code for answer in answers} == {200}
+    versions = [int(answer.headers["etag"].strip('"')) for answer in answers]
+    last = (await world.http.get(path_of(job_id))).headers["etag"]
+    assert max(versions) == int(last.strip('"'))
+    body = bodies[max(range(40), key=lambda index: (versions[index], index))]
+    upper = body["flights"]["parallelism"]["upperBound"]
+    assert (await world.get(path_of(job_id)))[await world.vertex(job_id, "flights")]["parallelism"][
+        "upperBound"
+    ] == upper
+
+
+async def test_concurrent_conditional_puts_have_one_winner(any_world: World) -> None:
+    job_id = await any_world.running()
+    bodies = [bounds(flights=(1, 3 + number), delays=(1, 4), store=(1, 1)) for number in range(10)]
+    answers = await asyncio.gather(*(any_world.put(job_id, body, **{"If-Match": '"1"'}) for body in bodies))
+    assert sorted(answer.status_code for answer in answers) == [200] + [412] * 9
+
+
+async def test_what_was_answered_survives_a_restart(database_url: str, tmp_path: Any) -> None:
+    key = {"Idempotency-Key": "kept", "X-Slotwise-Reason": "why not"}
+    async with open_world(database_url, tmp_path) as world:
+        job_id = await world.running()
+        await world.put(job_id, GOOD, **key)
+        await world.completed(job_id, 2)
+        before = await world.get(f"/jobs/{job_id}/rescales/history")
+        shown = await world.get(path_of(job_id))
+        for lease in await world.store.renew_leases():
+            await world.store.release_lease(lease, 1)
+    async with open_world(database_url, tmp_path) as world:
+        assert await world.get(path_of(job_id)) == shown
+        assert (await world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
+        history = await world.get(f"/jobs/{job_id}/rescales/history")
+        assert [record for record in history if record in before] == before

@@ -1,0 +1,182 @@
+"""POST /jobs: JSON, YAML and forms; every error of a graph at once, each with its place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from app.api.handlers.submission import FORM_LIMIT_BYTES
+from app.api.requests import BODY_LIMIT_BYTES
+from tests.contract.world import GRAPH, World
+
+PYTHON_GRAPH: dict[str, Any] = {
+    **GRAPH,
+    "artifacts": ["enrich.py"],
+    "vertices": [
+        GRAPH["vertices"][0],
+        {"name": "enrich", "inputs": ["flights"], "python": "enrich:enrich"},
+        {"name": "store", "inputs": ["enrich"], "sink": {"format": "noop"}},
+    ],
+}
+CODE = b"def enrich(flights):\n    return flights\n"
+
+
+async def no_jobs(world: World) -> None:
+    assert await world.get("/jobs") == {"jobs": []}
+
+
+async def test_json_and_yaml_are_the_same_graph(any_world: World) -> None:
+    world = any_world
+    first = await world.http.post("/jobs", json=GRAPH)
+    second = await world.http.post(
+        "/jobs", content=yaml.safe_dump(GRAPH), headers={"Content-Type": "application/yaml"}
+    )
+    graphs = []
+    for answer in (first, second):
+        assert answer.status_code == 202, answer.text
+        job_id = answer.json()["jobid"]
+        assert answer.json() == {"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}
+        assert answer.headers["location"] == f"/jobs/{job_id}"
+        graphs.append(await world.get(f"/jobs/{job_id}/graph"))
+    assert graphs[0] == graphs[1]
+    assert [vertex["name"] for vertex in graphs[0]["vertices"]] == ["flights", "delays", "store"]
+    # What is shown can be submitted again and means the same.
+    again = await world.http.post("/jobs", json=graphs[0])
+    assert await world.get(f"/jobs/{again.json()['jobid']}/graph") == graphs[0]
+    listed = (await world.get("/jobs"))["jobs"]
+    assert listed[0]["id"] in {answer.json()["jobid"] for answer in (first, second, again)}
+    assert len(listed) == 3
+
+
+async def test_a_form_carries_the_files(any_world: World) -> None:
+    world = any_world
+    for graph in (
+        ("graph.json", json.dumps(PYTHON_GRAPH), "application/json"),
+        ("graph.yaml", yaml.safe_dump(PYTHON_GRAPH), "application/yaml"),
+    ):
+        answer = await world.http.post(
+            "/jobs", files=[("graph", graph), ("files", ("enrich.py", CODE, "text/x-python"))]
+        )
+        assert answer.status_code == 202, answer.text
+        job_id = answer.json()["jobid"]
+        assert (world.directory / "jobs" / job_id / "artifacts" / "enrich.py").read_bytes() == CODE
+    # The graph may also be a plain field.
+    answer = await world.http.post(
+        "/jobs", data={"graph": yaml.safe_dump(PYTHON_GRAPH)}, files=[("files", ("enrich.py", CODE))]
+    )
+    assert answer.status_code == 202, answer.text
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ([], "enrich.py"),
+        ([("files", ("enrich.py", CODE)), ("files", ("other.py", CODE))], "other.py"),
+        ([("files", ("enrich.py", CODE)), ("files", ("enrich.py", CODE))], "twice"),
+        ([("files", ("../enrich.py", CODE))], "../enrich.py"),
+        ([("files", ("/etc/passwd", CODE))], "/etc/passwd"),
+        ([("files", ("a\\..\\b.py", CODE))], "not allowed"),
+        ([("files", (".hidden", CODE))], ".hidden"),
+        ([("code", ("enrich.py", CODE))], "code"),
+        ([("graph", ("graph.json", json.dumps(PYTHON_GRAPH)))], "twice"),
+    ],
+)
+async def test_bad_files(world: World, files: list[Any], found: str) -> None:
+    graph = ("graph", ("graph.json", json.dumps(PYTHON_GRAPH), "application/json"))
+    answer = await world.http.post("/jobs", files=[graph, *files])
+    assert answer.status_code == 400
+    assert found in " ".join(answer.json()["errors"])
+    await no_jobs(world)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status"),
+    [
+        ("multipart/form-data", b"x", 400),
+        ("multipart/form-data; boundary=b", b"", 400),
+        ("multipart/form-data; boundary=b", b"--b\r\nnonsense", 400),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n1\r\n--b--\r\n',
+            400,
+        ),
+        ("multipart/form-data; boundary=b", b"--b\r\n\r\n\r\n--b--\r\n", 400),
+        ("multipart/form-data; boundary=" + "b" * 5000, b"--b--", 400),
+        ("text/html", b"<html>", 415),
+        ("application/x-www-form-urlencoded", b"name=x", 415),
+        ("nonsense", b"{}", 415),
+        ("application/json", b"", 400),
+        ("application/json", b"null", 400),
+        ("application/json", b"[]", 400),
+        ("application/json", b'"x"', 400),
+        ("application/json", b"{", 400),
+        ("application/json", b'{"name": "a", "name": "b"}', 400),
+        ("application/json", b'{"name": NaN}', 400),
+        ("application/json", b'{"name": 1e400}', 400),
+        ("application/json", b"\xef\xbb\xbf{}", 400),
+        ("application/json", b"[" * 100_000, 400),
+        ("application/json", b" " * (BODY_LIMIT_BYTES + 1), 413),
+        ("application/yaml", b"", 400),
+        ("application/yaml", b"a: *b", 400),
+        ("application/yaml", b"a: 1\na: 2", 400),
+        ("application/yaml", b"--- {}\n--- {}", 400),
+        ("application/yaml", b"!!python/object/apply:os.system [id]", 400),
+        ("application/yaml", b"\xff\xfe", 400),
+        ("application/yaml", b"[" * 50_000, 400),
+        (
+            "application/yaml",
+            b"a: &a [1,1]\n" + b"".join(b"b%d: &b%d [*a,*a]\n" % (n, n) for n in range(200)),
+            400,
+        ),
+        ("application/yaml", b"x" * (BODY_LIMIT_BYTES + 1), 413),
+        ("multipart/form-data; boundary=b", b"x" * (FORM_LIMIT_BYTES + 1), 413),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_bad_bodies(world: World, content_type: str, body: bytes, status: int) -> None:
+    answer = await world.http.post("/jobs", content=body, headers={"Content-Type": content_type})
+    assert answer.status_code == status, answer.text
+    assert all(len(error) < 1000 and "Traceback" not in error for error in answer.json()["errors"])
+    await no_jobs(world)
+
+
+async def test_all_errors_of_a_graph_are_told_at_once_each_with_its_place(world: World) -> None:
+    graph = {
+        "name": "",
+        "type": "STREAM",
+        "config": {"restart-strategy.type": "sometimes"},
+        "vertices": [
+            {"name": "a", "source": {"format": "rate"}, "parallelism": 0},
+            {"name": "b", "inputs": ["nope"], "sql": "SELECT 1 FROM nope"},
+            {"name": "b", "inputs": ["a"], "sink": {"format": "noop"}, "colour": "red"},
+        ],
+    }
+    answer = await world.http.post("/jobs", json=graph)
+    assert answer.status_code == 400
+    text = "\n".join(answer.json()["errors"])
+    for place in ("name", "type", "vertices[0].parallelism", "vertices[1].inputs", "vertices[2]", "colour"):
+        assert place in text, text
+    assert len(answer.json()["errors"]) >= 6
+    await no_jobs(world)
+
+
+async def test_unknown_options_are_refused(world: World) -> None:
+    answer = await world.http.post("/jobs", json={**GRAPH, "config": {"restart-strategy.typ": "none"}})
+    assert answer.status_code == 400
+    assert "restart-strategy.typ" in answer.json()["errors"][0]
+    await no_jobs(world)
+
+
+async def test_batch_jobs_are_refused_with_a_sentence(world: World) -> None:
+    answer = await world.http.post("/jobs", json={**GRAPH, "type": "BATCH"})
+    assert answer.status_code == 400
+
+
+async def test_secrets_in_the_configuration_are_not_shown(world: World) -> None:
+    config = {"spark.hadoop.fs.s3a.secret.key": "hunter2", "spark.sql.session.timeZone": "UTC"}
+    job_id = await world.submit({**GRAPH, "config": config})
+    shown = (await world.get(f"/jobs/{job_id}/config"))["execution-config"]["user-config"]
+    assert shown == {"spark.hadoop.fs.s3a.secret.key": "******", "spark.sql.session.timeZone": "UTC"}

@@ -1,0 +1,398 @@
+"""Driver processes of the simulated world: a Python process with its JVM, and what it does with an attempt.
+
+Modelled after `app.driver` and `app.cluster.processes`: the lock is held as long as either lives; a process without a
+job ends with the control plane that started it; `owner.json` fences an older attempt out when a newer one has
+claimed the checkpoint, and a batch looks at it before it is committed. What the fence does not do: it ends nobody,
+and a batch that has passed the look is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.cluster.ports import DriverRef
+from app.model.protocol import Orders, Registration, Report
+from app.worker.views import ControlPlaneError, Fenced
+from tests.simulation.world import Away, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from tests.simulation.plane import Incarnation
+
+_PREDECESSOR_WAIT_S = 3.0
+_LONG_POLL_MS = 25_000
+_LAST_WORD_S = 10.0
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """The checkpoint of a job. ``owner``: what owner.json says. ``writers``: processes that may write it now."""
+
+    job_id: str
+    owner: tuple[int, int, SimProcess] | None = None
+    writers: dict[SimProcess, None] = field(default_factory=dict)
+    batches: int = 0
+
+
+class _Exit(BaseException):
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+class SimProcess:
+    """One driver process. ``python`` and ``jvm``: which of the two lives."""
+
+    def __init__(self, world: World, rope: Incarnation) -> None:
+        self.world = world
+        self.number = len(world.processes) + 1
+        self.ref = DriverRef(
+            f"driver-{self.number}", 1000 + self.number, float(self.number), f"/run/{self.number}"
+        )
+        self.rope: Incarnation | None = rope
+        self.python = self.jvm = True
+        self.status: int | None = None
+        self.ready = asyncio.Event()
+        self.exited = asyncio.Event()
+        self.free = asyncio.Event()
+        self.jobs: dict[str, None] = {}
+        self.attempt: SimAttempt | None = None
+        self._assignments: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._killed = False
+        self._listeners: list[Callable[[int | None], None]] = []
+        self._main = world.spawn(self._run())
+        world.processes.append(self)
+
+    def __repr__(self) -> str:
+        return f"process {self.number}"
+
+    @property
+    def lock_held(self) -> bool:
+        return self.python or self.jvm
+
+    # -- what others do to it
+
+    def assign(self, spec_file: Path) -> None:
+        spec = json.loads(spec_file.read_text())
+        self.world.oracles.assigned(self, spec)
+        self._assignments.put_nowait(spec)
+
+    def end_of_input(self) -> None:
+        """The control plane that held the rope is gone."""
+        self.rope = None
+        self._assignments.put_nowait(None)
+
+    def on_exit(self, listener: Callable[[int | None], None]) -> None:
+        if self.exited.is_set():
+            listener(self.status)
+        else:
+            self._listeners.append(listener)
+
+    def kill_python(self) -> None:
+        """kill -9 of the main process: its JVM notices a little later, and may still write until then."""
+        if self.python:
+            self.world.tell(f"{self}: killed with -9; its JVM lives on for a moment")
+            self._python_ends(-9)
+            self.world.later(self.world.rng.uniform(0.05, 2.5), self._jvm_ends_later)
+
+    def kill_group(self) -> None:
+        """SIGKILL to both; the kernel takes its time."""
+        if self._killed or not self.lock_held:
+            return
+        self._killed = True
+        rng = self.world.rng
+        delay_s = rng.uniform(0.01, 0.1) if self.world.quiet or rng.random() < 0.9 else rng.uniform(0.1, 6)
+        self.world.tell(f"{self}: SIGKILL, takes {delay_s:.2f} s")
+        self.world.later(delay_s, self._group_ends)
+
+    async def _group_ends(self) -> None:
+        self._python_ends(-9)
+        self._jvm_ends()
+
+    async def _jvm_ends_later(self) -> None:
+        self._jvm_ends()
+
+    def _python_ends(self, status: int) -> None:
+        if not self.python:
+            return
+        self.python, self.status = False, status
+        self.world.tell(f"{self}: ended with {status}")
+        self._main.cancel()
+        if self.attempt is not None:
+            self.attempt.cut()
+        self.exited.set()
+        for listener in self._listeners:
+            listener(status)
+        if not self.jvm:
+            self.free.set()
+
+    def _jvm_ends(self) -> None:
+        if self.jvm:
+            self.jvm = False
+            for checkpoint in self.world.checkpoints.values():
+                checkpoint.writers.pop(self, None)
+            if not self.python:
+                self.free.set()
+
+    # -- its life
+
+    async def _run(self) -> None:
+        rng = self.world.rng
+        try:
+            await asyncio.sleep(rng.uniform(0.2, 2.0))
+            self.ready.set()
+            while True:
+                spec = await self._assignments.get()
+                if spec is None:
+                    raise _Exit(0)
+                self.attempt = SimAttempt(self, spec)
+                try:
+                    parked = await self.attempt.run()
+                finally:
+                    self.attempt.cut()
+                if not parked:
+                    raise _Exit(0)
+                self.attempt = None
+        except _Exit as end:
+            self._jvm_ends()
+            self._python_ends(end.status)
+
+
+class SimAttempt:
+    """What a driver does with an assignment. Reports are numbered, kept until acknowledged, and sent in order."""
+
+    def __init__(self, process: SimProcess, spec: dict[str, Any]) -> None:
+        self.process = process
+        self.world = process.world
+        self.spec = spec
+        self.job_id: str = spec["job_id"]
+        self.number: int = spec["attempt"]
+        self.epoch: int = spec["epoch"]
+        self.plan = Orders(spec["plan_version"], spec["parallelism"], "none", self.epoch)
+        self.applied = 0
+        self.running = False
+        self.stop: str | None = None
+        self.fenced = False
+        self.reports: list[Report] = []
+        self.seq = 0
+        self.idle = False
+        self.changed = asyncio.Event()
+        self.sent = asyncio.Event()
+        self.outcome: str | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def __repr__(self) -> str:
+        return f"attempt {self.number} of {self.job_id[-2:]} in {self.process}"
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.world.checkpoints.setdefault(self.job_id, Checkpoint(self.job_id))
+
+    def cut(self) -> None:
+        """Its Python process ended."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def run(self) -> bool:
+        """Whether the process waits for another assignment afterwards. Raises _Exit otherwise."""
+        world, rng = self.world, self.world.rng
+        await self._claim()
+        if world.chance(world.knobs.start_hangs):
+            world.tell(f"{self}: hangs while it starts")
+            await asyncio.sleep(400)
+        await asyncio.sleep(rng.uniform(0.1, 2.5))
+        self._tasks = [world.spawn(self._deliver_reports()), world.spawn(self._fetch_orders())]
+        if world.chance(world.knobs.start_fails):
+            return await self._fail("A query could not be started.")
+        self.running = True
+        self.report("running", plan_version=self.plan.plan_version)
+        return await self._run_batches()
+
+    async def _claim(self) -> None:
+        """owner.json: an older attempt is refused, and the last writer must be gone."""
+        world, checkpoint = self.world, self.checkpoint
+        self.process.jobs[self.job_id] = None
+        if world.knobs.fence and checkpoint.owner is not None:
+            epoch, attempt, process = checkpoint.owner
+            if (epoch, attempt) > (self.epoch, self.number):
+                raise _Exit(4)
+            if process is not self.process and process.lock_held:
+                world.oracles.fence_was_needed(self, process)
+                try:
+                    await asyncio.wait_for(process.free.wait(), _PREDECESSOR_WAIT_S)
+                except TimeoutError:
+                    raise _Exit(4) from None
+        checkpoint.owner = (self.epoch, self.number, self.process)
+        checkpoint.writers[self.process] = None
+        world.oracles.writes(checkpoint)
+
+    async def _run_batches(self) -> bool:
+        world, rng, checkpoint = self.world, self.world.rng, self.checkpoint
+        left = rng.randint(3, 60) if self.spec["graph"]["name"].endswith("bounded") else None
+        while True:
+            if self.fenced:
+                raise _Exit(3)
+            if self.stop is not None:
+                ended = await self._carry_out_stop()
+                if ended is not None:
+                    return ended
+            if world.chance(world.knobs.batch_fails):
+                return await self._fail("A function raised ValueError.")
+            if left is not None and left <= 0:
+                return await self._last_word("finished")
+            plan = self.plan
+            if rng.random() < 0.15:
+                # Nothing to process for a while.
+                self._say_applied(plan, idle=True)
+                self.changed.clear()
+                try:
+                    await asyncio.wait_for(self.changed.wait(), rng.uniform(0.5, 10))
+                except TimeoutError:
+                    pass
+                continue
+            await asyncio.sleep(rng.uniform(0.2, 2.5) if rng.random() < 0.97 else rng.uniform(3, 40))
+            if self.fenced or (world.knobs.fence and not self._is_owner()):
+                raise _Exit(3)
+            world.oracles.batch(self, checkpoint)
+            checkpoint.batches += 1
+            if left is not None:
+                left -= 1
+            self._say_applied(plan, idle=False)
+            self.report("batch", plan_version=plan.plan_version, query_id="q", batch_id=checkpoint.batches)
+
+    def _is_owner(self) -> bool:
+        owner = self.checkpoint.owner
+        return owner is not None and owner[1] == self.number and owner[2] is self.process
+
+    def _say_applied(self, plan: Orders, *, idle: bool) -> None:
+        if plan.plan_version > self.applied:
+            self.applied = plan.plan_version
+            self.report("plan-applied", plan_version=plan.plan_version, output_gap_ms=5, idle=idle)
+
+    async def _carry_out_stop(self) -> bool | None:
+        order, self.stop = self.stop, None
+        if order == "drain" and self.world.chance(0.1):
+            self.report("stopped", driver_alive=True, error="The drain could not be carried out.")
+            return None
+        self.checkpoint.writers.pop(self.process, None)
+        if order == "drain":
+            return await self._last_word("stopped", drained=True, location="checkpoint")
+        self.report("stopped", driver_alive=True)
+        if await self._flush():
+            self.world.tell(f"{self}: parked")
+            return True
+        return False
+
+    async def _fail(self, error: str) -> bool:
+        self.report("failed", error=error, recoverable=not self.world.chance(0.02))
+        await self._flush()
+        raise _Exit(4)
+
+    async def _last_word(self, kind: str, **fields: Any) -> bool:
+        self.outcome = kind
+        outcome = {"seq": 0, "at_ms": 1, "type": kind, "drained": False, "location": None, "error": None}
+        work_dir = Path(self.spec["work_dir"])
+        (work_dir / "outcome.json").write_text(json.dumps({**outcome, **fields}))
+        self.report(kind, **fields)
+        await self._flush()
+        raise _Exit(0)
+
+    async def _flush(self) -> bool:
+        deadline = self.world.now_s + _LAST_WORD_S
+        while self.reports:
+            self.sent.clear()
+            try:
+                await asyncio.wait_for(self.sent.wait(), max(0.001, deadline - self.world.now_s))
+            except TimeoutError:
+                return False
+        return True
+
+    # -- its client
+
+    def report(self, kind: str, **fields: Any) -> None:
+        self.seq += 1
+        self.world.tell(f"{self}: reports {self.seq} {kind} {fields}")
+        self.reports.append(Report(self.seq, 1, kind, **fields))  # type: ignore[arg-type]
+        self.changed.set()
+        for waiting in self._waiting_reports:
+            waiting.set()
+
+    @property
+    def _waiting_reports(self) -> list[asyncio.Event]:
+        return [self._new_report] if hasattr(self, "_new_report") else []
+
+    async def _deliver_reports(self) -> None:
+        self._new_report = asyncio.Event()
+        me = Registration(self.process.ref.pid, 1.0, "sim", "4", "app")
+        orders = await self._call(
+            lambda plane: plane.plane.driver_register(
+                self.job_id, self.number, self.spec["secret"], self.epoch, me
+            )
+        )
+        self._take(orders)
+        while not self.fenced:
+            if not self.reports:
+                self._new_report.clear()
+                await self._new_report.wait()
+            sending = tuple(self.reports)
+            number = await self._call(
+                lambda plane, sending=sending: plane.plane.driver_reports(
+                    self.job_id, self.number, self.spec["secret"], self.epoch, sending
+                )
+            )
+            if number is not None:
+                self.world.oracles.acknowledged(self, sending, number)
+                self.reports = [report for report in self.reports if report.seq > number]
+                self.sent.set()
+
+    async def _fetch_orders(self) -> None:
+        while not self.fenced:
+            plan = self.plan
+            orders = await self._call(
+                lambda plane, plan=plan: plane.plane.driver_orders(
+                    self.job_id,
+                    self.number,
+                    self.spec["secret"],
+                    self.epoch,
+                    plan=plan.plan_version,
+                    stop=plan.stop,
+                    wait_ms=_LONG_POLL_MS,
+                )
+            )
+            self._take(orders)
+
+    def _take(self, orders: Orders | None) -> None:
+        if orders is None or orders.epoch < self.epoch:
+            return
+        self.epoch = orders.epoch
+        before, newer = self.plan, orders.plan_version >= self.plan.plan_version
+        if (before.plan_version, before.stop) == (orders.plan_version, orders.stop):
+            return
+        self.world.tell(f"{self}: orders plan {orders.plan_version} stop {orders.stop}")
+        self.plan = orders if newer else Orders(before.plan_version, before.parallelism, orders.stop, orders.epoch)
+        if orders.stop == "kill":
+            self.process._jvm_ends()
+            self.process._python_ends(0)
+        elif orders.stop != "none" and orders.stop != before.stop:
+            self.stop = orders.stop
+        self.changed.set()
+
+    async def _call(self, work: Callable[[Incarnation], Coroutine[Any, Any, Any]]) -> Any:
+        """Repeated until it is answered; None when fenced."""
+        retry_s = 0.05
+        while not self.fenced:
+            try:
+                return await self.world.network.call("driver", work)
+            except Fenced:
+                self.world.tell(f"{self}: fenced")
+                self.world.oracles.fenced(self)
+                self.fenced = True
+                self.changed.set()
+            except (Away, ControlPlaneError):
+                await asyncio.sleep(retry_s * self.world.rng.uniform(0.75, 1.25))
+                retry_s = min(retry_s * 2, 2.0)
+        return None

@@ -1,0 +1,228 @@
+"""The world of one seed: its random numbers, its clocks, its faults, and who lives in it.
+
+Nothing here knows what is right; `tests.simulation.oracles` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from app.worker.clock import SteadyClock
+from tests.simulation.virtual_time import VirtualTimeLoop
+
+if TYPE_CHECKING:
+    from tests.simulation.oracles import Oracles
+    from tests.simulation.plane import Incarnation
+    from tests.simulation.process import Checkpoint, SimProcess
+
+EPOCH_MS = 1_760_000_000_000
+
+CURRENT: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar("CURRENT", default=None)
+"""The control plane whose code is running, None for the rest of the world."""
+
+
+class Away(Exception):
+    """Nobody answers, or the answer was lost."""
+
+
+@dataclass(slots=True)
+class Knobs:
+    """How this seed's world is. Probabilities are per occasion."""
+
+    chaos_s: float
+    jobs: int
+    crashes: int
+    takeovers: bool
+    fence: bool
+    lose_request: float
+    lose_answer: float
+    repeat: float
+    launch_fails: float
+    start_fails: float
+    start_hangs: float
+    batch_fails: float
+    driver_dies_every_s: float
+    store_down: bool
+    doubts: float
+    wall_jumps: bool
+    slots: int
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Knobs:
+        def sometimes(chance: float, value: float) -> float:
+            return rng.uniform(0, value) if rng.random() < chance else 0.0
+
+        return cls(
+            chaos_s=rng.choice((20.0, 40.0, 80.0)),
+            jobs=rng.choice((1, 1, 2, 3)),
+            crashes=rng.choice((0, 1, 2, 4, 6)),
+            takeovers=rng.random() < 0.25,
+            fence=rng.random() < 0.7,
+            lose_request=sometimes(0.4, 0.1),
+            lose_answer=sometimes(0.4, 0.1),
+            repeat=sometimes(0.4, 0.15),
+            launch_fails=sometimes(0.2, 0.3),
+            start_fails=sometimes(0.3, 0.3),
+            start_hangs=sometimes(0.15, 0.3),
+            batch_fails=sometimes(0.3, 0.05),
+            driver_dies_every_s=rng.choice((0.0, 15.0, 40.0)),
+            store_down=rng.random() < 0.25,
+            doubts=sometimes(0.15, 0.05),
+            wall_jumps=rng.random() < 0.4,
+            slots=rng.choice((2, 4, 8)),
+        )
+
+
+class SimClock(SteadyClock):
+    """The real clock over the world's wall clock, which jumps, and its steady one."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        super().__init__()
+
+    def _wall_ms(self) -> int:
+        return EPOCH_MS + int((self._world.now_s + self._world.wall_offset_s) * 1000)
+
+    def _steady_ms(self) -> int:
+        return int(self._world.now_s * 1000)
+
+
+@dataclass(slots=True)
+class Network:
+    """What is between a caller and a control plane."""
+
+    world: World
+
+    async def call(self, who: str, work: Callable[[Incarnation], Coroutine[Any, Any, Any]]) -> Any:
+        """Let ``work`` run in a control plane, as a request does. Raises Away, or what the control plane raises."""
+        world = self.world
+        rng, knobs = world.rng, world.knobs
+        await asyncio.sleep(rng.uniform(0.0005, 0.02) if rng.random() < 0.95 else rng.uniform(0, 5))
+        if not world.quiet:
+            if rng.random() < knobs.lose_request:
+                await asyncio.sleep(rng.uniform(0, 20))
+                raise Away("the request was lost")
+            if rng.random() < knobs.repeat and who.startswith("driver"):
+                world.later(rng.uniform(0.01, 8), self._repeat, work)
+        target = world.pick_plane()
+        if target is None:
+            raise Away("refused")
+        task = target.spawn(work(target))
+        lost = not world.quiet and rng.random() < knobs.lose_answer
+        await asyncio.wait([task])
+        if lost and not world.quiet:
+            await asyncio.sleep(rng.uniform(0, 10))
+            raise Away("the answer was lost")
+        if task.cancelled() or target.dead:
+            raise Away("the connection was reset")
+        await asyncio.sleep(rng.uniform(0.0005, 0.01))
+        return task.result()
+
+    async def _repeat(self, work: Callable[[Incarnation], Coroutine[Any, Any, Any]]) -> None:
+        target = self.world.pick_plane()
+        if target is not None:
+            task = target.spawn(work(target))
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
+
+
+@dataclass
+class World:
+    """See the module. ``quiet``: no more faults, and nobody asks for anything any more."""
+
+    seed: int
+    rng: random.Random
+    knobs: Knobs
+    tracing: bool = False
+    quiet: bool = False
+    wall_offset_s: float = 0.0
+    store_down_until_s: float = -1.0
+    slots: dict[str, int] = field(default_factory=dict)
+    planes: list[Incarnation] = field(default_factory=list)
+    zombie: Incarnation | None = None
+    processes: list[SimProcess] = field(default_factory=list)
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    story: list[str] = field(default_factory=list)
+    oracles: Oracles = field(init=False)
+    network: Network = field(init=False)
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.network = Network(self)
+        self.loop = asyncio.get_running_loop()
+        assert isinstance(self.loop, VirtualTimeLoop)
+        self.loop.set_task_factory(_task_factory)
+
+    @property
+    def now_s(self) -> float:
+        return self.loop.time()
+
+    def tell(self, text: str) -> None:
+        if self.tracing:
+            self.story.append(f"{self.now_s:9.3f}  {text}")
+
+    def chance(self, probability: float) -> bool:
+        return not self.quiet and self.rng.random() < probability
+
+    def later(self, delay_s: float, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        """Run ``work`` after a while, outside of any control plane."""
+
+        async def run() -> None:
+            await asyncio.sleep(delay_s)
+            await work(*args)
+
+        self.spawn(run())
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task of the world; one that fails is an error of the simulator or a violation."""
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, None)
+        task = self.loop.create_task(work, context=context)
+        self.tasks[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.oracles.broken(error)
+
+    @property
+    def plane(self) -> Incarnation | None:
+        """The control plane that is in charge, None while there is none."""
+        newest = self.planes[-1] if self.planes else None
+        return newest if newest is not None and newest.serving else None
+
+    def pick_plane(self) -> Incarnation | None:
+        """Whom a caller reaches: the one in charge, or one that was overtaken and does not know it."""
+        if self.zombie is not None and not self.zombie.dead and self.rng.random() < 0.3:
+            return self.zombie
+        return self.plane
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _task_factory(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, Any],
+    context: contextvars.Context | None = None,
+) -> asyncio.Task[Any]:
+    """Tasks of a control plane are its own: when it is killed they end, and it can make no more."""
+    incarnation = context.get(CURRENT) if context is not None else CURRENT.get()
+    if incarnation is None:
+        return asyncio.Task(work, loop=loop, context=context)
+    if incarnation.dead:
+        work.close()
+        return asyncio.Task(_nothing(), loop=loop, context=context)
+    task = asyncio.Task(work, loop=loop, context=context)
+    incarnation.tasks[task] = None
+    task.add_done_callback(incarnation.tasks.pop)
+    return task
