@@ -8,13 +8,14 @@ SHELL := bash
 BIN := .venv/bin
 READY := .venv/.slotwise-ready
 LAYERS := unit contract simulation integration acceptance
-# Tests that fail when a page of docs/ is not what the code says.
+# Pages of docs/, or parts of them, that are made from the code; and tests that fail when a page is not what it says.
+GENERATORS := $(sort $(wildcard docs/generate_*.py))
 PAGES := $(sort $(wildcard tests/*/test_*_page*.py tests/*/*/test_*_page*.py tests/*/test_*diagram*.py tests/*/*/test_*diagram*.py))
 BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 # Further arguments: make serve ARGS='--port 9000', make unit ARGS='-k slots -x'
 ARGS ?=
 
-.PHONY: help setup java postgres demo serve test lint format bench clean $(LAYERS)
+.PHONY: help setup java postgres demo serve test lint format docs bench clean $(LAYERS)
 
 help:
 	@echo 'make demo         a year of real flights through a job that is rescaled, killed and checked'
@@ -23,6 +24,7 @@ help:
 	@echo 'make lint         ruff, mypy, import contracts, pages of docs/ that are made from the code'
 	@echo 'make <layer>      one layer of the tests: $(LAYERS) (ARGS="-k name")'
 	@echo 'make format       let ruff rewrite the code'
+	@echo 'make docs         write the parts of docs/ that are made from the code'
 	@echo 'make bench        all scripts of benchmarks/, one after another'
 	@echo 'make setup        the environment in .venv, and nothing else'
 	@echo 'make clean        remove .venv, .uv and caches'
@@ -52,11 +54,15 @@ lint: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@for script in $(GENERATORS); do echo "$(BIN)/python $$script --check"; $(BIN)/python "$$script" --check; done
 	$(BIN)/pytest -q $(PAGES)
 
 format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: setup
+	@for script in $(GENERATORS); do $(BIN)/python "$$script"; done
 
 unit simulation: setup
 	$(BIN)/pytest -q tests/$@ $(ARGS)

@@ -94,6 +94,7 @@ async def _running(
         raise StartRefused(str(error)) from error
     host = EmbeddedHost(
         data_dir / "run",
+        slots=settings.slots,
         warm_drivers=settings.warm_drivers,
         memory_mb=settings.driver_memory_mb,
         java_options=settings.driver_java_options,

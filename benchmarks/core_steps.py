@@ -18,9 +18,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from app.model import ids
 from app.model.jobgraph import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy.engine import Connection
 
-from app.store.engine import create, parse_url
+from app.store import schema
 from app.store.tables import metadata
 
 
@@ -30,8 +30,6 @@ if given is not None:
 else:
     url = context.config.attributes.get("url")
     if url is None or context.is_offline_mode():
-        raise SystemExit("Run migrations with: python -m app.store.schema <database url> <command>")
-    engine = create(parse_url(url), write=True, pool_size=1)
-    with engine.connect() as opened:
+        raise SystemExit("Run migrations with: python -m app.store <database url> <command>")
+    with schema.exclusive(url) as (opened, _):
         run(opened)
-    engine.dispose()

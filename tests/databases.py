@@ -63,17 +63,19 @@ class PostgresServer:
     port: int
     tools: Path
     account: pwd.struct_passwd | None
+    durable: bool = False
     process: subprocess.Popen[bytes] | None = None
     databases: list[str] = field(default_factory=list)
 
     @classmethod
-    def start(cls) -> PostgresServer:
+    def start(cls, *, durable: bool = False) -> PostgresServer:
+        """``durable``: commits reach the disk, as in production; tests do not wait for that."""
         tools = binaries()
         account = _account()
         directory = Path(tempfile.mkdtemp(prefix="slotwise-postgres-"))
         if account is not None:
             os.chown(directory, account.pw_uid, account.pw_gid)
-        server = cls(directory, _free_port(), tools, account)
+        server = cls(directory, _free_port(), tools, account, durable)
         try:
             server._initialise()
             server.launch()
@@ -113,8 +115,8 @@ class PostgresServer:
             "port": str(self.port),
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
-            "fsync": "off",
-            "full_page_writes": "off",
+            "fsync": "on" if self.durable else "off",
+            "full_page_writes": "on" if self.durable else "off",
             "max_connections": "200",
         }
         log = (self.directory / "server.log").open("ab")

@@ -16,7 +16,7 @@ from app.api.docs_page import render_page
 from app.api.info import ServerInfo
 from app.api.openapi import build_openapi
 from app.api.operations import all_operations
-from app.api.record_cache import RecordCache
+from app.api.record_cache import AnswerCache, RecordCache
 from app.api.render.rescales import rescale_record
 from app.api.routing import Access, Operation, OperationTable
 from app.model.jobgraph import JobGraph
@@ -50,6 +50,7 @@ def create_app(
         info=info,
         clock=clock or SystemClock(),
         records=RecordCache(_record_bytes),
+        answers=AnswerCache(),
     )
     return Application(OperationTable(operations), context, tokens)
 

@@ -46,30 +46,34 @@ class ArchiveBuilder:
         """Build the archive if it is missing; whether it is there now. A failure costs speed only: it is logged."""
         if self.path.exists():
             return True
+        log_file = self.path.with_suffix(".log")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            log_file = self.path.with_suffix(".log")
-            with open(log_file, "ab") as output:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "app.driver.appcds", str(self.path)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                    # It must never slow down a job that starts meanwhile.
-                    preexec_fn=lambda: os.nice(10),  # noqa: PLW1509 - a single call, before exec
-                )
+            process = self._start(log_file)
         except OSError as error:
             log.warning("no class data archive", error=str(error))
             return False
         log.info("building the class data archive (once per installation)", path=str(self.path))
-        status = await asyncio.to_thread(self._process.wait)
+        status = await asyncio.to_thread(process.wait)
         self._process = None
         if status != 0 or not self.path.exists():
             log.warning("the class data archive could not be built", exit_status=status, log=str(log_file))
             return False
         log.info("class data archive ready", path=str(self.path))
         return True
+
+    def _start(self, log_file: Path) -> subprocess.Popen[bytes]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(log_file, "ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "app.driver.appcds", str(self.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                # It must never slow down a job that starts meanwhile. Nothing else runs between fork and exec.
+                preexec_fn=lambda: os.nice(10),
+            )
+        return self._process
 
     def close(self) -> None:
         """Give up a build that is under way."""

@@ -13,7 +13,7 @@ import structlog
 
 from app.cluster.appcds import ArchiveBuilder
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
-from app.cluster.processes import LocalDriver, is_lock_free, is_running, start_driver
+from app.cluster.processes import LocalDriver, is_lock_free, is_running, start_driver, sweep
 
 log = structlog.get_logger()
 
@@ -27,12 +27,14 @@ class EmbeddedHost:
         self,
         run_dir: Path,
         *,
+        slots: int,
         warm_drivers: int,
         memory_mb: int,
         java_options: str = "",
         archive: ArchiveBuilder | None = None,
     ) -> None:
         self._run_dir = run_dir
+        self._slots = slots
         self._warm_wanted = warm_drivers
         self._memory_mb = memory_mb
         self._java_options = tuple(shlex.split(java_options))
@@ -42,6 +44,7 @@ class EmbeddedHost:
         self._failures = 0
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
+        sweep(run_dir)
 
     async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
         if not java_options:
@@ -97,6 +100,7 @@ class EmbeddedHost:
             warm=warm,
             environment={
                 "SLOTWISE_APPCDS": str(archive) if archive else "",
+                "SLOTWISE_WARM_MASTER": f"local[{self._slots}]",
                 "SLOTWISE_DRIVER_JAVA_OPTIONS": shlex.join(options),
             },
         )

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ log = structlog.get_logger()
 
 _POLL_S = 0.02
 _KILL_DEADLINE_S = 20.0
+_LOGS_KEPT = 100
 # psutil derives start times from the boot time: two readings of one process may differ by a clock tick.
 _START_TOLERANCE_S = 0.05
 
@@ -54,6 +56,26 @@ def is_running(ref: DriverRef) -> bool:
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def tidy(lock_file: Path) -> None:
+    """Remove what a dead driver left behind, its log apart."""
+    shutil.rmtree(lock_file.with_suffix(".scratch"), ignore_errors=True)
+    lock_file.unlink(missing_ok=True)
+
+
+def sweep(run_dir: Path) -> None:
+    """Remove what drivers left that died while nobody looked, and all but the newest of their logs.
+
+    Nobody else may be starting drivers in ``run_dir``.
+    """
+    for lock_file in run_dir.glob("driver-*.lock"):
+        if is_lock_free(str(lock_file)):
+            tidy(lock_file)
+    logs = sorted(run_dir.glob("driver-*.log"), key=lambda path: path.stat().st_mtime)
+    for path in logs[:-_LOGS_KEPT]:
+        if not path.with_suffix(".lock").exists():
+            path.unlink(missing_ok=True)
 
 
 class LocalDriver:
@@ -112,6 +134,7 @@ class LocalDriver:
         while True:
             own_child_alive = self._child is not None and self._child.poll() is None
             if not own_child_alive and is_lock_free(self._ref.lock_file) and not is_running(self._ref):
+                await asyncio.to_thread(tidy, Path(self._ref.lock_file))
                 return
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._ref.pid, signal.SIGKILL)
@@ -121,8 +144,10 @@ class LocalDriver:
 
     async def gone(self) -> None:
         await asyncio.shield(self._exited)
-        while not is_lock_free(self._ref.lock_file):
+        # The kernel tells nobody when a lock is let go.
+        while not is_lock_free(self._ref.lock_file):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
+        await asyncio.to_thread(tidy, Path(self._ref.lock_file))
 
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         self._exited.add_done_callback(

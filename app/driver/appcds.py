@@ -9,9 +9,11 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from app.driver.jvm import start_jvm
+from app.driver.session import close_session
 from app.driver.warmup import warm_up
 
 _EXIT_TIMEOUT_S = 180.0
@@ -29,7 +31,10 @@ def main() -> int:
     jvm = start_jvm(inherited_fds=(), extra=(f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds=off"))
     try:
         jvm.wait_for_gateway()
-        warm_up()
+        with tempfile.TemporaryDirectory(prefix="slotwise-archive-") as directory:
+            session = warm_up(Path(directory), "local[2]")
+            if session is not None:
+                close_session(session)
         assert jvm.process.stdin is not None
         jvm.process.stdin.close()
         try:

@@ -18,6 +18,7 @@ from app.driver.locks import claim_checkpoint, is_owner, write_atomically
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening, Idle
 from app.driver.running_query import RunningQuery
+from app.driver.session import add_files, check_conf
 from app.driver.sources.control import ControlFile
 from app.driver.stages import vertex_batches
 from app.model.analysis import queries
@@ -64,7 +65,7 @@ class Attempt:
         *,
         lock_file: str,
         registration: Callable[[str], Registration],
-        open_session: Callable[[DriverSpec, tuple[str, ...]], SparkSession],
+        open_session: Callable[[DriverSpec], SparkSession],
     ) -> None:
         self.spec = spec
         self._graph = graph
@@ -114,7 +115,9 @@ class Attempt:
         )
         functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
         functions.install()
-        session = self._open_session(spec, tuple(str(file) for file in functions.files))
+        check_conf(spec.spark_conf)
+        session = self._open_session(spec)
+        add_files(session, (str(file) for file in functions.files))
         # The job does not wait for the control plane: it may be away, and the assignment says all that is needed.
         client = ControlPlaneClient(
             spec,
@@ -139,6 +142,7 @@ class Attempt:
                     checkpoint_dir=self._checkpoint_dir,
                     work_dir=self._work_dir,
                     slots=spec.slots,
+                    conf=spec.spark_conf,
                     batch_interval_ms=spec.batch_interval_ms,
                     epoch=lambda: client.epoch,
                     may_commit=self._may_commit,

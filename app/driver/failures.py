@@ -84,7 +84,8 @@ def _root_cause(error: BaseException, stack: str) -> tuple[str, str, str | None]
 
     A Python error that crossed the JVM arrives as text: the traceback inside the message names the true cause.
     """
-    text = _spark_text(error)
+    # What Spark adds about the query ("Identifier: [...]") looks like the last line of a traceback.
+    text = _spark_text(error).partition("=== Streaming Query ===")[0]
     name, message = type(error).__name__, text
     if _came_through_spark(error):
         inner = [match for line in text.splitlines() if (match := _PYTHON_LINE.match(line))]

@@ -47,6 +47,7 @@ class Gateway:
         plans: Plans,
         epoch: Callable[[], int],
         may_commit: Callable[[], None],
+        beginning: Callable[[int], None],
     ) -> None:
         self._builder = builder
         self._query_id = query_id
@@ -54,6 +55,7 @@ class Gateway:
         self._plans = plans
         self._epoch = epoch
         self._may_commit = may_commit
+        self._beginning = beginning
         self._sources = streaming_sources(builder.query)
         self._lock = threading.Lock()
         self._stopping = False
@@ -63,13 +65,11 @@ class Gateway:
         self._shuffles: dict[int, int] = {}
         self.stages: StageReader | None = None
         self.failure: Failure | None = None
-        self.untouched_batch: int | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         with self._lock:
             if self._stopping:
                 # Before anything is executed: the batch is planned, and will run at the next start with this id.
-                self.untouched_batch = batch_id
                 raise BoundaryStop
             self._running, self._entered_at = batch_id, time.monotonic()
         try:
@@ -115,6 +115,7 @@ class Gateway:
     def _run(self, frame: DataFrame, batch_id: int) -> BatchRun:
         started_ms = time.time_ns() // 1_000_000
         self._may_commit()
+        self._beginning(batch_id)
         plan = self._plans.for_batch(self._sources, self._builder.query.key)
         if self.stages is not None:
             self.stages.mark()

@@ -49,7 +49,9 @@ class Plans:
 
         A source without new data was not split for this batch and names an older plan, so the newest counts.
         """
-        used = [v for source in sources if (v := self._control.planned_version(source, query_key)) is not None]
+        used = [
+            v for source in sources if (v := self._control.planned_version(source, query_key)) is not None
+        ]
         with self._lock:
             known = [version for version in used if version in self._plans]
             return self._plans[max(known)] if known else self._plans[self._current]

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import queue
+import shutil
 import signal
 import socket
 import sys
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _USAGE = "usage: python -m app.driver [--warm]"
 _UNUSABLE = 2
+_WARM_MASTER = "local[2]"
 
 
 class DriverProcess:
@@ -44,7 +46,10 @@ class DriverProcess:
         self._assignments: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._attempt: Attempt | None = None
         self._terminated = False
-        self._session: tuple[object, SparkSession] | None = None
+        self._session: SparkSession | None = None
+        self._job_id = ""
+        # What Spark spills; it goes with the process.
+        self._scratch_dir = Path(lock_file).with_suffix(".scratch")
         self.jvm: Jvm = start_jvm(inherited_fds=(lock_fd,), archive=os.environ.get("SLOTWISE_APPCDS", ""))
 
     def run(self, *, warm: bool) -> int:
@@ -61,7 +66,7 @@ class DriverProcess:
         if warm:
             from app.driver.warmup import warm_up
 
-            warm_up()
+            self._session = warm_up(self._scratch_dir, os.environ.get("SLOTWISE_WARM_MASTER", _WARM_MASTER))
             _say_ready()
         while True:
             assignment = self._assignments.get()
@@ -70,6 +75,11 @@ class DriverProcess:
             ending = self._run_attempt(assignment)
             if ending is not Ending.PARKED or self._terminated:
                 return max(0, int(ending))
+
+    def close(self) -> None:
+        """End the JVM and remove what it spilled."""
+        self.jvm.kill()
+        shutil.rmtree(self._scratch_dir, ignore_errors=True)
 
     def _run_attempt(self, assignment: Path) -> Ending:
         spec, graph = read_spec(assignment)
@@ -88,26 +98,23 @@ class DriverProcess:
         finally:
             self._attempt = None
 
-    def _session_for(self, spec: DriverSpec, files: tuple[str, ...]) -> SparkSession:
-        """The session of the attempt before, if it fits: then a restart is one of the queries only."""
-        from app.driver.session import close_session, open_session
+    def _session_for(self, spec: DriverSpec) -> SparkSession:
+        """The session of the warm-up or of the attempt before, if it fits: it saves a SparkContext and its workers."""
+        from app.driver.session import close_session, fits, open_session
 
-        wanted = (spec.job_id, spec.master, tuple(sorted(spec.spark_conf.items())), files)
         if self._session is not None:
-            fits, session = self._session
-            if fits == wanted:
-                return session
-            close_session(session)
-            self._session = None
-        session = open_session(
+            if self._job_id in ("", spec.job_id) and fits(self._session, spec.master, spec.spark_conf):
+                self._job_id = spec.job_id
+                return self._session
+            close_session(self._session)
+        self._session, self._job_id = None, spec.job_id
+        self._session = open_session(
             app_name=spec.job_name,
             master=spec.master,
-            work_dir=spec.work_dir,
+            work_dir=str(self._scratch_dir),
             conf=spec.spark_conf,
-            files=files,
         )
-        self._session = (wanted, session)
-        return session
+        return self._session
 
     def _read_assignments(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -173,6 +180,6 @@ def main() -> int:
         log.error("%s", describe(error).stack)
         status = 1
     # Nothing is left to do in an orderly way: committed batches are on disk, an aborted one runs again.
-    driver.jvm.kill()
+    driver.close()
     sys.stderr.flush()
     os._exit(status)

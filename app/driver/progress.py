@@ -53,7 +53,9 @@ class QueryListener:
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
         jvm: Any = context._jvm
         self._manager: Any = session._jsparkSession.streams()
-        self._listener = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(_Adapter(tell))
+        self._listener = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(
+            _Adapter(tell)
+        )
         self._manager.addListener(self._listener)
 
     def close(self) -> None:

@@ -5,15 +5,12 @@ Spark keeps one file per planned batch in ``offsets`` and one per committed batc
 
 from __future__ import annotations
 
-import json
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.driver.locks import write_atomically
-
 _COMMITS_REMEMBERED = 11
-_UNTOUCHED = "slotwise-untouched.json"
+_BEGUN = "slotwise-begun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +18,7 @@ class Past:
     """``committed_ms``: when the latest batches were committed, oldest first.
 
     ``interrupted``: the batch that was begun and not committed; it runs again with the same id. None if there is
-    none, or if it was stopped before anything of it was executed.
+    none, or if the query stopped after planning it, before anything of it was executed.
     """
 
     committed_ms: tuple[int, ...]
@@ -40,26 +37,22 @@ def read_past(checkpoint_dir: Path) -> Past:
             continue
     newest = max(planned, default=-1)
     interrupted = newest if newest > max(commits, default=-1) else None
-    if interrupted is not None and _untouched(checkpoint_dir) == interrupted:
+    if interrupted is not None and _begun(checkpoint_dir) < interrupted:
         interrupted = None
     return Past(tuple(times), interrupted)
 
 
-def mark_untouched(checkpoint_dir: Path, batch_id: int) -> None:
-    """Note that nothing of the planned batch ``batch_id`` was executed: the query stopped before it."""
-    write_atomically(checkpoint_dir / _UNTOUCHED, json.dumps({"batch_id": batch_id}))
+def mark_begun(checkpoint_dir: Path, batch_id: int) -> None:
+    """Note that from here on something of the batch may have been executed."""
+    # Not synced: it tells how much was done twice when a process dies, no promise rests on it.
+    (checkpoint_dir / _BEGUN).write_text(str(batch_id), encoding="ascii")
 
 
-def clear_untouched(checkpoint_dir: Path) -> None:
-    """The query starts: from now on a planned batch may have been begun."""
-    (checkpoint_dir / _UNTOUCHED).unlink(missing_ok=True)
-
-
-def _untouched(checkpoint_dir: Path) -> int | None:
+def _begun(checkpoint_dir: Path) -> int:
     try:
-        return int(json.loads((checkpoint_dir / _UNTOUCHED).read_text(encoding="utf-8"))["batch_id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return int((checkpoint_dir / _BEGUN).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return -1
 
 
 def _batches(directory: Path) -> dict[int, Path]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from app.driver.functions import Functions
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed, Happening, QueryListener
-from app.driver.recovery import GapMeter, clear_untouched, mark_untouched, read_past
+from app.driver.recovery import GapMeter, mark_begun, read_past
+from app.driver.session import query_session
 from app.driver.sinks import open_sink
 from app.driver.sources import register_all
 from app.driver.sources.control import ControlFile
@@ -40,6 +42,7 @@ class RunningQuery:
         checkpoint_dir: Path,
         work_dir: Path,
         slots: int,
+        conf: Mapping[str, str],
         batch_interval_ms: int,
         epoch: Callable[[], int],
         may_commit: Callable[[], None],
@@ -57,8 +60,7 @@ class RunningQuery:
         self._past = read_past(self.checkpoint_dir)
         self.gaps = GapMeter(self._past)
         # A session of its own: its number of state partitions, its views, its listener.
-        self._session = session.newSession()
-        self._session.conf.set("spark.sql.shuffle.partitions", str(query.state_partitions or slots))
+        self._session = query_session(session, conf, query.state_partitions or slots)
         register_all(self._session)
         self._listener = QueryListener(self._session, tell)
         self._builder = QueryBuilder(
@@ -72,6 +74,7 @@ class RunningQuery:
             plans=plans,
             epoch=epoch,
             may_commit=may_commit,
+            beginning=partial(mark_begun, self.checkpoint_dir),
         )
         self._id: str | None = None
         self._run_id = ""
@@ -97,7 +100,6 @@ class RunningQuery:
         """
         self._sink.prepare()
         frame = self._builder.head(self._session, self._plans.current.parallelism)
-        clear_untouched(self.checkpoint_dir)
         writer = (
             frame.writeStream.outputMode(self.query.sink.operation.output_mode.value)  # type: ignore[union-attr]
             .option("checkpointLocation", str(self.checkpoint_dir))
@@ -179,11 +181,7 @@ class RunningQuery:
         """
         if self.is_active and self.gateway.running_batch is None:
             self._spark_query.stop()
-        if self.is_active:
-            return False
-        if self.gateway.untouched_batch is not None:
-            mark_untouched(self.checkpoint_dir, self.gateway.untouched_batch)
-        return True
+        return not self.is_active
 
     def failure(self) -> Failure | None:
         """Why the query ended; None if it ended between two batches, as asked."""

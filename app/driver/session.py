@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from app.driver.failures import DriverError, describe
@@ -20,7 +21,6 @@ FIXED_CONF = {
     # Adaptive execution would choose the number of tasks itself, and splits a batch into several jobs.
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
-    "spark.sql.streaming.metricsEnabled": "false",
 }
 
 # A job may set these in its `config`.
@@ -51,9 +51,43 @@ DEFAULT_CONF = {
 _JVM_CONF = ("spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 
 
-def open_session(
-    *, app_name: str, master: str, work_dir: str, conf: dict[str, str], files: tuple[str, ...] = ()
-) -> SparkSession:
+def check_conf(conf: Mapping[str, str]) -> None:
+    """
+    Raises:
+        DriverError: a job sets what it may not.
+    """
+    refused = sorted(key for key in conf if key in FIXED_CONF and conf[key] != FIXED_CONF[key])
+    if refused:
+        raise DriverError(
+            f"The config of the job may not change {', '.join(refused)}: rescaling depends on it."
+        )
+
+
+def fits(session: SparkSession, master: str, conf: Mapping[str, str]) -> bool:
+    """Whether a job with these settings can run in the SparkContext of ``session``: it has to be the same master,
+    and everything else must be a setting that each query's session can have for itself."""
+    if session.sparkContext.master != master:
+        return False
+    return all(session.conf.isModifiable(key) for key in conf if key not in _JVM_CONF)
+
+
+def add_files(session: SparkSession, files: Iterable[str]) -> None:
+    """Make the job's Python files known to Python workers that start from now on."""
+    for file in files:
+        session.sparkContext.addPyFile(file)
+
+
+def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partitions: int) -> SparkSession:
+    """A session for one query: its own settings, views and listeners in the same SparkContext."""
+    own = session.newSession()
+    for key, value in conf.items():
+        if own.conf.isModifiable(key):
+            own.conf.set(key, value)
+    own.conf.set("spark.sql.shuffle.partitions", str(shuffle_partitions))
+    return own
+
+
+def open_session(*, app_name: str, master: str, work_dir: str, conf: Mapping[str, str]) -> SparkSession:
     """A SparkSession with its own SparkContext in the JVM that is the gateway of this process.
 
     Raises:
@@ -77,8 +111,6 @@ def open_session(
         SparkSession._instantiatedSession = None
         context = SparkContext(conf=settings)
         context.setLogLevel("WARN")
-        for file in files:
-            context.addPyFile(file)
         return SparkSession(context)
     except Exception as error:
         failure = describe(error)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.driver.functions import Functions
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Happening
 from app.driver.running_query import RunningQuery
-from app.driver.session import close_session, open_session
+from app.driver.session import open_session
 from app.driver.sources.control import ControlFile
 from app.model.analysis import queries
 from app.model.graphdoc import parse_document
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -50,20 +53,25 @@ _DOCUMENT = {
 }
 
 
-def warm_up() -> None:
-    """Run a few batches in a SparkContext of its own and stop it. A failure costs speed only: it is logged."""
-    directory = Path(tempfile.mkdtemp(prefix="slotwise-warm-up-"))
+def warm_up(directory: Path, master: str) -> SparkSession | None:
+    """Run a few batches in ``directory``. The session stays: a job whose settings fit takes it over.
+
+    A failure costs speed only: it is logged, and there is no session.
+    """
     try:
-        _run(directory)
+        session = open_session(app_name="slotwise", master=master, work_dir=str(directory), conf={})
+        try:
+            _run(session, directory / "warm-up")
+        finally:
+            shutil.rmtree(directory / "warm-up", ignore_errors=True)
     except Exception:
         log.exception("the warm-up failed; the driver goes on cold")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        return None
+    return session
 
 
-def _run(directory: Path) -> None:
+def _run(session: SparkSession, directory: Path) -> None:
     graph = parse_document(_DOCUMENT)
-    session = open_session(app_name="warm-up", master="local[2]", work_dir=str(directory), conf={})
     done = threading.Event()
 
     def tell(happening: Happening) -> None:
@@ -80,6 +88,7 @@ def _run(directory: Path) -> None:
         checkpoint_dir=directory / "checkpoint",
         work_dir=directory,
         slots=2,
+        conf={},
         batch_interval_ms=0,
         epoch=lambda: 0,
         may_commit=lambda: None,
@@ -94,4 +103,3 @@ def _run(directory: Path) -> None:
             )
     finally:
         running.close()
-        close_session(session)

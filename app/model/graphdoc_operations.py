@@ -62,7 +62,8 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
         name = name.lower()
     streams = job_type is JobType.STREAMING and not static
     path = _path(source, needed=name in FILE_SOURCES, local=streams and name in REPLAYED)
-    _check_numbers(source, options)
+    if name in (*FILE_SOURCES, *GENERATORS):
+        _check_numbers(source, options)
     if static and name not in FILE_SOURCES:
         source.wrong(
             "static", f"is for the formats {', '.join(FILE_SOURCES)} only, found format {shown(name)}."

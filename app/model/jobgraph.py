@@ -46,7 +46,10 @@ class OutputMode(StrEnum):
 
 
 class InPlace(StrEnum):
-    """Whether the parallelism of a vertex can change between two micro-batches (pyspark-rescaling: the ladder)."""
+    """Whether the parallelism of a vertex can change between two micro-batches.
+
+    It lifts what FLIP-160 names as a limitation: non-zero downtime rescaling.
+    """
 
     YES = "yes"
     QUERY_RESTART = "query-restart"

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Rung(StrEnum):
-    """How a plan is brought into force, cheapest first (architecture: the ladder of a rescale)."""
+    """How a plan is brought into force, cheapest first."""
 
     IN_PLACE = "in-place"
     QUERY_RESTART = "query-restart"

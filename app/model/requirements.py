@@ -50,7 +50,7 @@ class Requirements:
 def validate_bounds(graph: JobGraph, wanted: Mapping[str, tuple[int, int]]) -> tuple[dict[str, Bounds], list[str]]:
     """``wanted`` (vertex id -> (lower, upper), -1 for the default) resolved against ``graph``, and all its errors.
 
-    The rules and their order are Flink's (flink-behaviour E.2), the -1 trap closed: the resolved number is what is
+    The rules and their order are production Flink's (FLIP-291), the -1 trap closed: the resolved number is what is
     kept. The result has an entry for each vertex without an error; it may be used only when there is no error.
     """
     resolved: dict[str, Bounds] = {}

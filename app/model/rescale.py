@@ -33,7 +33,7 @@ class TerminatedReason(StrEnum):
 
     @property
     def terminal_state(self) -> TerminalState:
-        """The terminal state that the reason implies (flink-behaviour G.4)."""
+        """The terminal state that the reason implies (FLIP-495, "TerminatedReason")."""
         if self is TerminatedReason.SUCCEEDED:
             return TerminalState.COMPLETED
         if self is TerminatedReason.EXCEPTION_OCCURRED:

@@ -1,19 +1,15 @@
-"""Bringing the schema of a database up to date, and refusing one that is too new.
-
-``python -m app.store.schema <database url> <alembic command>`` runs any Alembic command, for developers.
-"""
+"""Bringing the schema of a database up to date, and refusing one that is too new."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
-from alembic.config import CommandLine, Config
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
@@ -75,7 +71,7 @@ def upgrade(url: str, revision: str = "head") -> None:
         SchemaError: a newer version of Slotwise made the schema.
         StoreUnavailable: the database cannot be reached or written, or another server migrates it for too long.
     """
-    with _exclusive(url) as (connection, database):
+    with exclusive(url) as (connection, database):
         found = current(connection)
         _refuse_newer(found, database)
         if found == head() and revision == "head":
@@ -87,7 +83,7 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 def downgrade(url: str, revision: str) -> None:
     """Take migrations back, down to ``revision`` ("base": an empty database). Loses what the older schema lacks."""
-    with _exclusive(url) as (connection, _):
+    with exclusive(url) as (connection, _):
         made = config()
         made.attributes["connection"] = connection
         command.downgrade(made, revision)
@@ -113,7 +109,7 @@ def check(engine: Engine, database: Database) -> None:
 
 
 @contextmanager
-def _exclusive(url: str) -> Iterator[tuple[Connection, Database]]:
+def exclusive(url: str) -> Iterator[tuple[Connection, Database]]:
     """A transaction for a migration, with all other servers kept out of theirs."""
     database = parse_url(url)
     engine = create(database, write=True, pool_size=1)
@@ -159,15 +155,3 @@ def _file_lock(database: Database) -> Iterator[None]:
         yield
     finally:
         os.close(lock_fd)
-
-
-def main(arguments: list[str]) -> None:
-    if len(arguments) < 2:
-        raise SystemExit("usage: python -m app.store.schema <database url> <alembic command> ...")
-    line = CommandLine(prog="python -m app.store.schema <database url>")
-    options = line.parser.parse_args(arguments[1:])
-    line.run_cmd(config(arguments[0]), options)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -82,6 +82,7 @@ class Attempts:
         self._adopted = False
         self._live: AttemptRecord | None = None
         self._recorded: AttemptRecord | None = None
+        self._parked: AttemptRecord | None = None
         self._last_ended = 0
         self._outcome: Event | None = None
         self._failure_reported = False
@@ -101,13 +102,17 @@ class Attempts:
         return self._live.ref.pid if self._live else None
 
     def accepts(self, attempt: int, secret: str) -> bool:
-        """Whether a caller is the driver of the live attempt."""
-        live = self._live
+        """Whether a caller is the driver of the live attempt, or of one that is over and waits for the next."""
+        caller = self._live or self._parked
         return (
-            live is not None
-            and live.attempt == attempt
-            and secrets.compare_digest(hash_secret(secret), live.secret_hash)
+            caller is not None
+            and caller.attempt == attempt
+            and secrets.compare_digest(hash_secret(secret), caller.secret_hash)
         )
+
+    def is_parked(self, attempt: int) -> bool:
+        """Whether the driver of ``attempt`` waits for another one. It may not have heard yet that we know."""
+        return self._parked is not None and self._parked.attempt == attempt
 
     # -- recovery
 
@@ -239,6 +244,7 @@ class Attempts:
 
     def _take(self, record: AttemptRecord, handle: DriverHandle, *, adopted: bool) -> None:
         self._live, self._handle, self._adopted = record, handle, adopted
+        self._parked = None
         self._outcome, self._failure_reported = None, False
         if adopted:
             handle.on_exit(lambda status: self._on_exit(handle, status))
@@ -284,6 +290,7 @@ class Attempts:
             if self._killing is None:
                 self._killing = self._spawn(self._kill(attempt))
             return
+        self._parked = self._live
         self._end(
             attempt,
             AttemptStopped(attempt, drained=report.drained, driver_alive=True, location=report.location),

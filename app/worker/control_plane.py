@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
@@ -314,7 +315,7 @@ class ControlPlane:
     async def driver_register(
         self, job_id: str, attempt: int, secret: str, epoch: int, registration: Registration
     ) -> Orders:
-        job = self._of_driver(job_id, attempt, secret, epoch)
+        job = await self._of_driver(job_id, attempt, secret, epoch)
         log.info(
             "driver registered",
             job=job_id,
@@ -330,17 +331,22 @@ class ControlPlane:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(wait_ms, _MAX_WAIT_MS) / 1000
         while True:
-            job = self._of_driver(job_id, attempt, secret, epoch)
+            job = await self._of_driver(job_id, attempt, secret, epoch)
+            # One that waits for its next attempt has nothing to do, and must not be sent away.
+            nothing = job.attempts.is_parked(attempt)
             orders = job.orders()
             left_ms = int((deadline - loop.time()) * 1000)
-            if orders.plan_version != plan or orders.stop != stop or left_ms <= 0:
+            if not nothing and (orders.plan_version != plan or orders.stop != stop):
                 return orders
+            if left_ms <= 0:
+                return orders if not nothing else replace(orders, plan_version=plan, stop="boundary")
             await job.bell.wait(left_ms)
 
     async def driver_reports(
         self, job_id: str, attempt: int, secret: str, epoch: int, reports: Sequence[Report]
     ) -> int:
-        return await self._of_driver(job_id, attempt, secret, epoch).take_down(attempt, list(reports))
+        job = await self._of_driver(job_id, attempt, secret, epoch)
+        return await job.take_down(attempt, list(reports))
 
     # -- inside
 
@@ -353,18 +359,23 @@ class ControlPlane:
             )
         return job
 
-    def _of_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> Job:
+    async def _of_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> Job:
         """The job whose live attempt the caller is.
 
         Only a control plane that is sure may tell a driver to exit: not one that is stopping, nor one that was
-        overtaken by another and does not know it yet.
+        overtaken by another and does not know it yet, nor one that does not serve the job.
         """
         if self._closing:
             raise Unavailable("This control plane is stopping.")
         job = self._keeper.jobs.get(job_id)
-        if job_id in self._keeper.away or (job is not None and epoch > job.writer.epoch):
+        if job is None:
+            stored = await _reading(self._store.load_job(job_id))
+            if stored is None or stored.summary.status.is_globally_terminal:
+                raise Fenced(f"Job {job_id} is over.")
             raise Unavailable(f"Job {job_id} is not served by this control plane now.")
-        if job is None or not job.attempts.accepts(attempt, secret):
+        if epoch > job.writer.epoch:
+            raise Unavailable(f"A newer control plane owns job {job_id}.")
+        if not job.attempts.accepts(attempt, secret):
             raise Fenced(f"Attempt {attempt} of job {job_id} is over, or the secret is not the attempt's.")
         return job
 

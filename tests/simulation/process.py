@@ -182,6 +182,7 @@ class SimAttempt:
         self.idle = False
         self.changed = asyncio.Event()
         self.sent = asyncio.Event()
+        self._new_report = asyncio.Event()
         self.outcome: str | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -318,15 +319,9 @@ class SimAttempt:
         self.world.tell(f"{self}: reports {self.seq} {kind} {fields}")
         self.reports.append(Report(self.seq, 1, kind, **fields))  # type: ignore[arg-type]
         self.changed.set()
-        for waiting in self._waiting_reports:
-            waiting.set()
-
-    @property
-    def _waiting_reports(self) -> list[asyncio.Event]:
-        return [self._new_report] if hasattr(self, "_new_report") else []
+        self._new_report.set()
 
     async def _deliver_reports(self) -> None:
-        self._new_report = asyncio.Event()
         me = Registration(self.process.ref.pid, 1.0, "sim", "4", "app")
         orders = await self._call(
             lambda plane: plane.plane.driver_register(

@@ -101,7 +101,7 @@ async def vertex_subtask_metrics(context: Context, request: Request) -> Response
     parameters = query(request, ("get", "agg"))
     view = find_job(context, request)
     execution = _find_vertex(view, request)
-    aggregations = _names(parameters, "agg") or AGGREGATIONS
+    aggregations = parameters["agg"].split(",") if "agg" in parameters else AGGREGATIONS
     unknown = [name for name in aggregations if name not in AGGREGATIONS]
     if unknown:
         raise bad_request(

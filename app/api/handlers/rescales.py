@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,12 +20,17 @@ _MAX_NUMBER = 10**15
 
 
 async def history(context: Context, request: Request) -> Response:
+    view = find_job(context, request)
+    key = f"{view.state.job_id}{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
+    timeline = view.state.timeline
+    found = context.answers.find(key, timeline)
+    if found is not None:
+        return found
     parameters = query(request, ("limit", "after", "cause", "state"))
     limit = whole_number(parameters, "limit", 1, MAX_LIMIT) or DEFAULT_LIMIT
     after = whole_number(parameters, "after", 0, _MAX_NUMBER)
     cause = one_of(parameters, "cause", TriggerCause, [cause.value for cause in TriggerCause])
     state = one_of(parameters, "state", TerminalState, [state.value for state in TerminalState])
-    view = find_job(context, request)
     # One more than asked for tells whether there is a next page.
     records = await context.control_plane.rescales(
         view.state.job_id, limit=limit + 1, after=after, cause=cause, state=state
@@ -38,25 +43,37 @@ async def history(context: Context, request: Request) -> Response:
     headers = None
     if len(records) > limit:
         following = {**parameters, "limit": str(limit), "after": str(page[-1].number)}
-        headers = {"Link": f'<{request.url.path}?{urlencode(following)}>; rel="next"'}
-    return BytesResponse(body, headers=headers)
+        headers = {"Link": f'<{quote(request.scope["path"])}?{urlencode(following)}>; rel="next"'}
+    return context.answers.keep(key, timeline, BytesResponse(body, headers=headers))
 
 
 async def overview(context: Context, request: Request) -> Response:
     query(request)
     view = find_job(context, request)
+    key = f"{view.state.job_id}/overview"
+    timeline = view.state.timeline
+    found = context.answers.find(key, timeline)
+    if found is not None:
+        return found
     latest = {}
     for state in (TerminalState.COMPLETED, TerminalState.FAILED, TerminalState.IGNORED):
         records = await context.control_plane.rescales(view.state.job_id, limit=1, state=state)
         latest[state.value.lower()] = render.rescale_record(records[0], view.state.graph) if records else None
-    return json_response({"rescalesCounts": render.rescale_counts(view.state), "latest": latest})
+    answer = json_response({"rescalesCounts": render.rescale_counts(view.state), "latest": latest})
+    return context.answers.keep(key, timeline, answer)
 
 
 async def summary(context: Context, request: Request) -> Response:
     query(request)
     view = find_job(context, request)
+    key = f"{view.state.job_id}/summary"
+    timeline = view.state.timeline
+    found = context.answers.find(key, timeline)
+    if found is not None:
+        return found
     durations_ms = await context.control_plane.rescale_durations(view.state.job_id)
-    return json_response(render.rescales_summary(view.state, durations_ms))
+    answer = json_response(render.rescales_summary(view.state, durations_ms))
+    return context.answers.keep(key, timeline, answer)
 
 
 async def config(context: Context, request: Request) -> Response:

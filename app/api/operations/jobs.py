@@ -13,19 +13,7 @@ from app.api.operations.common import JOB_PATH, query_parameter
 from app.api.routing import Operation
 from app.api.schema import jobs as job_schema
 from app.api.schema.base import Empty
-
-_GRAPH_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["name", "vertices"],
-    "description": "A job graph document; its fields are described in the manual.",
-    "properties": {
-        "name": {"type": "string"},
-        "type": {"enum": ["STREAMING", "BATCH"]},
-        "artifacts": {"type": "array", "items": {"type": "string"}},
-        "config": {"type": "object"},
-        "vertices": {"type": "array", "items": {"type": "object"}},
-    },
-}
+from app.api.schema.graph import GRAPH_SCHEMA
 
 
 def job_operations() -> list[Operation]:
@@ -44,7 +32,7 @@ def job_operations() -> list[Operation]:
         body=Body(
             "The job graph.",
             {
-                "application/json": (_GRAPH_SCHEMA, jobs_examples.GRAPH),
+                "application/json": (GRAPH_SCHEMA, jobs_examples.GRAPH),
                 "application/yaml": ({"type": "string"}, jobs_examples.GRAPH_YAML),
                 "multipart/form-data": (
                     {

@@ -9,19 +9,19 @@ from app.api.operations.common import JOB_PATH, query_parameter
 from app.api.routing import Operation
 from app.api.schema import jobs as job_schema
 
-_NAMES = {"type": "string", "pattern": "^[A-Za-z0-9_.]+(,[A-Za-z0-9_.]+)*$"}
+_NAMES = {"type": "string"}
 
 
 def metric_operations() -> list[Operation]:
     get = query_parameter(
         "get",
-        "Names, separated by commas. Without it the names that there are.",
+        "Names, separated by commas; unknown ones are left out. Without it the names that there are.",
         _NAMES,
         "numRestarts,uptime",
     )
     subtask_get = query_parameter(
         "get",
-        "Names, separated by commas. Without it the names that there are.",
+        "Names, separated by commas; unknown ones are left out. Without it the names that there are.",
         _NAMES,
         "numRecordsInPerSecond",
     )

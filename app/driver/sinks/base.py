@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from app.driver.failures import DriverError
@@ -67,7 +67,8 @@ class Options:
 
     vertex: str
     format: str
-    values: dict[str, str]
+    # Not shown: a password may be in a value.
+    values: dict[str, str] = field(repr=False)
 
     @classmethod
     def of(cls, vertex: JobVertex, spec: SinkSpec, known: Iterable[str]) -> Options:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ class PostgresDatabase:
     """
 
     spec: TableSpec
-    url: str
+    url: str = field(repr=False)
     place: str
     binary_as_hex: bool = True
     _kept: psycopg.Connection[Any] | None = field(default=None, init=False, repr=False)
@@ -256,14 +257,15 @@ class PostgresDatabase:
                 client_encoding="utf8",
                 application_name=str(given.get("application_name") or "slotwise"),
             )
+            # A sink has no end of its own: the connection ends with it.
+            weakref.finalize(self, _close_quietly, self._kept)
             self._staged = ()
         return self._kept
 
     def _close(self) -> None:
         kept, self._kept = self._kept, None
         if kept is not None:
-            with contextlib.suppress(Exception):
-                kept.close()
+            _close_quietly(kept)
 
     @staticmethod
     def _connection_lost() -> type[Exception]:
@@ -340,6 +342,11 @@ def open_postgresql(spec: TableSpec) -> PostgresDatabase:
     return PostgresDatabase(spec, url, f"{host}:{port}/{parts.get('dbname') or parts.get('user') or ''}")
 
 
+def _close_quietly(connection: psycopg.Connection[Any]) -> None:
+    with contextlib.suppress(Exception):
+        connection.close()
+
+
 def _definition(columns: Sequence[TableColumn], keys: Sequence[str]) -> str:
     lines = [
         f"{quoted(column.name)} "
@@ -355,16 +362,15 @@ def _definition(columns: Sequence[TableColumn], keys: Sequence[str]) -> str:
     return ", ".join(lines)
 
 
-def copy_lines(arrays: Sequence[pa.Array]) -> memoryview | bytes:
+def copy_lines(arrays: Sequence[pa.Array]) -> memoryview:
     """Columns as lines of COPY's text format, whole columns at a time."""
     import pyarrow as pa
     from pyarrow import compute
 
-    if not arrays[0]:
-        return b""
+    text = pa.large_string()
     cells = [_cells(array) for array in arrays]
-    lines = compute.binary_join_element_wise(*cells, "\t")
-    lines = compute.binary_join_element_wise(lines, pa.scalar("", pa.large_string()), "\n")
+    lines = compute.binary_join_element_wise(*cells, pa.scalar("\t", text))
+    lines = compute.binary_join_element_wise(lines, pa.scalar("", text), pa.scalar("\n", text))
     # The lines lie one behind the other in the array's buffer of values.
     _, offsets, values = lines.buffers()
     size = memoryview(offsets).cast("q")[lines.offset + len(lines)]

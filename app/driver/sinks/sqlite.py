@@ -43,12 +43,13 @@ _TRANSIENT = frozenset(
     }
 )
 
-# TEXT keeps every digit of a decimal; the type DECIMAL would make a binary fraction of it.
+# TEXT keeps every digit of a decimal; the type DECIMAL would make a binary fraction of it. And not INTEGER: a key of
+# exactly that type would be the number of the row, which SQLite makes up where it is null.
 _TYPES = {
     Kind.BOOLEAN: "BOOLEAN",
-    Kind.SMALLINT: "INTEGER",
-    Kind.INTEGER: "INTEGER",
-    Kind.BIGINT: "INTEGER",
+    Kind.SMALLINT: "SMALLINT",
+    Kind.INTEGER: "INT",
+    Kind.BIGINT: "BIGINT",
     Kind.FLOAT: "REAL",
     Kind.DOUBLE: "REAL",
     Kind.BINARY: "BLOB",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
@@ -89,7 +90,7 @@ def _loaded(vertex: JobVertex, source: SourceSpec, reader: Any) -> DataFrame:
         if source.schema is not None:
             reader = reader.schema(source.schema)
         frame: DataFrame = reader.load(source.path) if source.path is not None else reader.load()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise _refused(vertex, f"Spark refuses the format {source.format}: {_first_line(error)}") from error
     return frame
 
@@ -234,8 +235,10 @@ def _nullable(value: Any) -> Any:
     return [_nullable(item) for item in value] if isinstance(value, list) else value
 
 
-def _first_line(error: PySparkException) -> str:
-    return one_line(str(error).strip().split("\n")[0], 400)
+def _first_line(error: Exception) -> str:
+    # PySpark leaves some Java exceptions as they are, of which the text begins with the call that failed.
+    text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+    return one_line(str(text).strip().split("\n")[0], 400)
 
 
 def _refused(vertex: JobVertex, why: str) -> DriverError:

@@ -26,7 +26,7 @@ MAX_SPANS: Final = 200
 OMITTED: Final = "Omitted"
 """The state name of the span that stands for several."""
 
-_STATUS: Final = {
+STATUS: Final = {
     "Created": JobStatus.INITIALIZING,
     "WaitingForResources": JobStatus.CREATED,
     "CreatingExecutionGraph": JobStatus.CREATED,
@@ -38,11 +38,12 @@ _STATUS: Final = {
     "Failing": JobStatus.FAILING,
     "Canceling": JobStatus.CANCELLING,
 }
+"""The job status that clients see in each phase but Finished, which has its own (as production Flink maps them)."""
 
 
 def phase_status(phase: Phase) -> JobStatus:
     """The job status that clients see while the job is in ``phase``."""
-    return phase.status if isinstance(phase, Finished) else _STATUS[phase.kind]
+    return phase.status if isinstance(phase, Finished) else STATUS[phase.kind]
 
 
 class Draft:
@@ -52,7 +53,17 @@ class Draft:
     has seen: that one is changed in place, frozen or not, because a copy per change would take most of a step's time.
     """
 
-    __slots__ = ("_demand", "_owned", "_timeline", "effects", "event_kind", "now_ms", "state", "transitions", "trigger")
+    __slots__ = (
+        "_demand",
+        "_owned",
+        "_timeline",
+        "effects",
+        "event_kind",
+        "now_ms",
+        "state",
+        "transitions",
+        "trigger",
+    )
 
     def __init__(self, state: JobState, event: Event, now_ms: int) -> None:
         self.state = state

@@ -21,7 +21,7 @@ class StartScheduling:
 class RequirementsUpdated:
     """A client declared other bounds. They are validated; ``requirements.uuid`` and ``version`` are new.
 
-    Equal bounds are a complete no-op: no record, no new version (flink-behaviour A.5).
+    Equal bounds are a complete no-op, as in production Flink: no record, no new version.
     """
 
     requirements: Requirements
@@ -29,7 +29,10 @@ class RequirementsUpdated:
 
 @dataclass(frozen=True, slots=True)
 class SlotsChanged:
-    """The slots that the cluster grants this job, all of them, in a stable order. Level-triggered: repeats are harmless."""
+    """The slots that the cluster grants this job, all of them, in a stable order.
+
+    Level-triggered: repeats are harmless.
+    """
 
     slots: tuple[Slot, ...]
 

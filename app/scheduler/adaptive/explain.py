@@ -23,7 +23,7 @@ from app.scheduler.slots import determine_parallelism, minimal_slots, required_s
 
 
 def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(sentences, violations): what is wanted, held and in force; and each bound that does not hold, with the reason."""
+    """(sentences, violations): what is wanted, held and in force; and each bound that does not hold, and why."""
     sentences = [_slots_sentence(state), *_phase_sentences(state, now_ms)]
     if state.plan is not None and isinstance(state.phase, Executing):
         sentences.extend(_difference(state, now_ms))
@@ -89,11 +89,7 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
         case WaitingForResources():
             return _waiting_sentences(state, phase, now_ms)
         case CreatingExecutionGraph():
-            planned = _in_words(state, dict(phase.plan.parallelism))
-            text = f"The driver of attempt {state.attempt} is being started with {planned}."
-            if phase.failure is None:
-                return [text]
-            return [f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"]
+            return [_creating_sentence(state, phase)]
         case RetryingExecutionGraphCreation():
             return [
                 f"The last start failed: {phase.error} {_timer(state, 'backoff', now_ms, 'It is tried again')}"
@@ -102,11 +98,7 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
             assert state.plan is not None
             return [f"The job runs at {_in_words(state, dict(state.plan.parallelism))}."]
         case Rescaling():
-            text = (
-                f"The job is being rescaled in place to {_in_words(state, dict(phase.target.parallelism))}; it takes "
-                "effect at the next micro-batch."
-            )
-            return [text] if phase.sent == 1 else [text, f"The plan was sent {phase.sent} times."]
+            return _rescaling_sentences(state, phase)
         case StopWithSavepoint():
             return ["The job stops after the batch in flight, and is then finished."]
         case Restarting():
@@ -117,6 +109,25 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
             return ["The job is being canceled; what is left of it is being killed."]
         case Finished():
             return [f"The job is over: {phase.status}.{f' {phase.cause}' if phase.cause else ''}"]
+
+
+def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
+    if phase.failure is not None:
+        return f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"
+    planned = _in_words(state, dict(phase.plan.parallelism))
+    return f"The driver of attempt {state.attempt} is being started with {planned}."
+
+
+def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:
+    target = _in_words(state, dict(phase.target.parallelism))
+    sentences = [f"The job is being rescaled in place to {target}; it takes effect at the next micro-batch."]
+    if phase.sent > 1:
+        sentences.append(f"The plan was sent {phase.sent} times.")
+    if phase.ignored:
+        sentences.append(
+            "The driver commits batches at an older plan; its queries are restarted if it goes on so."
+        )
+    return sentences
 
 
 def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int) -> list[str]:

@@ -29,7 +29,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """The state transition manager (flink-behaviour B), one per entry into a phase that reacts to resources.
+    """The state transition manager (FLIP-461, FLIP-472), one per entry into a phase that reacts to resources.
 
     ``since_ms`` is t0. ``change_ms`` is c, the first sufficient change, ``last_change_ms`` the latest one.
     ``failed_batches_left`` is the countdown of failed checkpoints, None while unset. ``evaluation_ms`` is when
@@ -122,7 +122,7 @@ class StopWithSavepoint:
 class Restarting:
     """The attempt is being stopped (``stopped`` false), then the backoff runs.
 
-    ``target`` is set for a rescale: the parallelism per vertex that the job restarts for (T in flink-behaviour A.3).
+    ``target`` is set for a rescale: the parallelism per vertex that the job restarts for.
     """
 
     backoff_ms: int
@@ -177,7 +177,7 @@ class RestartState:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The rescale timeline (flink-behaviour G): the open record, what the next one counts from, pre-values.
+    """The rescale timeline (FLIP-495): the open record, what the next one counts from, pre-values.
 
     ``closed`` holds the records that ended in *this* step, for the shell to write; it is empty in a stored state.
     """

@@ -7,7 +7,6 @@ parallelism (or the queries are idle), not already when the plan was sent. A fai
 
 from __future__ import annotations
 
-
 from app.model.ids import derive_id
 from app.model.plan import Plan, Rung
 from app.model.rescale import (
@@ -166,7 +165,9 @@ def has_plan(record: RescaleRecord | None) -> bool:
     return record is not None and record.rung is not None
 
 
-def _wishes(state: JobState, demand: Demand) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
+def _wishes(
+    state: JobState, demand: Demand
+) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
     before = state.last_plan
     parallelism = dict(before.parallelism) if before else {}
     slots = {name: len(own) for name, own in before.group_slots} if before else {}

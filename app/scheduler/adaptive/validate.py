@@ -140,7 +140,8 @@ def _record_is_consistent(state: JobState) -> str | None:
     timeline = state.timeline
     counted = sum(count for _, count in timeline.counts)
     if counted + (1 if timeline.open else 0) != timeline.records:
-        return f"{timeline.records} records were made, {counted} ended and {'one is' if timeline.open else 'none is'} open"
+        open_ones = "one is" if timeline.open else "none is"
+        return f"{timeline.records} records were made, {counted} ended and {open_ones} open"
     for ended in timeline.closed:
         problem = _spans_problem(ended, ended.end_ms)
         if problem is not None or ended.is_open or ended.end_ms is None:

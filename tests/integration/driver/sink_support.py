@@ -55,15 +55,15 @@ def vertex(
     sink_format: str,
     path: Path | str | None = None,
     *,
-    mode: OutputMode = OutputMode.APPEND,
+    output: OutputMode = OutputMode.APPEND,
     python: str | None = None,
     **options: str,
 ) -> JobVertex:
-    """A sink vertex named store."""
+    """A sink vertex named store. ``options`` are those of its document."""
     spec = SinkSpec(
         sink_format,
         None if path is None else str(path),
-        mode,
+        output,
         tuple(options.items()),
         None if python is None else PythonSpec(python),
     )

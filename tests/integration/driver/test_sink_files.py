@@ -247,7 +247,7 @@ def test_csv_has_its_header_once_per_file_and_odd_values_survive(spark: SparkSes
 
 def test_a_batch_column_tells_the_versions_of_a_row_apart(spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    sink = opened(tmp_path, vertex("json", out, mode=OutputMode.UPDATE, batchColumn="batch"))
+    sink = opened(tmp_path, vertex("json", out, output=OutputMode.UPDATE, batchColumn="batch"))
     for batch in (7, 8):
         sink.write(numbers(spark, 0, 1), ref(batch), allowed)
     lines = [
@@ -260,7 +260,7 @@ def test_a_batch_column_tells_the_versions_of_a_row_apart(spark: SparkSession, t
 
 def test_a_path_that_cannot_be_a_directory_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DriverError, match="The directory .*/file cannot be written: ") as caught:
+    with pytest.raises(DriverError, match=r"The directory .*/file cannot be written: ") as caught:
         opened(tmp_path, vertex("parquet", tmp_path / "file"))
     assert caught.value.vertex == "store"
     assert not caught.value.recoverable

@@ -152,7 +152,7 @@ def test_columns_are_taken_by_the_names_of_the_header() -> None:
     assert file_columns("f", b"Name,other,id", SCHEMA, options) == ("name", "other", "id")
     decoder = CsvDecoder(SCHEMA, ("name", "other", "id"), options, "UTC")
     assert decoder.parse(b"a,zzz,1\n").to_pylist() == [{"id": 1, "name": "a"}]
-    with pytest.raises(SourceError, match="the header has no column name; it names 'id,nam'"):
+    with pytest.raises(SourceError, match="the header has no column name; it names 'id, nam'"):
         file_columns("f", b"id,nam", SCHEMA, options)
     with pytest.raises(SourceError, match="more than one column id"):
         file_columns("f", b"id,name,id", SCHEMA, options)

@@ -102,7 +102,7 @@ def test_sources_that_are_wrong(source: Any, error: str) -> None:
         {"format": "rate"},
         {"format": "rate", "options": {"rowsPerSecond": "100"}},
         {"format": "rate-micro-batch", "options": {"rowsPerBatch": 10}},
-        {"format": "my.package.Source", "options": {"servers": "a:1,b:2"}},
+        {"format": "my.package.Source", "options": {"servers": "a:1,b:2", "rowsPerSecond": "adaptive"}},
         {"format": "kafka", "path": "s3://bucket/x", "schema": "a INT"},
     ],
 )
@@ -155,7 +155,8 @@ def test_batch_jobs_read_what_ends() -> None:
         ),
         (
             {"format": "postgres"},
-            ".format: should be one of parquet, json, csv, sqlite, postgresql, noop, python, found 'postgres'. Did you mean 'postgresql'?",
+            ".format: should be one of parquet, json, csv, sqlite, postgresql, noop, python, found 'postgres'. "
+            "Did you mean 'postgresql'?",
         ),
         ({"format": "parquet"}, ".path: is missing: format parquet needs an absolute path."),
         ({"format": "json", "path": "out/"}, ".path: 'out/'" + RELATIVE),

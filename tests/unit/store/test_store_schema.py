@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -289,3 +291,34 @@ def test_an_installed_package_brings_its_migrations(tmp_path: Path, monkeypatch:
     (tmp_path / "app" / "_migrations" / "env.py").unlink()
     with pytest.raises(SchemaError, match="migrations are missing"):
         schema.script_location()
+
+
+def test_a_developer_runs_any_command_of_alembic(database_url: str) -> None:
+    """Also one that rebuilds tables: rows that hang on others must survive it."""
+
+    def alembic(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "app.store", database_url, *arguments],
+            cwd=Path(__file__).parents[3],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    alembic("upgrade", "head")
+    assert "(head)" in alembic("current")
+    assert "No new upgrade operations" in alembic("check")
+    alembic("downgrade", "-1")
+    assert "(head)" not in alembic("current")
+
+
+def test_a_wrong_url_on_the_command_line_is_a_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "app.store", "mysql://host/db", "current"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip() == "The database 'mysql' is not supported: sqlite or postgresql is expected."

@@ -1,0 +1,95 @@
+"""The job graph document as a JSON schema. `app.model.graphdoc` checks more than it can say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, Exchange, JobType, OutputMode, Partitioner
+
+_PARALLELISM = {"type": "integer", "minimum": 1, "maximum": MAX_PARALLELISM_LIMIT}
+_NAME = {"type": "string", "minLength": 1, "maxLength": 200}
+_VALUES = {"type": "object", "additionalProperties": {"type": ["string", "integer", "number", "boolean"]}}
+
+
+def _closed(required: list[str], properties: dict[str, Any], description: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": description,
+        "required": required,
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+_INPUT = {
+    "anyOf": [
+        _NAME,
+        _closed(
+            ["vertex"],
+            {
+                "vertex": _NAME,
+                "partitioner": {"enum": [value.value for value in Partitioner]},
+                "keys": {"type": "array", "minItems": 1, "items": _NAME},
+                "exchange": {"enum": [value.value for value in Exchange]},
+            },
+            "How the rows of an input are spread over the tasks.",
+        ),
+    ]
+}
+_SOURCE = _closed(
+    ["format"],
+    {
+        "format": {
+            "type": "string",
+            "description": "csv, json, parquet, text, rate, or a DataSource by its name.",
+        },
+        "path": {"type": "string"},
+        "schema": {"type": "string", "description": "Column names and types, as in Spark's DDL."},
+        "options": _VALUES,
+        "static": {"type": "boolean", "description": "A side table, read whole."},
+    },
+    "Where rows come from.",
+)
+_SINK = _closed(
+    ["format"],
+    {
+        "format": {"enum": ["parquet", "json", "csv", "sqlite", "postgresql", "noop", "python"]},
+        "path": {"type": "string"},
+        "outputMode": {"enum": [value.value for value in OutputMode]},
+        "options": _VALUES,
+        "python": {"type": "string", "description": "module:function, for the format python."},
+    },
+    "Where rows go.",
+)
+_VERTEX = _closed(
+    ["name"],
+    {
+        "name": _NAME,
+        "source": _SOURCE,
+        "sql": {"type": "string", "description": "A query that reads its inputs by their names."},
+        "python": {"type": "string", "description": "module:function in one of the artifacts."},
+        "sink": _SINK,
+        "inputs": {"type": "array", "items": _INPUT},
+        "parallelism": {**_PARALLELISM, "description": "The initial upper bound."},
+        "lowerBound": {**_PARALLELISM, "description": "The initial lower bound."},
+        "maxParallelism": {**_PARALLELISM, "description": "For a stateful vertex: its state partitions."},
+        "stateful": {"type": "boolean"},
+        "slotSharingGroup": _NAME,
+    },
+    "Exactly one of source, sql, python and sink.",
+)
+GRAPH_SCHEMA = _closed(
+    ["name", "type", "vertices"],
+    {
+        "name": _NAME,
+        "type": {"enum": [value.value for value in JobType]},
+        "artifacts": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Names of the files sent along.",
+        },
+        "config": {**_VALUES, "description": "Settings of Spark (`spark.*`) and options of the scheduler."},
+        "vertices": {"type": "array", "minItems": 2, "items": _VERTEX},
+    },
+    "A job graph document.",
+)

@@ -1,0 +1,190 @@
+"""Write the parts of docs/states.md and docs/states/*.md that follow from the transition table.
+
+    python docs/generate_states.py            write them
+    python docs/generate_states.py --check    say which are not current, and exit with 1
+
+What stands between the two marker lines of a page is made here from `app.scheduler.adaptive.table`; the rest of a page
+is written by hand, and every state has one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from app.scheduler.adaptive.draft import STATUS
+from app.scheduler.adaptive.table import (
+    CANCELING,
+    ENTRY,
+    FAILING,
+    FINISHED,
+    PHASES,
+    TRANSITIONS,
+    Edge,
+    describe_edges,
+)
+
+DOCS = Path(__file__).parent
+
+BEGIN = "<!-- generated from the transition table by docs/generate_states.py: begin -->"
+END = "<!-- generated: end -->"
+
+ENDS = (FAILING, CANCELING, FINISHED)
+
+EVENT_WORDS = {
+    ENTRY: "at once",
+    "StartScheduling": "submitted",
+    "RequirementsUpdated": "PUT",
+    "SlotsChanged": "slots",
+    "AttemptRunning": "driver runs",
+    "AttemptStartFailed": "start failed",
+    "BatchCompleted": "batch committed",
+    "BatchAborted": "batch given up",
+    "PlanApplied": "plan applied",
+    "AttemptFailed": "failure",
+    "AttemptStopped": "driver stopped",
+    "AttemptFinished": "sources exhausted",
+    "TimerFired": "timer",
+    "CancelRequested": "cancel",
+    "StopRequested": "stop",
+    "SuspendRequested": "suspend",
+    "GlobalFailure": "global failure",
+}
+"""The words of the diagrams: an event class in as few letters as will do."""
+
+
+class PageError(Exception):
+    """A page is missing, or lacks its markers; the message says what to do."""
+
+
+def page_name(phase: str) -> str:
+    """CreatingExecutionGraph -> creating-execution-graph.md"""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", phase).lower() + ".md"
+
+
+def diagram(edges: Iterable[Edge], *, start: bool) -> str:
+    """A mermaid state diagram with one arrow for each pair of states, labelled with the events that take it."""
+    words: dict[tuple[str, str], list[str]] = {}
+    for edge in edges:
+        if edge.source != edge.target:
+            labels = words.setdefault((edge.source, edge.target), [])
+            if EVENT_WORDS[edge.event] not in labels:
+                labels.append(EVENT_WORDS[edge.event])
+    lines = ["```mermaid", "stateDiagram-v2"]
+    if start:
+        lines.append("    [*] --> Created")
+    lines += [f"    {source} --> {target}: {', '.join(labels)}" for (source, target), labels in words.items()]
+    if not start:
+        lines.append("    Finished --> [*]")
+    return "\n".join([*lines, "```"])
+
+
+def overview() -> str:
+    """The generated part of states.md."""
+    edges = list(describe_edges())
+    inner = [edge for edge in edges if edge.target not in ENDS]
+    ways_out = [edge for edge in edges if edge.target in ENDS and edge.event != "SuspendRequested"]
+    rows = [
+        f"| [{phase}](states/{page_name(phase)}) | {STATUS.get(phase, 'FINISHED, CANCELED, FAILED or SUSPENDED')} "
+        f"| {sum(1 for source, event in TRANSITIONS if source == phase and event != ENTRY)} |"
+        for phase in PHASES
+    ]
+    return "\n".join(
+        [
+            "## A life",
+            "",
+            diagram(inner, start=True),
+            "",
+            "## The ways out",
+            "",
+            "`suspend` leads from every state to Finished and is left out here.",
+            "",
+            diagram(ways_out, start=False),
+            "",
+            "## All states",
+            "",
+            "| state | job status | events it takes |",
+            "|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def phase_table(phase: str) -> str:
+    """The generated part of the page of ``phase``: where events lead, where it is entered from, what is refused."""
+    rows = [
+        f"| {'at once' if edge.event == ENTRY else f'`{edge.event}`'} "
+        f"| {'stays' if edge.target == phase else f'[{edge.target}]({page_name(edge.target)})'} | {edge.when} |"
+        for edge in describe_edges()
+        if edge.source == phase
+    ]
+    sources = dict.fromkeys(
+        edge.source for edge in describe_edges() if edge.target == phase and edge.source != phase
+    )
+    entered = ", ".join(f"[{source}]({page_name(source)})" for source in sources)
+    refused = [f"`{event}`" for event in EVENT_WORDS if event != ENTRY and (phase, event) not in TRANSITIONS]
+    return "\n".join(
+        [
+            "## Events",
+            "",
+            f"Entered from: {entered or 'submission'}.",
+            "",
+            "| event | leads to | when |",
+            "|---|---|---|",
+            *rows,
+            "",
+            f"Refused, with the state unchanged: {', '.join(refused) or 'nothing'}.",
+        ]
+    )
+
+
+def renewed(page: Path, generated: str) -> str:
+    """The text of ``page`` with its generated part made anew."""
+    if not page.exists():
+        raise PageError(f"{page} is missing: write what the state means, and the two marker lines.")
+    text = page.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise PageError(f"{page} must have each of the two marker lines once.")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{rest.split(END)[1]}"
+
+
+def pages() -> dict[Path, str]:
+    """Every page, with the text that it must have."""
+    texts = {DOCS / "states.md": renewed(DOCS / "states.md", overview())}
+    for phase in PHASES:
+        page = DOCS / "states" / page_name(phase)
+        texts[page] = renewed(page, phase_table(phase))
+    for page in (DOCS / "states").glob("*.md"):
+        if page not in texts:
+            raise PageError(f"{page} belongs to no state.")
+    return texts
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is not current")
+    check = parser.parse_args(arguments).check
+    try:
+        texts = pages()
+    except PageError as error:
+        print(error, file=sys.stderr)
+        return 1
+    stale = [page for page, text in texts.items() if page.read_text(encoding="utf-8") != text]
+    for page in stale:
+        name = page.relative_to(DOCS.parent)
+        if check:
+            print(f"{name} is not current: run python docs/generate_states.py", file=sys.stderr)
+        else:
+            page.write_text(texts[page], encoding="utf-8")
+            print(f"{name} written")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

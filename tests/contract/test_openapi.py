@@ -1,0 +1,243 @@
+"""The OpenAPI document: complete, true to what is answered, and safe to be explored by a fuzzer."""
+
+from __future__ import annotations
+
+import asyncio
+import html.parser
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS, load_all_checks
+
+from app.api.openapi import build_openapi
+from app.api.operations import all_operations
+from app.api.routing import OperationTable
+from tests.contract.live import listening
+from tests.contract.world import World, bounds, open_world
+
+EXAMPLES_PER_OPERATION = 12
+DOCUMENT = build_openapi(OperationTable(all_operations()), "0.1.0", with_tokens=False)
+OPERATIONS = [
+    (method, path, operation)
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+]
+NAMES = [f"{method.upper()} {path}" for method, path, _ in OPERATIONS]
+
+
+def validator(schema: Any) -> Any:
+    return jsonschema_rs.Draft202012Validator({**schema, "components": DOCUMENT["components"]})
+
+
+def contents(operation: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """(where, schema, example) of every body of an operation."""
+    bodies = [("request", operation.get("requestBody", {}).get("content", {}))]
+    bodies += [(status, answer.get("content", {})) for status, answer in operation["responses"].items()]
+    for where, content in bodies:
+        for media, body in content.items():
+            examples = [body["example"]] if "example" in body else []
+            examples += [example["value"] for example in body.get("examples", {}).values()]
+            assert examples, f"{where} {media} has no example"
+            for example in examples:
+                if media.endswith("json"):
+                    yield where, body["schema"], example
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=NAMES)
+def test_every_operation_is_described_with_true_examples(
+    method: str, path: str, operation: dict[str, Any]
+) -> None:
+    assert operation["summary"]
+    assert operation["operationId"]
+    assert re.fullmatch("[a-z]", operation["operationId"][0])
+    for where, schema, example in contents(operation):
+        errors = [error.message for error in validator(schema).iter_errors(example)]
+        assert not errors, (where, errors)
+    for parameter in operation["parameters"]:
+        assert parameter["description"]
+        assert validator(parameter["schema"]).is_valid(parameter["example"]), parameter
+    assert any(status.startswith("2") for status in operation["responses"])
+    assert {"400", "401", "500"} <= set(operation["responses"]) or path.startswith("/health/")
+    assert ("404" in operation["responses"]) == ("{" in path)
+
+
+def test_operation_ids_are_unique_and_everything_public_is_listed() -> None:
+    identifiers = [operation["operationId"] for _, _, operation in OPERATIONS]
+    assert len(set(identifiers)) == len(identifiers)
+    for operation in all_operations():
+        listed = operation.method.lower() in DOCUMENT["paths"].get(operation.path, {})
+        assert listed != operation.path.startswith("/internal/")
+
+
+def test_references_lead_somewhere() -> None:
+    for name in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(DOCUMENT)):
+        assert name in DOCUMENT["components"]["schemas"]
+
+
+class _Page(html.parser.HTMLParser):
+    """What a page loads and links to; and that its tags are balanced."""
+
+    VOID = frozenset({"meta", "link", "img", "br", "hr", "input", "!doctype"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        values = dict(attrs)
+        if tag in ("script", "link", "img", "iframe") or "src" in values:
+            self.loads.append(tag)
+        if tag == "a":
+            self.links.append(values["href"] or "")
+        if "id" in values:
+            assert values["id"] not in self.ids
+            self.ids.add(values["id"] or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+async def test_the_page_shows_every_operation_and_loads_nothing(world: World) -> None:
+    answer = await world.http.get("/docs")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "script-src" not in answer.headers["content-security-policy"]
+    page = _Page()
+    page.feed(answer.text)
+    page.close()
+    assert (page.open, page.loads) == ([], [])
+    assert "url(" not in answer.text
+    assert "@import" not in answer.text
+    for link in page.links:
+        assert link == "openapi.json" or (link.startswith("#") and link[1:] in page.ids), link
+    text = "".join(page.text)
+    for _, path, operation in OPERATIONS:
+        assert path in text
+        assert operation["summary"] in text
+        assert operation["operationId"] in page.ids
+
+
+# -- Schemathesis
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    jobs: tuple[str, ...]
+    vertices: tuple[str, ...]
+    rescales: tuple[str, ...]
+
+
+async def _prepare(world: World, port: int) -> Server:
+    running, finished = await world.running(), await world.running()
+    await world.put(running, bounds(flights=(1, 3), delays=(1, 3), store=(1, 1)))
+    await world.completed(running, 2)
+    await world.http.post(f"/jobs/{finished}/stop")
+    await world.status(finished, "FINISHED")
+    vertices = tuple(vertex["id"] for vertex in (await world.get(f"/jobs/{running}"))["vertices"])
+    records = await world.get(f"/jobs/{running}/rescales/history")
+    return Server(
+        f"http://127.0.0.1:{port}",
+        (running, finished),
+        vertices,
+        tuple(record["rescaleUuid"] for record in records),
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A control plane with a running and a finished job, served from a thread with an event loop of its own."""
+    directory: Path = tmp_path_factory.mktemp("world")
+    ready, over = threading.Event(), threading.Event()
+    found: list[Server] = []
+
+    async def serve() -> None:
+        async with (
+            open_world(f"sqlite:///{directory}/slotwise.db", directory) as world,
+            listening(world) as port,
+        ):
+            found.append(await _prepare(world, port))
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(60), "the server did not start"
+    yield found[0]
+    over.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+# What the schema cannot say (which vertices a job has, that a graph holds together) makes some valid input a 400.
+load_all_checks()
+MUST_ACCEPT = CHECKS.get_one("positive_data_acceptance")
+SAYS_LESS = frozenset({"putResourceRequirements", "submitJob"})
+EXPLORED = schemathesis.openapi.from_dict(DOCUMENT)
+
+
+def has_rules(operation: dict[str, Any]) -> bool:
+    """Whether there is input that breaks the document."""
+    return "requestBody" in operation or any(
+        set(parameter["schema"]) & {"pattern", "enum", "minimum"}
+        or parameter["schema"].get("type") != "string"
+        for parameter in operation["parameters"]
+    )
+
+
+ENDS_JOBS = frozenset({"cancelJob", "forgetJob", "stopJob"})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "operation", "mode"),
+    [
+        pytest.param(*entry, mode, id=f"{name}, {mode.value} input")
+        for entry, name in zip(OPERATIONS, NAMES, strict=True)
+        for mode in GenerationMode
+        if mode is GenerationMode.POSITIVE or has_rules(entry[2])
+    ],
+)
+def test_no_answer_departs_from_the_document(
+    server: Server, method: str, path: str, operation: dict[str, Any], mode: GenerationMode
+) -> None:
+    """Generated input, valid and not: no 5xx, and every status, header and body is one that the document has."""
+    known = {"jobid": server.jobs, "vertexid": server.vertices, "rescaleuuid": server.rescales}
+    if operation["operationId"] in ENDS_JOBS:
+        del known["jobid"]
+
+    def with_known_ids(case: schemathesis.Case) -> schemathesis.Case:
+        for name, value in (case.path_parameters or {}).items():
+            if name in known and re.fullmatch("[0-9a-fA-F]{32}", str(value)) and str(value)[0] != "f":
+                case.path_parameters[name] = known[name][int(str(value)[0], 16) % len(known[name])]
+        return case
+
+    @given(EXPLORED[path][method.upper()].as_strategy(generation_mode=mode).map(with_known_ids))
+    @settings(
+        max_examples=EXAMPLES_PER_OPERATION,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    def explore(case: schemathesis.Case) -> None:
+        excluded = [MUST_ACCEPT] if operation["operationId"] in SAYS_LESS else []
+        case.call_and_validate(base_url=server.url, excluded_checks=excluded)
+
+    explore()

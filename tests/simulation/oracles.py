@@ -1,0 +1,286 @@
+"""What must hold in every world, after every step and at the end: promises 1, 2, 4 and 5 of the README."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from app.model.protocol import Report
+from app.model.requirements import Bounds, Requirements
+from app.model.rescale import RescaleRecord
+from app.scheduler.adaptive.explain import explain
+from app.scheduler.adaptive.state import Executing, Finished, JobState
+from app.scheduler.slots import determine_parallelism, required_slots
+from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
+from app.worker.views import RequirementsResult
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Checkpoint, SimAttempt, SimProcess
+    from tests.simulation.world import World
+
+
+class Violation(AssertionError):
+    """A promise was broken. ``promise`` names it."""
+
+    def __init__(self, promise: str, detail: str) -> None:
+        super().__init__(f"{promise}: {detail}")
+        self.promise = promise
+
+
+@dataclass
+class JobTruth:
+    """What is known of a job from outside. ``stored``: requirements by version, as committed."""
+
+    stored: dict[int, Requirements] = field(default_factory=dict)
+    attempted: list[dict[str, Bounds]] = field(default_factory=list)
+    promised: dict[int, dict[str, Bounds]] = field(default_factory=dict)
+    newest_promised: int = 0
+    answers: dict[str, tuple[object, RequirementsResult]] = field(default_factory=dict)
+    records: dict[int, RescaleRecord] = field(default_factory=dict)
+    open: int | None = None
+    state: JobState | None = None
+
+
+class Oracles:
+    """See the module. The first violation is kept and ends the run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.jobs: dict[str, JobTruth] = {}
+        self.violation: BaseException | None = None
+        self.counts: dict[str, int] = {}
+
+    def broken(self, error: BaseException) -> None:
+        if self.violation is None:
+            self.violation = error
+            self.world.tell(f"VIOLATION {error}")
+
+    def check(self, condition: bool, promise: str, detail: str) -> None:
+        if not condition:
+            self.broken(Violation(promise, detail))
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def truth(self, job_id: str) -> JobTruth:
+        return self.jobs.setdefault(job_id, JobTruth())
+
+    # -- promise 1: a PUT that was answered is durable
+
+    def put_attempted(self, job_id: str, bounds: dict[str, Bounds]) -> None:
+        self.truth(job_id).attempted.append(bounds)
+
+    def put_answered(
+        self,
+        job_id: str,
+        bounds: dict[str, Bounds],
+        result: RequirementsResult,
+        *,
+        if_match: int | None,
+        key: tuple[str, object] | None,
+    ) -> None:
+        truth = self.truth(job_id)
+        self.count("PUT answered")
+        if key is not None:
+            first = truth.answers.setdefault(key[0], (key[1], result))
+            self.check(
+                first == (key[1], result), "promise 1", f"key {key[0]} was answered {first[1]} and then {result}"
+            )
+            if first[1] is not result:
+                return
+        version = result.version
+        row = truth.stored.get(version)
+        self.check(
+            row is not None,
+            "promise 1",
+            f"job {job_id[-2:]}: version {version} was answered and is not durable ({sorted(truth.stored)})",
+        )
+        self.check(
+            row is None or row.as_dict() == bounds,
+            "promise 1",
+            f"job {job_id[-2:]}: version {version} was answered for other bounds than are stored",
+        )
+        if result.changed and if_match is not None:
+            self.check(version == if_match + 1, "promise 1", f"If-Match {if_match} led to version {version}")
+        truth.promised[version] = bounds
+        truth.newest_promised = max(truth.newest_promised, version)
+
+    # -- what becomes durable
+
+    def committed(self, unit: UnitOfWork) -> None:
+        self.count("commit")
+        truth = self.truth(unit.job_id)
+        for write in unit.writes:
+            if isinstance(write, AddRequirements):
+                wanted = write.requirements
+                known = truth.stored.setdefault(wanted.version, wanted)
+                self.check(known == wanted, "promise 1", f"version {wanted.version} was written twice")
+                self.check(
+                    wanted.version == len(truth.stored), "promise 1", f"version {wanted.version} skips one"
+                )
+            elif isinstance(write, PutRescale):
+                self._record(unit.job_id, truth, write.record)
+        for write in unit.writes:
+            if isinstance(write, SaveState | CreateJob):
+                self._state(unit.job_id, truth, write.state)
+
+    def _record(self, job_id: str, truth: JobTruth, record: RescaleRecord) -> None:
+        known = truth.records.get(record.number)
+        if known is not None and not known.is_open and known != record:
+            self.check(False, "promise 4", f"record {record.number} of {job_id[-2:]} ended twice")
+        if known is None:
+            self.check(
+                record.number == len(truth.records) + 1, "promise 4", f"record {record.number} skips one"
+            )
+        truth.records[record.number] = record
+        if record.is_open:
+            other = truth.open
+            self.check(
+                other in (None, record.number), "promise 4", f"records {other} and {record.number} are open"
+            )
+            truth.open = record.number
+        else:
+            self.count(f"record {record.reason}")
+            if truth.open == record.number:
+                truth.open = None
+
+    def _state(self, job_id: str, truth: JobTruth, state: JobState) -> None:
+        truth.state = state
+        if state.timeline.records:
+            opened = state.timeline.open.number if state.timeline.open else None
+            self.check(
+                truth.open == opened,
+                "promise 4",
+                f"the state says that record {opened} is open, the history says {truth.open}",
+            )
+        self.check(
+            state.requirements == truth.stored.get(state.requirements.version, state.requirements),
+            "promise 1",
+            "the requirements in force are not those that are stored",
+        )
+        if isinstance(state.phase, Executing) and state.plan is not None:
+            bounds = state.requirements.as_dict()
+            outside = [v for v, p in state.plan.parallelism if not bounds[v].lower <= p <= bounds[v].upper]
+            if outside:
+                self.count("outside the bounds")
+                _, violations = explain(state, int(self.world.now_s * 1000))
+                self.check(bool(violations), "promise 5", f"{outside} run outside their bounds, and no word of it")
+
+    # -- promise 2: one writer
+
+    def assigned(self, process: SimProcess, spec: dict[str, Any]) -> None:
+        """An attempt gets its driver: nothing of another driver of the job may live."""
+        self.count("attempt")
+        for other in self.world.processes:
+            if other is not process and spec["job_id"] in other.jobs and other.lock_held:
+                self.check(
+                    False,
+                    "promise 2",
+                    f"{process} gets attempt {spec['attempt']} of {spec['job_id'][-2:]} while {other} lives",
+                )
+        process.jobs[spec["job_id"]] = None
+
+    def fence_was_needed(self, attempt: SimAttempt, other: SimProcess) -> None:
+        self.check(False, "promise 2", f"{attempt} found the lock of {other} held")
+
+    def writes(self, checkpoint: Checkpoint) -> None:
+        self.check(
+            len(checkpoint.writers) == 1, "promise 2", f"writers of {checkpoint.job_id}: {list(checkpoint.writers)}"
+        )
+
+    def batch(self, attempt: SimAttempt, checkpoint: Checkpoint) -> None:
+        self.count("batch")
+        self.check(
+            list(checkpoint.writers) == [attempt.process],
+            "promise 2",
+            f"{attempt} commits; writers: {list(checkpoint.writers)}",
+        )
+
+    # -- drivers
+
+    def fenced(self, attempt: SimAttempt) -> None:
+        """Only an attempt that is over is told to exit."""
+        state = self.truth(attempt.job_id).state
+        over = state is None or state.attempt > attempt.number or not state.attempt_alive
+        self.check(over, "promise 3", f"{attempt} was told to exit while it is the live attempt")
+
+    def acknowledged(self, attempt: SimAttempt, sent: Sequence[Report], number: int) -> None:
+        """An acknowledged report is not sent again, so what follows from it is durable."""
+        state = self.truth(attempt.job_id).state
+        assert state is not None
+        for report in sent:
+            if report.seq <= number and report.type == "running" and state.attempt == attempt.number:
+                self.check(
+                    state.phase.kind != "CreatingExecutionGraph" or getattr(state.phase, "failure", None) is not None,
+                    "acknowledgement",
+                    f"{attempt} is running, that was acknowledged, and it is not durable",
+                )
+
+    # -- the end
+
+    def settled(self) -> str | None:
+        """Why the world is not at rest, None if it is."""
+        for job_id, truth in self.jobs.items():
+            state = truth.state
+            if state is None or isinstance(state.phase, Finished):
+                if truth.open is not None:
+                    return f"job {job_id[-2:]} is over and its record {truth.open} is open"
+                continue
+            if not isinstance(state.phase, Executing):
+                return f"job {job_id[-2:]} is in {state.phase.kind}"
+            if truth.open is not None:
+                return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
+            assert state.plan is not None
+            wanted = determine_parallelism(
+                state.graph, state.requirements, required_slots(state.graph, state.requirements)
+            )
+            if dict(state.plan.parallelism) != wanted:
+                return f"job {job_id[-2:]} does not run at its upper bounds: {state.plan.parallelism}"
+            driver = self._driver_of(job_id)
+            if driver is None:
+                return f"job {job_id[-2:]} has no driver that runs"
+            if driver.plan.parallelism != wanted:
+                return f"the driver of job {job_id[-2:]} runs at another plan than is in force"
+        return None
+
+    def _driver_of(self, job_id: str) -> SimAttempt | None:
+        checkpoint = self.world.checkpoints.get(job_id)
+        writers = list(checkpoint.writers) if checkpoint else []
+        attempt = writers[0].attempt if writers else None
+        return attempt if attempt is not None and attempt.running and writers[0].python else None
+
+    async def check_database(self, store: Store) -> None:
+        """What is really stored, read by somebody else."""
+        for job_id, truth in self.jobs.items():
+            stored = await store.load_job(job_id)
+            if stored is None:
+                self.check(truth.state is None, "promise 1", f"job {job_id[-2:]} is not stored")
+                continue
+            rows = {row.version: row for row in await store.requirements(job_id)}
+            self.check(rows == truth.stored, "promise 1", f"job {job_id[-2:]}: the rows are not those committed")
+            newest = rows[max(rows)]
+            self.check(
+                newest.version >= truth.newest_promised,
+                "promise 1",
+                f"job {job_id[-2:]}: version {truth.newest_promised} was answered, {newest.version} is stored",
+            )
+            for version, bounds in truth.promised.items():
+                self.check(rows[version].as_dict() == bounds, "promise 1", f"version {version} is another one")
+            self.check(
+                newest.version == 1 or newest.as_dict() in truth.attempted,
+                "promise 1",
+                f"job {job_id[-2:]}: the requirements in force were never asked for",
+            )
+            records = {record.number: record for record in await store.rescales(job_id)}
+            self.check(records == truth.records, "promise 4", f"job {job_id[-2:]}: the history is another one")
+
+    def check_slots(self) -> None:
+        """No slot is held by two jobs, and none that does not exist."""
+        held: dict[str, str] = {}
+        exist = {f"{name}-{i}" for name, count in self.world.slots.items() for i in range(count)}
+        for job_id, truth in self.jobs.items():
+            for slot in truth.state.slots if truth.state else ():
+                self.check(slot.id in exist, "slots", f"{slot.id} is held and does not exist")
+                self.check(slot.id not in held, "slots", f"{slot.id} is held by two jobs")
+                held[slot.id] = job_id

@@ -1,0 +1,294 @@
+"""A control plane of the simulated world: the real one, on a store and a cluster that it can be cut off from.
+
+An `Incarnation` is one life of a control plane. When it is killed its tasks end where they are, and nothing that they
+still try has any effect, as after kill -9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+from collections import deque
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
+from app.model.ids import derive_id
+from app.scheduler.adaptive.effects import Effect
+from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitOfWork
+from app.worker.control_plane import ControlPlane
+from app.worker.job import Job, JobPlaces
+from tests.simulation.process import SimProcess
+from tests.simulation.world import CURRENT, SimClock, World
+
+RENEW_EVERY_S = 5.0
+
+
+class Killed(BaseException):
+    """Unwinds the code that was running when its control plane was killed."""
+
+
+class Incarnation:
+    """One life of a control plane. ``serving``: it has started and can be reached."""
+
+    def __init__(self, world: World, url: str, directory: Path) -> None:
+        self.world = world
+        self.number = len(world.planes) + 1
+        self.dead = False
+        self.serving = False
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.context = contextvars.copy_context()
+        self.context.run(CURRENT.set, self)
+        self.commits_left: int | None = None
+        self.cut_after_commit = False
+        self.effects_left: int | None = None
+        self._url, self._directory = url, directory
+        self.processes: list[SimProcess] = []
+        self._store: Store | None = None
+        world.planes.append(self)
+
+    def __repr__(self) -> str:
+        return f"plane {self.number}"
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self.world.loop.create_task(work, context=self.context)
+
+    async def start(self) -> bool:
+        """Whether it serves."""
+        self._store = await Store.open(
+            self._url, f"plane-{self.number}", migrate=False, durable=False, inline=True
+        )
+        self.store = FaultyStore(self, self._store)
+        world = self.world
+        ids = itertools.count(1)
+        self.plane = ControlPlane(
+            self.store,  # type: ignore[arg-type]
+            host=SimHost(self),
+            places=JobPlaces(self._directory / "jobs", self._directory / "address", sum(world.slots.values())),
+            clock=SimClock(world),
+            new_id=lambda: derive_id("sim", world.seed, self.number, next(ids)),
+            validate_states=True,
+        )
+        world.tell(f"{self}: starts")
+        task = self.spawn(self._start())
+        await asyncio.wait([task])
+        if task.cancelled() or self.dead:
+            return False
+        if (error := task.exception()) is not None:
+            if isinstance(error, StoreError):
+                world.tell(f"{self}: cannot start: {error}")
+                await self.kill()
+                return False
+            raise error
+        self.serving = True
+        world.tell(f"{self}: serves")
+        return True
+
+    async def _start(self) -> None:
+        self.plane.offer_slots(self.world.slots)
+        await self.plane.start(renew_every_s=RENEW_EVERY_S)
+
+    def cut_now(self) -> None:
+        """kill -9: whatever it was doing stays undone."""
+        if self.dead:
+            return
+        self.world.tell(f"{self}: killed")
+        self.dead = True
+        self.serving = False
+        for task in list(self.tasks):
+            task.cancel()
+        for process in self.processes:
+            if process.rope is self:
+                self.world.loop.call_soon(process.end_of_input)
+        self.world.later(0, self._let_go)
+
+    async def kill(self) -> None:
+        self.cut_now()
+
+    async def _let_go(self) -> None:
+        if self._store is not None:
+            store, self._store = self._store, None
+            await store.close()
+
+    def before_effect(self, effect: Effect) -> None:
+        """Called before an effect is performed."""
+        if self.effects_left is not None:
+            if self.effects_left == 0:
+                self.world.tell(f"{self}: killed before {type(effect).__name__}")
+                self.cut_now()
+                raise Killed
+            self.effects_left -= 1
+
+
+def hook_effects() -> Callable[[], None]:
+    """Let control planes be killed between two effects; returns what takes the hook away."""
+    original = Job._perform
+
+    def perform(self: Job, job_id: str, effect: Effect) -> None:
+        incarnation = CURRENT.get()
+        assert incarnation is not None
+        incarnation.before_effect(effect)
+        incarnation.world.tell(f"{incarnation}: job {job_id[-2:]} {effect}")
+        original(self, job_id, effect)
+
+    Job._perform = perform  # type: ignore[method-assign]
+
+    def take_away() -> None:
+        Job._perform = original  # type: ignore[method-assign]
+
+    return take_away
+
+
+class FaultyStore:
+    """The real store behind a disk that takes time, fails for a while, and is cut off with its control plane."""
+
+    def __init__(self, incarnation: Incarnation, real: Store) -> None:
+        self.owner = real.owner
+        self._incarnation = incarnation
+        self._world = incarnation.world
+        self._real = real
+        self._queue: deque[tuple[UnitOfWork, asyncio.Future[None]]] = deque()
+        self._writing = False
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._real, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(self._world.rng.uniform(0, 0.004))
+            self._refuse_when_down()
+            return await method(*args, **kwargs)
+
+        return call
+
+    def _refuse_when_down(self) -> None:
+        if self._world.now_s < self._world.store_down_until_s:
+            raise StoreUnavailable("The disk that holds the database is full.")
+
+    async def commit(self, unit: UnitOfWork) -> None:
+        """Units are written one after the other, also when nobody waits for them any more."""
+        future: asyncio.Future[None] = self._world.loop.create_future()
+        self._queue.append((unit, future))
+        if not self._writing:
+            self._writing = True
+            asyncio.get_running_loop().create_task(self._write_all())
+        await future
+
+    async def _write_all(self) -> None:
+        while self._queue:
+            unit, future = self._queue.popleft()
+            error = await self._write(unit)
+            if not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+        self._writing = False
+
+    async def _write(self, unit: UnitOfWork) -> Exception | None:
+        world, me = self._world, self._incarnation
+        await asyncio.sleep(world.rng.uniform(0, 0.01) if world.rng.random() < 0.95 else world.rng.uniform(0, 0.5))
+        cut = False
+        if me.commits_left is not None:
+            me.commits_left -= 1
+            cut = me.commits_left < 0
+        if cut and not me.cut_after_commit:
+            world.tell(f"{me}: killed before a commit")
+            me.cut_now()
+            raise Killed
+        try:
+            self._refuse_when_down()
+            doubtful = world.chance(world.knobs.doubts) and world.rng.random() < 0.5
+            if doubtful and world.rng.random() < 0.5:
+                return OutcomeUnknown("The connection was lost.")
+            await self._real.commit(unit)
+        except StoreError as error:
+            world.tell(f"{me}: commit refused: {error}")
+            return error
+        world.oracles.committed(unit)
+        if cut:
+            world.tell(f"{me}: killed after a commit")
+            me.cut_now()
+            raise Killed
+        return OutcomeUnknown("The connection was lost.") if doubtful else None
+
+
+class SimHost:
+    """Drivers as processes of the simulated world. Implements `app.cluster.ports.DriverHost`."""
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
+        self._world = incarnation.world
+        self._warm: list[SimProcess] = []
+
+    async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
+        world = self._world
+        await asyncio.sleep(world.rng.uniform(0.001, 0.05))
+        if world.chance(world.knobs.launch_fails):
+            raise DriverLaunchError("A driver process could not be started: no memory.")
+        self._warm = [process for process in self._warm if process.python]
+        process = self._warm.pop() if self._warm else self._start()
+        return SimHandle(self._incarnation, process, adopted=False)
+
+    def adopt(self, ref: DriverRef) -> DriverHandle | None:
+        for process in self._world.processes:
+            if process.ref == ref and process.lock_held:
+                return SimHandle(self._incarnation, process, adopted=True)
+        return None
+
+    def refill(self) -> None:
+        if not self._warm:
+            self._warm.append(self._start())
+
+    def _start(self) -> SimProcess:
+        process = SimProcess(self._world, self._incarnation)
+        self._incarnation.processes.append(process)
+        return process
+
+
+class SimHandle:
+    """A control plane's hold on a process. Implements `app.cluster.ports.DriverHandle`."""
+
+    def __init__(self, incarnation: Incarnation, process: SimProcess, *, adopted: bool) -> None:
+        self.ref = process.ref
+        self._incarnation = incarnation
+        self.process = process
+        self._adopted = adopted
+
+    async def assign(self, spec_file: Path) -> None:
+        if self._adopted:
+            raise DriverLaunchError(f"{self.process} was adopted and takes no further assignment.")
+        await _either(self.process.ready, self.process.exited)
+        if self.process.exited.is_set():
+            raise DriverLaunchError(f"{self.process} ended before it could take the job.")
+        self.process.assign(spec_file)
+
+    async def kill(self) -> None:
+        self.process.kill_group()
+        await self.process.free.wait()
+
+    async def gone(self) -> None:
+        await self.process.exited.wait()
+        await self.process.free.wait()
+
+    def on_exit(self, callback: Callable[[int | None], None]) -> None:
+        incarnation = self._incarnation
+
+        def tell(status: int | None) -> None:
+            if not incarnation.dead:
+                known = None if self._adopted else status
+                incarnation.world.loop.call_soon(callback, known, context=incarnation.context)
+
+        self.process.on_exit(tell)
+
+
+async def _either(*events: asyncio.Event) -> None:
+    if any(event.is_set() for event in events):
+        return
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

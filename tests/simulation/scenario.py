@@ -1,0 +1,454 @@
+"""One seed: jobs and clients in a faulty world for a while, then quiet, then the question whether all is well."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import tempfile
+import traceback
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from app.model.graphdoc import parse_document
+from app.model.jobgraph import JobGraph
+from app.store import Store
+from app.worker.requirements import resolve_bounds
+from app.worker.views import ControlPlaneError, RequirementsUpdate, Unavailable
+from tests.simulation.oracles import Oracles, Violation
+from tests.simulation.plane import Incarnation, hook_effects
+from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
+from tests.simulation.world import Away, Knobs, World
+
+REST_WITHIN_S = 1800.0
+"""Virtual time that a quiet world with enough slots may take to come to rest: every timeout of a job fits in."""
+
+ANSWER_WITHIN_S = 60.0
+
+_SCHEDULER = "jobmanager.adaptive-scheduler."
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed. ``violation`` None: all is well."""
+
+    seed: int
+    violation: str | None
+    story: tuple[str, ...]
+    counts: dict[str, int]
+    virtual_s: float
+
+
+@cache
+def _template() -> Path:
+    """An empty database with its schema, made once per process."""
+    directory = Path(tempfile.mkdtemp(prefix="slotwise-sim-", dir=_fast_directory()))
+    path = directory / "template.db"
+
+    async def make() -> None:
+        store = await Store.open(f"sqlite:///{path}", "template", durable=False, inline=True)
+        await store.close()
+
+    asyncio.run(make())
+    return path
+
+
+def _fast_directory() -> str | None:
+    shared = Path("/dev/shm")
+    return str(shared) if shared.is_dir() else None
+
+
+def run_seed(seed: int, *, tracing: bool = False) -> Outcome:
+    """Run one seed. Equal seeds give equal runs, as long as PYTHONHASHSEED is equal too."""
+    template = _template()
+    directory = Path(tempfile.mkdtemp(prefix="seed-", dir=template.parent))
+    database = directory / "seed.db"
+    shutil.copyfile(template, database)
+    unhook = hook_effects()
+    quiet_logs = structlog.get_config()
+    loop = VirtualTimeLoop()
+    try:
+        asyncio.set_event_loop(loop)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            return loop.run_until_complete(_Scenario(seed, directory, tracing).run())
+    finally:
+        structlog.configure(**quiet_logs)
+        _drop(loop)
+        asyncio.set_event_loop(None)
+        unhook()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _drop(loop: VirtualTimeLoop) -> None:
+    loop.set_exception_handler(lambda _loop, _context: None)
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    try:
+        loop.run_until_complete(asyncio.sleep(0))
+    except Deadlock:
+        pass
+    loop.close()
+
+
+class _Scenario:
+    def __init__(self, seed: int, directory: Path, tracing: bool) -> None:
+        self._rng = random.Random(seed)
+        knobs = Knobs.draw(self._rng)
+        self._directory = directory
+        self._url = f"sqlite:///{directory}/seed.db"
+        self._world: World
+        self._knobs = knobs
+        self._seed = seed
+        self._tracing = tracing
+        self._keys = 0
+
+    async def run(self) -> Outcome:
+        world = self._world = World(self._seed, self._rng, self._knobs, self._tracing)
+        world.oracles = Oracles(world)
+        self._log()
+        world.loop.set_exception_handler(lambda _loop, _context: None)
+        world.slots = {"host": self._knobs.slots}
+        world.tell(str(self._knobs))
+        try:
+            await self._chaos()
+            await self._rest()
+        except Violation as violation:
+            world.oracles.broken(violation)
+        except Exception as error:
+            world.oracles.broken(error)
+        for plane in world.planes:
+            if not plane.dead:
+                plane.cut_now()
+        await asyncio.sleep(0.001)
+        error = world.oracles.violation
+        text = None if error is None else str(error) if isinstance(error, Violation) else _described(error)
+        return Outcome(self._seed, text, tuple(world.story), world.oracles.counts, world.now_s)
+
+    def _log(self) -> None:
+        """What the control plane logs is part of the story; a defect that it reports is a violation."""
+        world = self._world
+
+        def note(_logger: object, method: str, event: dict[str, Any]) -> Any:
+            if "exc_info" in event and method in ("error", "exception"):
+                error = event["exc_info"]
+                text = f"{event['event']}: {error!r}"
+                if world.tracing:
+                    text += "".join(traceback.format_exc())
+                world.oracles.broken(Violation("no defect", text))
+            if world.tracing:
+                world.tell("log: " + " ".join(f"{k}={v}" for k, v in event.items()))
+            raise structlog.DropEvent
+
+        structlog.configure(
+            processors=[note], cache_logger_on_first_use=False, wrapper_class=structlog.make_filtering_bound_logger(0)
+        )
+
+    # -- the time of faults
+
+    async def _chaos(self) -> None:
+        world, knobs = self._world, self._knobs
+        await self._revive()
+        deeds = [world.spawn(self._client(number)) for number in range(knobs.jobs)]
+        deeds.append(world.spawn(self._cut_planes()))
+        deeds.append(world.spawn(self._move_slots()))
+        if knobs.driver_dies_every_s:
+            deeds.append(world.spawn(self._kill_drivers()))
+        if knobs.store_down:
+            deeds.append(world.spawn(self._break_disk()))
+        if knobs.wall_jumps:
+            deeds.append(world.spawn(self._set_clocks()))
+        await self._watch(knobs.chaos_s)
+        world.quiet = True
+        world.tell("quiet")
+        for deed in deeds:
+            deed.cancel()
+        if deeds:
+            await asyncio.wait(deeds)
+
+    async def _watch(self, seconds: float) -> None:
+        world = self._world
+        until_s = world.now_s + seconds
+        while world.now_s < until_s:
+            if world.oracles.violation is not None:
+                raise world.oracles.violation
+            await asyncio.sleep(0.5)
+
+    async def _revive(self) -> None:
+        """Start control planes until one serves."""
+        world = self._world
+        while True:
+            plane = Incarnation(world, self._url, self._directory)
+            if not world.quiet and world.chance(0.2):
+                # It is killed while it starts.
+                self._arm(plane, small=True)
+            if await plane.start():
+                plane.plane.offer_slots(world.slots)
+                if world.quiet:
+                    plane.commits_left = plane.effects_left = None
+                return
+            await asyncio.sleep(world.rng.uniform(0, 2))
+
+    def _arm(self, plane: Incarnation, *, small: bool = False) -> None:
+        """Choose the write or the effect at which it is killed."""
+        rng = self._world.rng
+        if rng.random() < 0.6:
+            plane.cut_after_commit = rng.random() < 0.6
+            plane.commits_left = rng.randint(0, 3 if small else 12)
+        else:
+            plane.effects_left = rng.randint(0, 2 if small else 6)
+
+    async def _cut_planes(self) -> None:
+        world, rng = self._world, self._world.rng
+        for _ in range(self._knobs.crashes):
+            await asyncio.sleep(rng.uniform(0, 2 * self._knobs.chaos_s / (self._knobs.crashes + 1)))
+            plane = world.plane
+            if plane is None:
+                await self._revive()
+                continue
+            if self._knobs.takeovers and rng.random() < 0.5:
+                await self._take_over(plane)
+                continue
+            if rng.random() < 0.3:
+                plane.cut_now()
+            else:
+                self._arm(plane)
+                patience_s = world.now_s + 20
+                while not plane.dead and world.now_s < patience_s:
+                    await asyncio.sleep(0.05)
+                plane.cut_now()
+            await asyncio.sleep(rng.uniform(0, 1) if rng.random() < 0.6 else rng.uniform(0, 25))
+            await self._revive()
+        while True:
+            await asyncio.sleep(1)
+            if world.plane is None:
+                await self._revive()
+
+    async def _take_over(self, old: Incarnation) -> None:
+        """Another control plane takes the jobs while the old one goes on, not knowing it."""
+        world = self._world
+        world.tell(f"{old} is overtaken")
+        world.zombie = old
+        await self._revive()
+        await asyncio.sleep(world.rng.uniform(0, 20))
+        old.cut_now()
+        world.zombie = None
+
+    async def _move_slots(self) -> None:
+        world, rng = self._world, self._world.rng
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / 12))
+            if rng.random() < 0.5:
+                world.slots = {**world.slots, rng.choice(("host", "other")): rng.randint(0, self._knobs.slots)}
+                world.tell(f"slots: {world.slots}")
+                if world.plane is not None:
+                    self._in(world.plane, lambda plane: plane.plane.offer_slots(world.slots))
+
+    def _in(self, plane: Incarnation, work: Any) -> None:
+        async def run() -> None:
+            work(plane)
+
+        plane.spawn(run())
+
+    async def _kill_drivers(self) -> None:
+        world, rng = self._world, self._world.rng
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / self._knobs.driver_dies_every_s))
+            alive = [process for process in world.processes if process.python]
+            if alive:
+                rng.choice(alive).kill_python()
+
+    async def _break_disk(self) -> None:
+        world, rng = self._world, self._world.rng
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / 20))
+            world.store_down_until_s = world.now_s + rng.uniform(0.1, 12)
+            world.tell(f"the disk fails until {world.store_down_until_s:.1f}")
+
+    async def _set_clocks(self) -> None:
+        world, rng = self._world, self._world.rng
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / 15))
+            world.wall_offset_s += rng.choice((-1, 1)) * rng.choice((0.5, 60, 3600))
+            world.tell(f"the wall clock is set to {world.wall_offset_s:+.1f} s")
+
+    # -- clients
+
+    async def _client(self, number: int) -> None:
+        world, rng = self._world, self._world.rng
+        await asyncio.sleep(rng.uniform(0, 10) if number else 0)
+        graph = _graph(rng, number)
+        while True:
+            try:
+                job_id = await world.network.call("client", lambda plane: plane.plane.submit(graph, {}))
+                break
+            except (Away, ControlPlaneError):
+                await asyncio.sleep(1)
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / 4))
+            dice = rng.random()
+            if dice < 0.03:
+                await self._ask(job_id, lambda plane: plane.plane.cancel(job_id))
+            elif dice < 0.07:
+                await self._ask(job_id, lambda plane: plane.plane.stop(job_id))
+            elif dice < 0.15:
+                await self._ask(job_id, lambda plane: _explain(plane, job_id))
+            else:
+                await self._put(job_id, graph)
+
+    async def _ask(self, job_id: str, work: Any) -> Any:
+        """One request. It is answered in time, unless the control plane or the disk is away meanwhile."""
+        world = self._world
+        began_s, plane = world.now_s, world.plane
+        task = world.loop.create_task(world.network.call("client", work))
+        done, _ = await asyncio.wait([task], timeout=ANSWER_WITHIN_S)
+        if not done:
+            task.cancel()
+            away = plane is None or plane.dead or world.store_down_until_s > began_s
+            if not away:
+                raise Violation("an answer", f"a request for {job_id[-2:]} got none within {ANSWER_WITHIN_S} s")
+            return None
+        try:
+            return task.result()
+        except (Away, ControlPlaneError):
+            return None
+
+    async def _put(self, job_id: str, graph: JobGraph) -> None:
+        world, rng = self._world, self._world.rng
+        wanted: dict[str, tuple[int, int]] = {}
+        for vertex in graph.vertices:
+            lower = rng.choice((1, 1, 1, 2, 3))
+            wanted[vertex.name] = (lower, min(vertex.max_parallelism, max(lower, rng.randint(1, 8))))
+        if rng.random() < 0.3:
+            wanted = {name: (1, 4) for name in wanted}
+        known = world.oracles.truth(job_id).state
+        if_match = known.requirements.version if known is not None and rng.random() < 0.3 else None
+        key = None
+        if rng.random() < 0.4:
+            self._keys += 1
+            key = f"key-{self._keys}"
+        update = RequirementsUpdate(wanted, if_match=if_match, idempotency_key=key, requested_by="ann")
+        bounds, errors = resolve_bounds(graph, wanted)
+        assert not errors, errors
+        world.oracles.put_attempted(job_id, bounds)
+
+        async def put(plane: Incarnation) -> None:
+            result = await plane.plane.update_requirements(job_id, update)
+            world.tell(f"PUT of {sorted(wanted.items())} key {key} answered {result}")
+            # The answer leaves here, whether it arrives or not.
+            if not plane.dead:
+                world.oracles.put_answered(
+                    job_id, bounds, result, if_match=if_match, key=None if key is None else (key, tuple(wanted.items()))
+                )
+
+        times = 1 if key is None else rng.choice((1, 2, 3))
+        await asyncio.gather(*(self._ask(job_id, put) for _ in range(times)))
+        if key is not None and rng.random() < 0.3:
+            await asyncio.sleep(rng.uniform(0, 20))
+            await self._ask(job_id, put)
+
+    # -- the time of rest
+
+    async def _rest(self) -> None:
+        """No more faults, and slots for everybody: all comes to rest, and then all is right."""
+        world = self._world
+        if world.zombie is not None:
+            world.zombie.cut_now()
+            world.zombie = None
+        world.store_down_until_s = -1.0
+        world.slots = {"host": 12 * self._knobs.jobs, "other": 12 * self._knobs.jobs}
+        world.tell(f"slots: {world.slots}")
+        plane = world.plane
+        if plane is None:
+            if world.planes and not world.planes[-1].dead:
+                world.planes[-1].cut_now()
+            await self._revive()
+            plane = world.plane
+        assert plane is not None
+        plane.commits_left = plane.effects_left = None
+        self._in(plane, lambda one: one.plane.offer_slots(world.slots))
+        until_s = world.now_s + REST_WITHIN_S
+        reason: str | None = "it has just begun"
+        pause_s = 1.0
+        while reason is not None:
+            await self._watch(pause_s)
+            pause_s = min(pause_s * 1.5, 20)
+            reason = world.oracles.settled()
+            if reason is not None and world.now_s > until_s:
+                raise Violation("liveness", f"after {REST_WITHIN_S} s of rest: {reason}")
+        world.oracles.check_slots()
+        store = await Store.open(self._url, "reader", migrate=False, durable=False, inline=True)
+        await world.oracles.check_database(store)
+        await store.close()
+        if world.oracles.violation is not None:
+            raise world.oracles.violation
+
+
+def _described(error: BaseException) -> str:
+    """An error that is not a violation: of the simulator itself, or one that the control plane let through."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"error: {error!r} at {Path(last.filename).name}:{last.lineno}"
+
+
+async def _explain(plane: Incarnation, job_id: str) -> None:
+    explanation = plane.plane.explanation(job_id)
+    if not explanation.sentences:
+        raise Unavailable("no sentence")
+
+
+def _graph(rng: random.Random, number: int) -> JobGraph:
+    """A job of three vertices, with options of all sorts."""
+    config = {
+        _SCHEDULER + "submission.resource-stabilization-timeout": rng.choice(("0 ms", "1 s", "10 s")),
+        _SCHEDULER + "submission.resource-wait-timeout": rng.choice(("-1", "300 s")),
+        _SCHEDULER + "executing.cooldown-after-rescaling": rng.choice(("0 ms", "5 s", "30 s")),
+        _SCHEDULER + "executing.resource-stabilization-timeout": rng.choice(("0 ms", "5 s", "60 s")),
+        "slotwise.rescale.apply-timeout": rng.choice(("3 s", "20 s", "60 s")),
+        "slotwise.driver.stop-timeout": rng.choice(("2 s", "10 s", "30 s")),
+        "slotwise.driver.start-timeout": rng.choice(("6 s", "30 s", "120 s")),
+        "slot.idle.timeout": rng.choice(("1 s", "10 s", "50 s")),
+    }
+    if rng.random() < 0.2:
+        config["restart-strategy.type"] = "fixed-delay"
+        config["restart-strategy.fixed-delay.attempts"] = "3"
+    inner = rng.random() < 0.4
+    vertices: list[dict[str, Any]] = [
+        {"name": "events", "source": {"format": "rate"}, "parallelism": rng.randint(1, 4)},
+        {
+            "name": "counts",
+            "inputs": ["events"],
+            "sql": "SELECT value % 10 AS k, count(*) AS n FROM events GROUP BY value % 10",
+            "parallelism": rng.randint(1, 4),
+            "maxParallelism": 8,
+        },
+    ]
+    last = "counts"
+    if inner:
+        vertices.append(
+            {
+                "name": "again",
+                "inputs": ["counts"],
+                "sql": "SELECT k % 2 AS j, count(*) AS n FROM counts GROUP BY k % 2",
+                "parallelism": rng.randint(1, 4),
+                "maxParallelism": 8,
+            }
+        )
+        last = "again"
+    vertices.append(
+        {
+            "name": "store",
+            "inputs": [last],
+            "sink": {"format": "noop", "outputMode": "complete"},
+            "parallelism": rng.randint(1, 4),
+            "slotSharingGroup": rng.choice(("default", "sinks")),
+        }
+    )
+    name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
+    return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
+
+

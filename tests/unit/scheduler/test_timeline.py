@@ -1,0 +1,247 @@
+"""The rescale timeline (FLIP-495): one record per attempt to bring a plan into force, with all that belongs to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.model.plan import Rung
+from app.model.rescale import TerminalState, TerminatedReason
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptStopped,
+    BatchCompleted,
+    CancelRequested,
+    PlanApplied,
+    SlotsChanged,
+    StartScheduling,
+    StopRequested,
+    SuspendRequested,
+)
+from tests.unit.scheduler.driving import Job, chain, mixed, slots
+
+NO_DAMPING: dict[str, object] = {
+    "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "0 s",
+    "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout": "0 s",
+    "jobmanager.adaptive-scheduler.rescale-trigger.max-delay": "0 s",
+}
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        ("SUCCEEDED", "COMPLETED"),
+        ("EXCEPTION_OCCURRED", "FAILED"),
+        ("RESOURCE_REQUIREMENTS_UPDATED", "IGNORED"),
+        ("NO_RESOURCES_OR_PARALLELISMS_CHANGE", "IGNORED"),
+        ("JOB_FINISHED", "IGNORED"),
+        ("JOB_FAILED", "IGNORED"),
+        ("JOB_CANCELED", "IGNORED"),
+        ("JOB_FAILOVER_RESTARTING", "IGNORED"),
+    ],
+)
+def test_each_reason_implies_one_terminal_state(reason: str, state: str) -> None:
+    assert TerminatedReason(reason).terminal_state is TerminalState(state)
+    assert len(TerminatedReason) == 8
+
+
+def test_the_first_record_starts_when_the_job_was_created_and_is_complete_with_its_first_batch() -> None:
+    job = Job()
+    created = job.now_ms
+    job.now_ms += 500
+    job.do(StartScheduling()).wait(1_000).hold(2).wait(2_000).starts().wait(300)
+    assert job.open.start_ms == created
+    assert (job.open.cause.value, job.open.attempt_id, job.open.number) == ("INITIAL_SCHEDULE", 1, 1)
+    job.commit()
+    (record,) = job.records
+    assert record.end_ms == job.now_ms
+    assert [
+        (span.state, span.leave_ms - span.enter_ms) for span in record.spans if span.leave_ms is not None
+    ] == [
+        ("Created", 500),
+        ("WaitingForResources", 1_000),
+        ("CreatingExecutionGraph", 2_000),
+        ("Executing", 300),
+    ]
+    assert record.rung is Rung.NEW_DRIVER
+
+
+def test_a_record_has_before_and_after_per_vertex_and_per_group() -> None:
+    job = Job(mixed(), upper=2, options=NO_DAMPING).run(held=4)
+    job.do(SlotsChanged(slots(5))).put_each(source=(1, 2), agg=(1, 2), sink=(2, 3)).applied()
+    record = job.records[-1]
+    assert record.terminal_state is TerminalState.COMPLETED
+    named = {job.graph.by_id[one.vertex_id].name: one for one in record.vertices}
+    assert [(one.sufficient, one.desired, one.pre, one.post) for one in named.values()] == [
+        (1, 2, 2, 2),
+        (1, 2, 2, 2),
+        (2, 3, 2, 3),
+    ]
+    groups = {one.group_name: (one.minimal, one.desired, one.pre, one.post) for one in record.groups}
+    assert groups == {"default": (1, 2, 2, 2), "sinks": (2, 3, 2, 3)}
+
+
+def test_the_first_record_has_no_before() -> None:
+    record = Job().run().records[0]
+    assert {one.pre for one in record.vertices} == {None}
+    assert {one.pre for one in record.groups} == {None}
+
+
+def test_an_update_says_who_asked_and_why_and_a_later_change_of_slots_does_not() -> None:
+    job = Job(upper=4).run(held=2).put(1, 3, requested_by="ann", reason="lunch")
+    assert (job.open.requested_by, job.open.request_reason) == ("ann", "lunch")
+    job.wait(60_000)
+    assert job.records[-1].message == "3 slots are wanted; only 2 came."
+    job.hold(3).applied()
+    assert job.records[-1].cause.value == "NEW_RESOURCE_AVAILABLE"
+    assert job.records[-1].requested_by is None
+
+
+def test_better_an_update_that_needs_no_other_parallelism_leaves_no_record_open() -> None:
+    """Production Flink leaves it open, and a later rescale for slots is attributed to it."""
+    job = Job(upper=2).run(held=2).put(2, 2)
+    assert job.nothing_open
+    assert job.ended()[-1] == ("UPDATE_REQUIREMENT", "NO_RESOURCES_OR_PARALLELISMS_CHANGE", 1)
+
+
+def test_the_figures_of_the_driver_are_kept() -> None:
+    job = Job(upper=4).run().hold(4).applied(output_gap_ms=17, reprocessed_records=0)
+    record = job.records[-1]
+    assert (record.output_gap_ms, record.reprocessed_records, record.rung) == (17, 0, Rung.IN_PLACE)
+
+
+def test_the_rung_is_the_most_expensive_one_that_was_climbed() -> None:
+    job = Job(chain(in_place=False), upper=4, options=NO_DAMPING).run().hold(4)
+    job.stops(driver_alive=True)
+    assert job.open.rung is Rung.QUERY_RESTART
+    job.do(AttemptFailed(2, "boom", stopped=True)).wait(2_000)
+    assert job.open.rung is Rung.NEW_DRIVER
+
+
+def test_a_slot_lost_in_use_is_a_failover_that_shrinks_in_place() -> None:
+    job = Job(upper=4).run(held=4).hold(3)
+    assert job.kind == "Rescaling"
+    assert job.open.cause.value == "RECOVERABLE_FAILOVER"
+    assert job.open.message == "1 slot(s) in use were lost."
+    job.applied()
+    assert job.parallelism == [3, 3, 3]
+    assert job.state.num_restarts == 0
+
+
+def test_a_lost_slot_and_the_loss_of_its_driver_are_one_failover() -> None:
+    job = Job(upper=4).run(held=4).hold(3).do(AttemptFailed(1, "the executor is gone", stopped=True))
+    record = job.open
+    job.wait(1_500).wait(10_000).starts().commit()
+    assert job.records[-1].uuid == record.uuid
+    assert job.records[-1].message == "1 slot(s) in use were lost. the executor is gone"
+    assert [one.cause.value for one in job.records] == ["INITIAL_SCHEDULE", "RECOVERABLE_FAILOVER"]
+
+
+@pytest.mark.parametrize(
+    ("event", "then", "reason"),
+    [
+        (CancelRequested("ann"), "stops", "JOB_CANCELED"),
+        (AttemptFailed(1, "boom", stopped=True, recoverable=False), "", "JOB_FAILED"),
+        (StopRequested("t1"), "drains", "JOB_FINISHED"),
+        (SuspendRequested("moved"), "", "JOB_FINISHED"),
+    ],
+)
+def test_a_job_that_ends_closes_its_record(event: object, then: str, reason: str) -> None:
+    job = Job(upper=4).run().put(1, 6)
+    job.do(event)  # type: ignore[arg-type]
+    if then == "stops":
+        job.stops()
+    elif then == "drains":
+        job.do(AttemptStopped(1, drained=True, location="/checkpoint"))
+    assert job.kind == "Finished"
+    assert job.ended()[-1] == ("UPDATE_REQUIREMENT", reason, 1)
+    assert job.nothing_open
+
+
+def test_ids_are_derived_and_never_repeat() -> None:
+    job = Job(upper=9).run()
+    for count in range(3, 9):
+        job.hold(count).applied()
+    uuids = [record.uuid for record in job.records]
+    assert len(set(uuids)) == len(uuids) == 7
+    assert [record.attempt_id for record in job.records] == list(range(1, 8))
+
+
+# -- Rescaling
+
+
+def test_a_plan_that_is_not_confirmed_is_sent_again_for_as_long_as_the_batch_in_flight_takes() -> None:
+    job = Job(upper=4).run().hold(4)
+    version = job.state.plan_version
+    job.wait(600_000)
+    assert job.kind == "Rescaling", "a batch of ten minutes is not a reason to restart"
+    assert job.state.phase.sent == 11
+    job.do(PlanApplied(1, version))
+    assert job.kind == "Executing"
+    assert job.records[-1].message == "The plan was not confirmed within 60000 ms and is sent again."
+
+
+def test_a_driver_that_keeps_committing_at_an_older_plan_is_restarted() -> None:
+    """Else the rescale would never end, and nobody would know."""
+    job = Job(upper=4).run().hold(4)
+    for _ in range(12):
+        job.wait(10_000)
+        _commit_at(job, job.state.plan_version - 1)
+    job.wait(10_000)
+    assert job.kind == "Restarting"
+    assert dict(job.state.phase.target) == {one.id: 4 for one in job.graph.vertices}
+    job.stops(driver_alive=True)
+    job.starts().commit()
+    assert job.parallelism == [4, 4, 4]
+    record = job.records[-1]
+    assert record.terminal_state is TerminalState.COMPLETED
+    assert record.message is not None and "commits batches at an older plan" in record.message
+
+
+def test_one_batch_at_the_older_plan_was_in_flight_and_proves_nothing() -> None:
+    job = Job(upper=4).run().hold(4)
+    for _ in range(5):
+        job.wait(61_000)
+        _commit_at(job, job.state.plan_version - 1)
+    assert job.kind == "Rescaling"
+
+
+def _commit_at(job: Job, version: int) -> None:
+    job.batch += 1
+    job.do(BatchCompleted(job.state.attempt, "query", job.batch, version))
+
+
+def test_bounds_that_change_while_a_plan_is_applied_replace_it() -> None:
+    job = Job(upper=4).run().hold(4)
+    first = job.state.plan_version
+    job.put(1, 3)
+    job.do(PlanApplied(1, first))
+    assert job.kind == "Rescaling", "that was the old one"
+    job.applied()
+    assert job.parallelism == [3, 3, 3]
+    assert job.ended()[-2:] == [
+        ("NEW_RESOURCE_AVAILABLE", "RESOURCE_REQUIREMENTS_UPDATED", 2),
+        ("UPDATE_REQUIREMENT", "SUCCEEDED", 1),
+    ]
+
+
+def test_bounds_that_go_back_to_the_plan_in_force_are_sent_too_because_the_driver_may_be_ahead() -> None:
+    job = Job(upper=2).run().put(1, 1)
+    sent = job.state.plan_version
+    job.put(1, 2)
+    assert job.kind == "Rescaling"
+    assert job.state.plan_version == sent + 1
+    job.applied()
+    assert job.parallelism == [2, 2, 2]
+
+
+def test_a_change_that_needs_a_restart_while_a_plan_is_applied_follows_afterwards() -> None:
+    job = Job(mixed(), upper=2, options=NO_DAMPING).run(held=9)
+    job.put_each(source=(1, 2), agg=(1, 2), sink=(1, 4))
+    assert job.kind == "Rescaling"
+    job.put_each(source=(1, 2), agg=(1, 5), sink=(1, 4))
+    assert job.kind == "Rescaling"
+    job.applied()
+    assert job.kind == "Restarting"
+    job.stops(driver_alive=True).starts().commit()
+    assert job.parallelism == [2, 5, 4]
+    assert job.nothing_open
