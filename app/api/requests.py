@@ -108,6 +108,11 @@ def one_of(
     return values(value)
 
 
+def names(parameters: dict[str, str], name: str) -> list[str] | None:
+    """A comma-separated list; None when it is not given or empty, which means everything."""
+    return [part for part in parameters.get(name, "").split(",") if part] or None
+
+
 def header(request: Request, name: str) -> str | None:
     """The only value of a header as text: UTF-8 if it is that, else Latin-1."""
     wanted = name.lower().encode()

@@ -149,6 +149,10 @@ class LocalDriver:
             await asyncio.sleep(_POLL_S)
         await asyncio.to_thread(tidy, Path(self._ref.lock_file))
 
+    def on_ready(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once the driver can take a job."""
+        self._ready.add_done_callback(lambda future: None if future.cancelled() else callback())
+
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         self._exited.add_done_callback(
             lambda future: None if future.cancelled() else callback(future.result())

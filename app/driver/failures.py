@@ -52,7 +52,7 @@ _FINAL_SPARK = (
 
 # The last line of a Python traceback, as PySpark carries it through the JVM.
 _PYTHON_LINE = re.compile(
-    r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$"
+    r"^\s*(?!SQLSTATE:)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$"
 )
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)$')
 _QUERY_PREAMBLE = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)

@@ -89,7 +89,7 @@ class Attempts:
         self._starting: asyncio.Task[None] | None = None
         self._starting_attempt = 0
         self._killing: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._log = log.bind(job=job_id)
 
     @property
@@ -362,16 +362,16 @@ class Attempts:
     async def quiet(self) -> None:
         """Returns when nothing that was begun here is still going on."""
         while self._tasks:
-            await asyncio.wait(set(self._tasks))
+            await asyncio.wait(self._tasks)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
         return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("an attempt's task failed", exc_info=error)
 

@@ -79,7 +79,7 @@ class Bell:
     """Wakes those who wait for a job to change."""
 
     def __init__(self) -> None:
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     def ring(self) -> None:
         for future in self._waiting:
@@ -90,11 +90,11 @@ class Bell:
     async def wait(self, timeout_ms: int) -> bool:
         """Whether it rang within ``timeout_ms``."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
+        self._waiting[future] = None
         try:
             await asyncio.wait_for(future, max(0, timeout_ms) / 1000)
         except TimeoutError:
             return False
         finally:
-            self._waiting.discard(future)
+            self._waiting.pop(future, None)
         return True

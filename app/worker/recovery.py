@@ -73,7 +73,7 @@ class JobKeeper:
         self._clock = clock
         self._validate = validate_states
         self._closing = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def start(self, *, renew_every_s: float | None) -> None:
         """Take up every job that is not over, and keep its lease if leases expire."""
@@ -279,11 +279,11 @@ class JobKeeper:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a background task failed", exc_info=error)
 

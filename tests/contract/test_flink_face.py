@@ -116,11 +116,14 @@ JOB_FACES = (
     Face("/jobs/{job}/metrics", ("038",)),
     Face("/jobs/{job}/metrics?get=uptime,numRestarts,lastCheckpointDuration,runningTime,nope", ("039",)),
 )
+OVERVIEW = Face("/jobs/overview", ("006", "080"))
 CLUSTER_FACES = (
     Face("/config", ("003",), ours=("/slotwise-version",)),
     Face("/overview", ("004",), ours=("/slotwise-version",)),
     Face("/jobs", ("005",)),
-    Face("/jobs/overview", ("006", "080")),
+    Face("/jobmanager/metrics", ("035",)),
+    Face("/jobmanager/metrics?get=taskSlotsTotal,nope", ("039",)),
+    OVERVIEW,
     Face("/taskmanagers", ("031",), open=("/taskmanagers/[]/totalResource/extendedResources",)),
     Face(
         "/taskmanagers/host",
@@ -235,7 +238,7 @@ async def test_waiting_for_resources(world: World) -> None:
     job_id = await world.submit(graph)
     await world.status(job_id, "CREATED")
     await check_job(world, job_id)
-    check(CLUSTER_FACES[3], await world.get("/jobs/overview"))
+    check(OVERVIEW, await world.get("/jobs/overview"))
 
 
 async def test_rescale_in_progress_has_no_end(world: World) -> None:

@@ -285,7 +285,7 @@ class _Scenario:
         graph = _graph(rng, number)
         while True:
             try:
-                job_id = await world.network.call("client", lambda plane: plane.plane.submit(graph, {}))
+                job_id = await world.network.call("submit", lambda plane: plane.plane.submit(graph, {}))
                 break
             except (Away, ControlPlaneError):
                 await asyncio.sleep(1)
@@ -361,12 +361,13 @@ class _Scenario:
             world.zombie.cut_now()
             world.zombie = None
         world.store_down_until_s = -1.0
-        world.slots = {"host": 12 * self._knobs.jobs, "other": 12 * self._knobs.jobs}
+        enough = 16 * max(1, len(world.oracles.jobs))
+        world.slots = {"host": enough // 2, "other": enough // 2}
         world.tell(f"slots: {world.slots}")
         plane = world.plane
-        if plane is None:
-            if world.planes and not world.planes[-1].dead:
-                world.planes[-1].cut_now()
+        if plane is None or self._knobs.takeovers or world.rng.random() < 0.3:
+            for one in world.planes:
+                one.cut_now()
             await self._revive()
             plane = world.plane
         assert plane is not None

@@ -109,7 +109,7 @@ class Network:
                 raise Away("the request was lost")
             if rng.random() < knobs.repeat and who.startswith("driver"):
                 world.later(rng.uniform(0.01, 8), self._repeat, work)
-        target = world.pick_plane()
+        target = world.plane if who == "submit" else world.pick_plane()
         if target is None:
             raise Away("refused")
         task = target.spawn(work(target))

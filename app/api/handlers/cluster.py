@@ -8,8 +8,10 @@ from starlette.responses import Response
 from app.api.answers import BytesResponse, json_response
 from app.api.context import Context
 from app.api.errors import error_response, not_found
+from app.api.handlers.jobs import find_job
 from app.api.render import cluster as render
-from app.api.requests import query, shown
+from app.api.render.metrics import metric_list, server_metrics
+from app.api.requests import names, query, shown
 
 
 async def config(context: Context, request: Request) -> Response:
@@ -26,6 +28,20 @@ async def overview(context: Context, request: Request) -> Response:
 async def configuration(context: Context, request: Request) -> Response:
     query(request)
     return json_response(render.configuration(context.info))
+
+
+async def job_configuration(context: Context, request: Request) -> Response:
+    """The same for every job: there is no JobManager of its own for one."""
+    query(request)
+    find_job(context, request)
+    return json_response(render.configuration(context.info))
+
+
+async def metrics(context: Context, request: Request) -> Response:
+    parameters = query(request, ("get",))
+    plane = context.control_plane
+    values = server_metrics(plane.task_managers(), plane.jobs())
+    return json_response(metric_list(values, names(parameters, "get")))
 
 
 async def task_managers(context: Context, request: Request) -> Response:

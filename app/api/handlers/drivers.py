@@ -5,9 +5,11 @@ attempt.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -104,18 +106,42 @@ async def _json(request: Request) -> dict[str, Any]:
 def _report(entry: Any) -> Report:
     if not isinstance(entry, dict):
         raise bad_request("A report should be a JSON object.")
-    vertices = tuple(_decode(VertexBatch, vertex) for vertex in entry.get("vertices") or ())
-    return _decode(Report, {**entry, "vertices": vertices})
+    vertices = entry.get("vertices", [])
+    if not isinstance(vertices, list):
+        raise bad_request("The field vertices of a report should be an array.")
+    return _decode(Report, {**entry, "vertices": tuple(_decode(VertexBatch, vertex) for vertex in vertices)})
 
 
 def _decode(kind: type[D], value: Any) -> D:
-    """A protocol value from JSON. Fields that are not known are passed over: a driver may be newer than its
-    server.
-    """
+    """A protocol value from JSON. Unknown fields are passed over: a driver may be newer than its server."""
     if not isinstance(value, dict):
         raise bad_request(f"A {kind.__name__} should be a JSON object.")
-    known = {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    types = _types(kind)
+    known = {name: entry for name, entry in value.items() if name in types}
+    wrong = [name for name, entry in known.items() if not _fits(entry, types[name])]
+    if wrong:
+        raise bad_request(
+            f"Fields of a {kind.__name__} are of another type than expected: {', '.join(wrong)}."
+        )
     try:
-        return kind(**{name: entry for name, entry in value.items() if name in known})
+        return kind(**known)
     except TypeError:
-        raise bad_request(f"A {kind.__name__} lacks one of its fields: {', '.join(sorted(known))}.") from None
+        raise bad_request(f"A {kind.__name__} lacks one of its fields: {', '.join(sorted(types))}.") from None
+
+
+def _fits(value: Any, allowed: tuple[Any, ...]) -> bool:
+    return type(value) in allowed or value in allowed
+
+
+@functools.cache
+def _types(kind: Any) -> dict[str, tuple[Any, ...]]:
+    """Field to the types, or the values, that it may have."""
+    result: dict[str, tuple[Any, ...]] = {}
+    for name, hint in get_type_hints(kind).items():
+        if get_origin(hint) in (Literal, UnionType):
+            result[name] = get_args(hint)
+        else:
+            origin = get_origin(hint) or hint
+            # JSON has one kind of number: a whole one may stand for a time in seconds.
+            result[name] = (int, float) if origin is float else (origin,)
+    return result

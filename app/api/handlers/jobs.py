@@ -14,7 +14,7 @@ from app.api.render.exceptions import exception_history
 from app.api.render.execution import VertexExecution, vertex_executions
 from app.api.render.metrics import AGGREGATIONS, aggregated_metrics, job_metrics, metric_list, vertex_metrics
 from app.api.render.vertices import vertex_details
-from app.api.requests import path_id, query, shown, whole_number
+from app.api.requests import names, path_id, query, shown, whole_number
 from app.model.graphdoc import to_document
 from app.worker.views import JobView
 
@@ -88,7 +88,7 @@ async def forget(context: Context, request: Request) -> Response:
 async def metrics(context: Context, request: Request) -> Response:
     parameters = query(request, ("get",))
     values = job_metrics(find_job(context, request), context.clock.now_ms())
-    return json_response(metric_list(values, _names(parameters, "get")))
+    return json_response(metric_list(values, names(parameters, "get")))
 
 
 async def vertex(context: Context, request: Request) -> Response:
@@ -109,12 +109,7 @@ async def vertex_subtask_metrics(context: Context, request: Request) -> Response
             f" {shown(unknown[0])}."
         )
     values = vertex_metrics(view, execution.vertex.id)
-    return json_response(aggregated_metrics(values, _names(parameters, "get"), aggregations))
-
-
-def _names(parameters: dict[str, str], name: str) -> list[str] | None:
-    """A comma-separated list; None when it is not given or empty, which means everything."""
-    return [part for part in parameters.get(name, "").split(",") if part] or None
+    return json_response(aggregated_metrics(values, names(parameters, "get"), aggregations))
 
 
 def _find_vertex(view: JobView, request: Request) -> VertexExecution:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.api.documentation import Doc
 from app.api.examples import cluster as cluster_examples
 from app.api.handlers import cluster, drivers
+from app.api.operations.common import JOB_PATH
 from app.api.routing import Access, Operation
 from app.api.schema import cluster as cluster_schema
 
@@ -46,6 +47,19 @@ def cluster_operations() -> list[Operation]:
                 "getServerSettings",
                 tag,
                 "The settings of this server",
+                cluster_schema.ConfigurationEntry,
+                settings_example,
+                is_list=True,
+            ),
+        ),
+        Operation(
+            "GET",
+            JOB_PATH + "/jobmanager/config",
+            cluster.job_configuration,
+            Doc(
+                "getJobServerSettings",
+                tag,
+                "The settings of the server that runs a job",
                 cluster_schema.ConfigurationEntry,
                 settings_example,
                 is_list=True,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from app.api.documentation import Doc
 from app.api.examples.common import COUNTS, JOB
-from app.api.handlers import jobs
+from app.api.handlers import cluster, jobs
 from app.api.operations.common import JOB_PATH, query_parameter
 from app.api.routing import Operation
 from app.api.schema import jobs as job_schema
@@ -52,7 +54,17 @@ def metric_operations() -> list[Operation]:
         parameters=(subtask_get, agg),
         errors={404: f"Job vertex {COUNTS} was not found in job {JOB}."},
     )
+    server = Doc(
+        "getServerMetrics",
+        "metrics",
+        "Metrics of the control plane",
+        job_schema.Metric,
+        [{"id": "taskSlotsTotal", "value": "8"}, {"id": "numRunningJobs", "value": "1"}],
+        is_list=True,
+        parameters=(dataclasses.replace(get, example="taskSlotsTotal,numRunningJobs"),),
+    )
     return [
+        Operation("GET", "/jobmanager/metrics", cluster.metrics, server),
         Operation("GET", JOB_PATH + "/metrics", jobs.metrics, job),
         Operation(
             "GET", JOB_PATH + "/vertices/{vertexid}/subtasks/metrics", jobs.vertex_subtask_metrics, vertex

@@ -8,12 +8,12 @@ are left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from app.model.protocol import Report, VertexBatch
 from app.model.status import JobStatus
-from app.worker.views import JobView
+from app.worker.views import JobView, TaskManager
 
 AGGREGATIONS = ("min", "max", "sum", "avg", "skew")
 
@@ -44,6 +44,16 @@ def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
         metrics["lastCheckpointDuration"] = max(0, last.at_ms - last.started_ms)
         metrics["lastCompletedCheckpointId"] = min(report.batch_id for report in view.last_batches.values())
     return {name: str(value) for name, value in metrics.items()}
+
+
+def server_metrics(managers: Sequence[TaskManager], views: Sequence[JobView]) -> dict[str, str]:
+    """Name to value, of the control plane as a whole."""
+    return {
+        "taskSlotsTotal": str(sum(manager.slots for manager in managers)),
+        "taskSlotsAvailable": str(sum(manager.free_slots for manager in managers)),
+        "numRegisteredTaskManagers": str(len(managers)),
+        "numRunningJobs": str(sum(1 for view in views if not view.status.is_globally_terminal)),
+    }
 
 
 def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[dict[str, str]]:

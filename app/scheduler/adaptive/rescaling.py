@@ -83,12 +83,12 @@ def retarget(draft: Draft) -> None:
 
 
 def rescaling_batch(draft: Draft, event: BatchCompleted) -> None:
-    """Note the queries that still commit at an older plan.
+    """Note the queries that still commit at an older plan although it was sent again.
 
     The first such batch of a query may have been in flight when the plan was sent; the second one was not.
     """
     phase = _rescaling(draft)
-    if event.plan_version >= phase.target.version or phase.ignored:
+    if phase.sent == 1 or phase.ignored or event.plan_version >= phase.target.version:
         return
     if event.query_id in phase.behind:
         draft.set_phase(ignored=True)

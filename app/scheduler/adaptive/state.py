@@ -98,8 +98,8 @@ class Executing:
 class Rescaling:
     """``target`` was sent to the running driver and is not in force yet; ``state.plan`` still is.
 
-    ``sent`` counts how often it was sent. Since it was sent last, the queries of ``behind`` have committed a batch at
-    an older plan; ``ignored``: one of them more than one, so the driver does not take it.
+    ``sent`` counts how often it was sent. Since it was sent again, the queries of ``behind`` have committed a batch
+    at an older plan; ``ignored``: one of them more than one, so the driver does not take it.
     """
 
     target: Plan

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ def spark() -> Iterator[SparkSession]:
             os.environ[name] = value
 
 
-def source(source_format: str, path: Path | None = None, schema: str | None = None, **options: object) -> JobVertex:
+def source(
+    source_format: str, path: Path | None = None, schema: str | None = None, **options: object
+) -> JobVertex:
     texts = tuple((name, str(value)) for name, value in options.items())
     operation = SourceSpec(source_format, str(path) if path else None, schema, texts)
     return JobVertex("v", "src", operation, (), 1, 1, 1, "default", "d")
@@ -139,7 +142,9 @@ class Rig:
         last: dict[int, list[Any]] = {}
         for batch in self.batches:
             if batch.id in last:
-                assert sorted(last[batch.id]) == sorted(batch.rows), f"batch {batch.id} differs when it is run again"
+                assert sorted(last[batch.id]) == sorted(batch.rows), (
+                    f"batch {batch.id} differs when it is run again"
+                )
             last[batch.id] = batch.rows
         return [row for batch_id in sorted(last) for row in last[batch_id]]
 
@@ -151,7 +156,9 @@ class Rig:
         known = set(tracker.getJobIdsForGroup(group))
         rows = [tuple(row) for row in data.collect()]
         new = set(tracker.getJobIdsForGroup(group)) - known
-        stages = [tracker.getStageInfo(stage) for job in new for stage in (tracker.getJobInfo(job).stageIds or ())]
+        stages = [
+            tracker.getStageInfo(stage) for job in new for stage in (tracker.getJobInfo(job).stageIds or ())
+        ]
         return rows, sum(stage.numTasks for stage in stages if stage is not None)
 
 
@@ -292,11 +299,16 @@ def test_a_file_that_changed_between_two_runs_of_a_batch_is_refused(rig: Rig, tm
     assert "changed after it was taken in" in rig.failure(csv_source(tmp_path / "in"))
 
 
-def test_two_queries_read_one_vertex_each_with_its_own_state(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
+def test_two_queries_read_one_vertex_each_with_its_own_state(
+    rig: Rig, spark: SparkSession, tmp_path: Path
+) -> None:
     expected = write_csv(tmp_path / "in", 0, 20)
     other = Rig(spark, tmp_path / "other")
     other.control = rig.control
-    with rig.run(csv_source(tmp_path / "in", maxRowsPerTrigger=7)) as one, other.run(csv_source(tmp_path / "in")) as two:
+    with (
+        rig.run(csv_source(tmp_path / "in", maxRowsPerTrigger=7)) as one,
+        other.run(csv_source(tmp_path / "in")) as two,
+    ):
         rig.wait(one, lambda: rig.committed == 2)
         other.wait(two, lambda: other.committed == 0)
     assert rig.rows() == other.rows() == expected
@@ -355,12 +367,14 @@ def test_rate_is_numbered_steady_and_the_same_when_it_is_read_again(rig: Rig) ->
         rig.wait(query, lambda: rig.control.exhausted("v", QUERY))
     rows = rig.rows()
     assert [value for _, value in rows] == list(range(60))
-    assert {(b[0] - a[0]).total_seconds() for a, b in zip(rows, rows[1:], strict=False)} == {0.02}
+    assert {(b[0] - a[0]).total_seconds() for a, b in pairwise(rows)} == {0.02}
     assert {batch.tasks for batch in rig.batches} == {2, 3}
 
 
 def test_rate_micro_batch(rig: Rig) -> None:
-    vertex = source("rate-micro-batch", rowsPerBatch=10, startTimestamp=5000, advanceMillisPerBatch=2000, rowCount=25)
+    vertex = source(
+        "rate-micro-batch", rowsPerBatch=10, startTimestamp=5000, advanceMillisPerBatch=2000, rowCount=25
+    )
     with rig.run(vertex) as query:
         rig.wait(query, lambda: rig.control.exhausted("v", QUERY))
     assert [len(batch.rows) for batch in rig.batches] == [10, 10, 5]
@@ -391,8 +405,14 @@ def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) ->
         (source("csv", None, "id INT"), "a csv source needs a path: a directory or a file"),
         (source("csv", Path("/"), None), "a csv source needs a schema, for example"),
         (source("csv", Path("/"), "id INT,,"), "the schema is not a Spark DDL text"),
-        (source("csv", Path("/"), "id ARRAY<INT>"), "column id: a csv source cannot read values of type array<int>"),
-        (source("json", Path("/"), "m MAP<STRING, INT>"), "column m: a json source cannot read values of type map"),
+        (
+            source("csv", Path("/"), "id ARRAY<INT>"),
+            "column id: a csv source cannot read values of type array<int>",
+        ),
+        (
+            source("json", Path("/"), "m MAP<STRING, INT>"),
+            "column m: a json source cannot read values of type map",
+        ),
         (source("text", Path("/"), "a STRING, b STRING"), "a text source has one column of type STRING"),
         (source("json", Path("/"), "id INT", header="true"), "Option header is unknown"),
         (source("rate", None, None, rowsPerSecond="0"), "Option rowsPerSecond is '0'"),

@@ -16,7 +16,13 @@ from app.driver.sources.control import ControlFile, SourceSide
 from app.driver.sources.decode_json import TEXT_SHAPE
 from app.driver.sources.errors import SourceError
 from app.driver.sources.filelog import FileLog, LoggedFile
-from app.driver.sources.options import FileFormat, FileOptions, OptionErrors, parse_file_options, parse_rate_options
+from app.driver.sources.options import (
+    FileFormat,
+    FileOptions,
+    OptionErrors,
+    parse_file_options,
+    parse_rate_options,
+)
 from app.driver.sources.planner import FilePlanner
 from app.driver.sources.records import split_records
 from app.driver.sources.release import ReleaseClock
@@ -56,7 +62,9 @@ class Place:
         spec = ReadSpec("src", self.format, FileOptions(), "UTC")
         parts = planner.divide(start, end, parallelism)
         assert len(parts) == parallelism
-        batches = [batch for part in parts for piece in part for batch in read_slice(spec, self.schema, piece)]
+        batches = [
+            batch for part in parts for piece in part for batch in read_slice(spec, self.schema, piece)
+        ]
         return [row[self.schema.names[0]] for batch in batches for row in batch.to_pylist()]
 
     @property
@@ -155,7 +163,9 @@ def test_a_log_that_does_not_reach_the_offset_is_refused(place: Place) -> None:
         place.planner().latest_row(2, limited=True)
 
 
-def test_the_log_is_durable_before_the_offset_is_returned(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_durable_before_the_offset_is_returned(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[str] = []
     real = os.fsync
 
@@ -173,7 +183,10 @@ def test_the_log_is_durable_before_the_offset_is_returned(place: Place, monkeypa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda path: path.write_text("0\n1\n2\n"), "changed after it was taken in: it had 4 bytes and has 6"),
+        (
+            lambda path: path.write_text("0\n1\n2\n"),
+            "changed after it was taken in: it had 4 bytes and has 6",
+        ),
         (lambda path: os.utime(path, ns=(1, 1)), "changed after it was taken in"),
         (lambda path: path.unlink(), "cannot be read any more"),
     ],
@@ -306,7 +319,9 @@ def test_parquet_rows_of_several_row_groups(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("new", pa.string())])
     place = Place(tmp_path, "parquet", schema)
     for number in range(3):
-        table = pa.table({"more": ["x"] * 100, "id": pa.array(range(number * 100, number * 100 + 100), pa.int32())})
+        table = pa.table(
+            {"more": ["x"] * 100, "id": pa.array(range(number * 100, number * 100 + 100), pa.int32())}
+        )
         parquet.write_table(table, place.root / f"{number}.parquet", row_group_size=30)
     planner = place.planner()
     assert planner.latest_row(0, limited=True) == 300
@@ -344,7 +359,11 @@ def test_the_release_clock() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("maxFilesPerTrigger", "0", "Option maxFilesPerTrigger is '0', but it must be a whole number of at least 1"),
+        (
+            "maxFilesPerTrigger",
+            "0",
+            "Option maxFilesPerTrigger is '0', but it must be a whole number of at least 1",
+        ),
         ("rowsPerSecond", "nan", "must be a number above 0"),
         ("header", "yes", "Option header is 'yes', but it must be true or false"),
         ("sep", ",,", "Option sep"),

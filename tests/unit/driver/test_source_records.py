@@ -37,7 +37,10 @@ def test_any_cut_of_a_csv_file_gives_the_same_rows(seed: int, monkeypatch: pytes
     chance = random.Random(seed)
     # Blocks so small that quotes and line breaks fall on both sides of their edges.
     monkeypatch.setattr(records, "_BLOCK", chance.choice([1, 2, 3, 7, 64, 1 << 22]))
-    values = ["".join(chance.choices(ALPHABET, k=chance.randrange(6))) for _ in range(chance.choice([0, 1, 63, 64, 200]))]
+    values = [
+        "".join(chance.choices(ALPHABET, k=chance.randrange(6)))
+        for _ in range(chance.choice([0, 1, 63, 64, 200]))
+    ]
     content = written(values, chance.choice([csv.QUOTE_ALL, csv.QUOTE_MINIMAL])).encode()
     if chance.random() < 0.5:
         content = content.removesuffix(b"\n")
@@ -117,11 +120,13 @@ MALFORMED = b'1,a\n"2","b\nb"\nx3,c\n4\n5,"NA"\n6,f,g\n'
 def test_failfast_names_line_column_and_value() -> None:
     with pytest.raises(SourceError, match=r"^line 4: column id: 'x3' is not a BIGINT\.$"):
         csv_rows(MALFORMED)
-    with pytest.raises(SourceError, match=r"^line 2: the row has 1 values, but 2 columns are expected: '4'\.$"):
+    with pytest.raises(
+        SourceError, match=r"^line 2: the row has 1 values, but 2 columns are expected: '4'\.$"
+    ):
         csv_rows(b"1,a\n4\n")
     with pytest.raises(SourceError, match=r"^line 1: the row is not UTF-8 text\.$"):
         csv_rows(b"1,\xff\n")
-    with pytest.raises(SourceError, match="carriage return|cannot be read"):
+    with pytest.raises(SourceError, match=r"^line 1: the row cannot be read: '1,a\\r2,b'\.$"):
         csv_rows(b"1,a\r2,b\n")
 
 
@@ -170,7 +175,12 @@ def test_instants_follow_their_offset_or_the_session() -> None:
 
 
 JSON_SCHEMA = pa.schema(
-    [("id", pa.int32()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("tags", pa.list_(pa.string()))]
+    [
+        ("id", pa.int32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("tags", pa.list_(pa.string())),
+    ]
 )
 
 
@@ -182,7 +192,9 @@ def json_rows(content: bytes, mode: str = "FAILFAST") -> list[dict[str, object]]
 
 
 def test_json_values_and_what_is_malformed() -> None:
-    good = json.dumps({"id": 1, "at": "2013-01-01 10:00:00", "day": "2013-01-02", "tags": ["x"], "more": 1}).encode()
+    good = json.dumps(
+        {"id": 1, "at": "2013-01-01 10:00:00", "day": "2013-01-02", "tags": ["x"], "more": 1}
+    ).encode()
     assert json_rows(good + b"\n{}\n") == [
         {
             "id": 1,
@@ -192,11 +204,15 @@ def test_json_values_and_what_is_malformed() -> None:
         },
         {"id": None, "at": None, "day": None, "tags": None},
     ]
-    with pytest.raises(SourceError, match="column id: '1.5' is not an INT"):
+    with pytest.raises(SourceError, match=r"column id: '1\.5' is not an INT"):
         json_rows(b'{}\n{"id":1.5}\n')
     with pytest.raises(SourceError, match="not a JSON object"):
         json_rows(b'{}\n{"id":\n')
-    assert [r["id"] for r in json_rows(b'{"id":1}\n{"id":"x","tags":["t"]}\n[1]\n', "PERMISSIVE")] == [1, None, None]
+    assert [r["id"] for r in json_rows(b'{"id":1}\n{"id":"x","tags":["t"]}\n[1]\n', "PERMISSIVE")] == [
+        1,
+        None,
+        None,
+    ]
     assert [r["id"] for r in json_rows(b'{"id":1}\n{"id":"x"}\n[1]\n{"id":2}', "DROPMALFORMED")] == [1, 2]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,11 +72,14 @@ CASES = {
 }
 HOMES = (test_restarts, test_slots)
 ELSEWHERE = {
-    10: ("tests/unit/worker", "tests/contract"),  # If-Match, Idempotency-Key, concurrent PUTs over HTTP
+    10: (
+        "tests/contract/test_requirements.py",
+        "tests/unit/worker/test_control_plane.py",
+    ),  # over HTTP, many at once
     20: (
-        "tests/unit/store",
-        "tests/contract",
-    ),  # retention, the summary's statistics, 404 of an evicted record
+        "tests/unit/store/test_store_queries.py",
+        "tests/contract/test_flink_face.py",
+    ),  # retention, statistics, 404
 }
 BATCH = (21, 22, 23)
 """Cases of batch jobs, which have a scheduler of their own."""
@@ -86,6 +90,8 @@ def test_each_case_that_concerns_streaming_has_a_test_of_its_number() -> None:
     names = [name for module in (sys.modules[__name__], *HOMES) for name in vars(module)]
     tested = {int(name[6:8]) for name in names if re.match(r"test_l\d\d_", name)}
     assert tested == set(CASES) - set(BATCH)
+    root = Path(__file__).parents[3]
+    assert all((root / path).exists() for paths in ELSEWHERE.values() for path in paths)
 
 
 NO_RETRY = {"jobmanager.adaptive-scheduler.retry-execution-graph-creation.restart-strategy.type": "none"}

@@ -162,21 +162,11 @@ def test_a_slot_that_was_given_back_and_is_still_granted_is_given_back_again() -
 
 
 def test_surplus_slots_are_given_back_in_every_phase_that_lasts() -> None:
-    for kind in (
-        "WaitingForResources",
-        "Rescaling",
-        "StopWithSavepoint",
-        "Restarting",
-        "Failing",
-        "Canceling",
-    ):
-        job = in_phase(kind)
-        if kind == "WaitingForResources":
-            job.put(5, 6).hold(2).put(5, 5)
-            continue
-        job.hold(9)
+    for kind in ("Executing", "Rescaling", "StopWithSavepoint", "Restarting", "Failing", "Canceling"):
+        job = in_phase(kind).hold(9)
+        assert len(job.state.slots) == 9
         job.wait(50_000)
-        assert len(job.state.slots) <= max(4, job.state.declared_slots), kind
+        assert len(job.state.slots) == job.state.declared_slots <= 4, kind
 
 
 def test_what_is_wanted_is_declared_once() -> None:

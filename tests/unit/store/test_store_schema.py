@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Engine, inspect, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
@@ -293,9 +295,42 @@ def test_an_installed_package_brings_its_migrations(tmp_path: Path, monkeypatch:
         schema.script_location()
 
 
-def test_a_developer_runs_any_command_of_alembic(database_url: str) -> None:
-    """Also one that rebuilds tables: rows that hang on others must survive it."""
+def test_a_migration_that_rebuilds_a_table_keeps_what_hangs_on_it(sqlite_url: str) -> None:
+    """SQLite alters a table by copying it and dropping the old one, which must not cascade."""
+    schema.upgrade(sqlite_url)
+    engine = create(parse_url(sqlite_url), write=True, pool_size=1)
+    try:
+        with engine.begin() as connection:
+            _fill(connection)
+        with schema.exclusive(sqlite_url) as (connection, _):
+            operations = Operations(MigrationContext.configure(connection))
+            with operations.batch_alter_table("jobs", recreate="always") as batch:
+                batch.alter_column("name", nullable=True)
+        with engine.connect() as connection:
+            for table in ("jobs", "job_states", "rescales", "leases"):
+                assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one(), table
+    finally:
+        engine.dispose()
 
+
+def test_a_migration_that_loses_a_job_is_taken_back(sqlite_url: str) -> None:
+    schema.upgrade(sqlite_url)
+    engine = create(parse_url(sqlite_url), write=True, pool_size=1)
+    try:
+        with engine.begin() as connection:
+            _fill(connection)
+        with (
+            pytest.raises(SchemaError, match="would leave [0-9]+ rows without job"),
+            schema.exclusive(sqlite_url) as (connection, _),
+        ):
+            connection.execute(text("DELETE FROM jobs"))
+        with engine.connect() as connection:
+            assert connection.execute(text("SELECT count(*) FROM jobs")).scalar_one() == 1
+    finally:
+        engine.dispose()
+
+
+def test_a_developer_runs_any_command_of_alembic(database_url: str) -> None:
     def alembic(*arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "app.store", database_url, *arguments],

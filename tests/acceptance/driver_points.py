@@ -1,0 +1,129 @@
+"""The points of a micro-batch at which a driver can be killed (`tests.acceptance.kills`), and a log of who writes.
+
+Imported by the driver and by the planner process of its sources: what is replaced here is looked up by name there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from app.driver import attempt as attempts
+from app.driver import sources
+from app.driver.attempt import Attempt
+from app.driver.gateway import Gateway
+from app.driver.sinks import sqlite
+from app.driver.sinks.database import DatabaseSink
+from app.driver.sources.rate import RateReader, RateSource, Rows
+from tests.acceptance.kills import DIRECTORY, reached_in_driver
+
+WRITERS = "writers.jsonl"
+
+_attempt = 0
+
+
+class PointedReader(RateReader):
+    def latest_row(self, start: int, *, limited: bool) -> int:
+        end = super().latest_row(start, limited=limited)
+        if end > start:
+            reached_in_driver("planner-offset")
+        return end
+
+    def divide(self, start: int, end: int, parallelism: int) -> Sequence[Rows]:
+        # Spark asks for partitions when the batch is in its offset log.
+        reached_in_driver("planner-partitions")
+        return super().divide(start, end, parallelism)
+
+
+class PointedSource(RateSource):
+    def streamReader(self, schema: StructType) -> RateReader:
+        return PointedReader(self.options)
+
+
+def install() -> None:
+    """Put the points around the functions of the driver."""
+    sources.RateSource = PointedSource  # type: ignore[misc]
+    _around_the_batch()
+    _around_the_sink()
+    _around_the_attempt()
+
+
+def _around_the_batch() -> None:
+    call = Gateway.__call__
+
+    def __call__(self: Gateway, frame: Any, batch_id: int) -> None:
+        reached_in_driver("batch-top")
+        call(self, frame, batch_id)
+
+    Gateway.__call__ = __call__  # type: ignore[method-assign]
+
+
+def _around_the_sink() -> None:
+    record, write = sqlite._record, DatabaseSink.write
+
+    def _record(*args: Any) -> None:
+        record(*args)
+        reached_in_driver("sink-uncommitted")
+
+    def _write(self: DatabaseSink, frame: Any, batch: Any, may_commit: Any) -> Any:
+        written = write(self, frame, batch, may_commit)
+        note(event="wrote", batch=batch.batch_id)
+        reached_in_driver("sink-committed")
+        return written
+
+    sqlite._record = _record
+    DatabaseSink.write = _write  # type: ignore[method-assign]
+
+
+def _around_the_attempt() -> None:
+    committed, idle, claim = Attempt._on_committed, Attempt._on_idle, attempts.claim_checkpoint
+
+    def _on_committed(self: Attempt, happening: Any) -> None:
+        reached_in_driver("spark-committed")
+        committed(self, happening)
+
+    def _on_idle(self: Attempt, happening: Any) -> Any:
+        reached_in_driver("idle")
+        return idle(self, happening)
+
+    def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoch: int) -> None:
+        global _attempt
+        before = _owner(checkpoint_dir)
+        claim(checkpoint_dir, lock_file=lock_file, attempt=attempt, epoch=epoch)
+        _attempt = attempt
+        held = before is not None and before != lock_file and is_locked(Path(before))
+        note(event="claimed", predecessor=before, predecessor_lives=held)
+
+    Attempt._on_committed = _on_committed  # type: ignore[method-assign]
+    Attempt._on_idle = _on_idle  # type: ignore[method-assign]
+    attempts.claim_checkpoint = claim_checkpoint
+
+
+def note(**fields: object) -> None:
+    """Add a line to the log of writers: one write, so that lines of several processes are not mixed."""
+    line = json.dumps({"at": time.time(), "pid": os.getpid(), "attempt": _attempt, **fields}) + "\n"
+    with open(Path(os.environ[DIRECTORY]).parent / WRITERS, "ab", buffering=0) as log:
+        log.write(line.encode())
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds a lock on ``path``, found out without taking it for a moment."""
+    try:
+        inode = path.stat().st_ino
+    except FileNotFoundError:
+        return False
+    locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    return any("FLOCK" in line and line.split()[-3].endswith(f":{inode}") for line in locks)
+
+
+def _owner(checkpoint_dir: Path) -> str | None:
+    try:
+        return str(json.loads((checkpoint_dir / "owner.json").read_text(encoding="utf-8"))["lock_file"])
+    except FileNotFoundError:
+        return None
