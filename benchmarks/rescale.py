@@ -117,7 +117,7 @@ class Job:
         return int(self.server.get(f"/jobs/{self.id}/explanation")["driver"]["pid"])
 
     def records(self) -> list[dict[str, Any]]:
-        return list(self.server.get(f"/jobs/{self.id}/rescales/history?limit=3")["rescales"])
+        return list(self.server.get(f"/jobs/{self.id}/rescales/history?limit=3"))
 
     def steady_ms(self) -> float:
         """The median interval between the commits of recent batches."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan, Slot
@@ -121,15 +122,15 @@ def assign(
         return None
     manager_of = {slot.id: slot.task_manager_id for slot in slots}
     kept = _kept(shares, manager_of, previous, prefer_minimal_taskmanagers)
-    taken = {slot for own in kept.values() for slot in own}
-    free = [slot for slot in slots if slot.id not in taken]
-    if prefer_minimal_taskmanagers:
-        free = _fewest_managers_first(free, {manager_of[slot] for slot in taken})
-    spare = iter(free)
-    group_slots = tuple(
-        (name, (*kept[name], *(next(spare).id for _ in range(count - len(kept[name])))))
-        for name, count in shares.items()
-    )
+    if any([len(kept[name]) < count for name, count in shares.items()]):
+        taken = set().union(*kept.values())
+        free = [slot for slot in slots if slot.id not in taken]
+        if prefer_minimal_taskmanagers:
+            free = _fewest_managers_first(free, {manager_of[slot] for slot in taken})
+        spare = iter([slot.id for slot in free])
+        for name, count in shares.items():
+            kept[name] = (*kept[name], *islice(spare, count - len(kept[name])))
+    group_slots = tuple([(name, kept[name]) for name in shares])
     parallelism = demand.per_vertex(shares)
     return Plan(version=version, parallelism=tuple(parallelism.items()), group_slots=group_slots)
 

@@ -120,6 +120,8 @@ def exclusive(url: str) -> Iterator[tuple[Connection, Database]]:
                 raw = connection.connection.dbapi_connection
                 assert raw is not None
                 raw.cursor().execute("PRAGMA foreign_keys = OFF")
+                # Nor must the moment without the old table trip over triggers of others that name it.
+                raw.cursor().execute("PRAGMA legacy_alter_table = ON")
             with connection.begin():
                 if database.dialect == "postgresql":
                     connection.execute(text(f"SET LOCAL lock_timeout = '{MIGRATION_WAIT_S}s'"))

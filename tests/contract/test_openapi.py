@@ -241,3 +241,9 @@ def test_no_answer_departs_from_the_document(
         case.call_and_validate(base_url=server.url, excluded_checks=excluded)
 
     explore()
+
+
+def test_the_manual_names_every_operation() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "rest-api.md").read_text()
+    named = set(re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", manual, re.MULTILINE))
+    assert named == set(NAMES)

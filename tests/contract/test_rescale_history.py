@@ -85,7 +85,8 @@ async def test_order_filters_and_pages(any_world: World) -> None:
     )
     assert [record["number"] for record in both] == [
         record["number"] for record in history
-        if (record["triggerCause"], record["terminalState"]) == ("UPDATE_REQUIREMENT", "IGNORED") and record["number"] < 5
+        if record["triggerCause"] == "UPDATE_REQUIREMENT" and record["terminalState"] == "IGNORED"
+        and record["number"] < 5
     ]  # fmt: skip
     assert await world.get(f"/jobs/{job_id}/rescales/history", after=1) == []
 

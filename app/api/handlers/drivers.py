@@ -18,6 +18,7 @@ from app.api.answers import json_response
 from app.api.context import Context
 from app.api.errors import bad_request
 from app.api.requests import header, path_id, query, read_body, whole_number
+from app.model import protocol
 from app.model.protocol import Acknowledgement, Orders, Registration, Report, VertexBatch
 from app.worker.views import Fenced
 
@@ -116,7 +117,7 @@ def _decode(kind: type[D], value: Any) -> D:
     """A protocol value from JSON. Unknown fields are passed over: a driver may be newer than its server."""
     if not isinstance(value, dict):
         raise bad_request(f"A {kind.__name__} should be a JSON object.")
-    types = _types(kind)
+    types = _types(kind.__name__)
     known = {name: entry for name, entry in value.items() if name in types}
     wrong = [name for name, entry in known.items() if not _fits(entry, types[name])]
     if wrong:
@@ -134,14 +135,14 @@ def _fits(value: Any, allowed: tuple[Any, ...]) -> bool:
 
 
 @functools.cache
-def _types(kind: Any) -> dict[str, tuple[Any, ...]]:
-    """Field to the types, or the values, that it may have."""
+def _types(name: str) -> dict[str, tuple[Any, ...]]:
+    """Field to the types, or the values, that it may have, of the protocol value of this name."""
     result: dict[str, tuple[Any, ...]] = {}
-    for name, hint in get_type_hints(kind).items():
+    for field, hint in get_type_hints(getattr(protocol, name)).items():
         if get_origin(hint) in (Literal, UnionType):
-            result[name] = get_args(hint)
+            result[field] = get_args(hint)
         else:
             origin = get_origin(hint) or hint
             # JSON has one kind of number: a whole one may stand for a time in seconds.
-            result[name] = (int, float) if origin is float else (origin,)
+            result[field] = (int, float) if origin is float else (origin,)
     return result

@@ -8,6 +8,7 @@ names yet, and the next offset names them. Lines are never changed.
 from __future__ import annotations
 
 import bisect
+import fcntl
 import json
 import os
 from collections.abc import Sequence
@@ -38,16 +39,20 @@ class FileLog:
         self.ends: list[int] = []
         self.names: set[str] = set()
         self.size_bytes = 0
-        kept = 0
-        content = path.read_bytes() if path.exists() else b""
-        for line in content.splitlines(keepends=True):
-            file = _parse(line)
-            if file is None:
-                break
-            kept += len(line)
-            self._add(file)
-        if kept < len(content):
-            os.truncate(path, kept)
+        self._length = 0
+        if not path.exists():
+            return
+        with open(path, "r+b") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            content = log.read()
+            for line in content.splitlines(keepends=True):
+                file = _parse(line)
+                if file is None:
+                    break
+                self._length += len(line)
+                self._add(file)
+            if self._length < len(content):
+                log.truncate(self._length)
 
     @property
     def rows(self) -> int:
@@ -55,17 +60,29 @@ class FileLog:
         return self.ends[-1] if self.ends else 0
 
     def append(self, files: Sequence[LoggedFile]) -> None:
-        """Take in more files; they are durable on return."""
+        """Take in more files; they are durable on return.
+
+        Raises:
+            SourceError: somebody else wrote to the log, so what this object knows of it is out of date.
+        """
         if not files:
             return
         created = not self._path.exists()
         if created:
             make_durable_directory(self._path.parent)
-        lines = "".join(json.dumps([f.name, f.size, f.mtime_ns, f.rows]) + "\n" for f in files)
+        lines = "".join(json.dumps([f.name, f.size, f.mtime_ns, f.rows]) + "\n" for f in files).encode()
         with open(self._path, "ab") as log:
-            log.write(lines.encode())
+            # The planner of a query that was just stopped may still be at work when that of the next one starts.
+            fcntl.flock(log, fcntl.LOCK_EX)
+            if os.fstat(log.fileno()).st_size != self._length:
+                raise SourceError(
+                    f"The log {self._path} was written by another process: an earlier run of the query had not "
+                    f"ended, or two queries use one checkpoint. A restart of the query reads the log anew."
+                )
+            log.write(lines)
             log.flush()
             os.fsync(log.fileno())
+        self._length += len(lines)
         if created:
             sync_directory(self._path.parent)
         for file in files:

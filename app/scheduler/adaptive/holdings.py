@@ -41,7 +41,7 @@ def plans_of(state: JobState) -> list[Plan]:
 
 def slots_of(plan: Plan) -> set[str]:
     """The ids of all slots of ``plan``."""
-    return {slot for _, own in plan.group_slots for slot in own}
+    return set().union(*[own for _, own in plan.group_slots])
 
 
 def settle_surplus(draft: Draft) -> None:

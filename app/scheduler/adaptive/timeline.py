@@ -7,6 +7,8 @@ parallelism (or the queries are idle), not already when the plan was sent. A fai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from app.model.ids import derive_id
 from app.model.plan import Plan, Rung
 from app.model.rescale import (
@@ -19,10 +21,11 @@ from app.model.rescale import (
 )
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import JobState, Timeline
+from app.scheduler.adaptive.state import Timeline
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
+_NONE_YET = tuple((state.value, 0) for state in TerminalState)
 
 MAX_MESSAGE_CHARS = 4_000
 """A record gathers sentences while it is open; slots that flap for days must not make it grow without end."""
@@ -46,8 +49,12 @@ def open_record(
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
-    vertices, groups = _wishes(state, draft.demand)
-    asked = cause is TriggerCause.UPDATE_REQUIREMENT
+    last = state.last_plan
+    before = dict(last.parallelism) if last else {}
+    slots_before = {name: len(own) for name, own in last.group_slots} if last else {}
+    vertices, groups = _meaning(draft.demand, before, slots_before)
+    # Someone asked for these two; a failover and new slots happen by themselves.
+    asked = cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT)
     record = RescaleRecord(
         uuid=derive_id(state.job_id, "rescale", number),
         number=number,
@@ -117,35 +124,9 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
     record = draft.state.timeline.open
     if record is None:
         return
-    parallelism = dict(plan.parallelism)
-    slots = {name: len(own) for name, own in plan.group_slots}
-    bounds = draft.demand.bounds
-    vertices = tuple(
-        [
-            VertexRescale(
-                vertex_id=one.vertex_id,
-                desired=bounds[one.vertex_id].upper,
-                sufficient=bounds[one.vertex_id].lower,
-                pre=one.pre,
-                post=parallelism[one.vertex_id],
-            )
-            for one in record.vertices
-        ]
-    )
-    wishes = {one.name: one for one in draft.demand.groups}
-    groups = tuple(
-        [
-            SlotGroupRescale(
-                group_id=one.group_id,
-                group_name=one.group_name,
-                desired=wishes[one.group_name].upper,
-                minimal=wishes[one.group_name].lower,
-                pre=one.pre,
-                post=slots[one.group_name],
-            )
-            for one in record.groups
-        ]
-    )
+    before = {one.vertex_id: one.pre for one in record.vertices}
+    slots_before = {one.group_name: one.pre for one in record.groups}
+    vertices, groups = _meaning(draft.demand, before, slots_before, plan)
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
@@ -165,30 +146,38 @@ def has_plan(record: RescaleRecord | None) -> bool:
     return record is not None and record.rung is not None
 
 
-def _wishes(
-    state: JobState, demand: Demand
+def _meaning(
+    demand: Demand,
+    before: Mapping[str, int | None],
+    slots_before: Mapping[str, int | None],
+    plan: Plan | None = None,
 ) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
-    before = state.last_plan
-    parallelism = dict(before.parallelism) if before else {}
-    slots = {name: len(own) for name, own in before.group_slots} if before else {}
+    """What a rescale means per vertex and per group: what is wanted, what was ``before``, and what ``plan`` gives."""
     bounds = demand.bounds
-    vertices = tuple(
-        VertexRescale(
-            vertex.id, bounds[vertex.id].upper, bounds[vertex.id].lower, parallelism.get(vertex.id), None
+    after = dict(plan.parallelism) if plan else {}
+    slots_after = {name: len(own) for name, own in plan.group_slots} if plan else {}
+    vertices = []
+    group_ids = {}
+    for vertex in demand.graph.vertices:
+        key, own = vertex.id, bounds[vertex.id]
+        group_ids[vertex.slot_sharing_group] = vertex.slot_sharing_group_id
+        vertices.append(VertexRescale(key, own.upper, own.lower, before.get(key), after.get(key)))
+    groups = [
+        SlotGroupRescale(
+            group_ids[one.name],
+            one.name,
+            one.upper,
+            one.lower,
+            slots_before.get(one.name),
+            slots_after.get(one.name),
         )
-        for vertex in state.graph.vertices
-    )
-    ids = {vertex.slot_sharing_group: vertex.slot_sharing_group_id for vertex in state.graph.vertices}
-    groups = tuple(
-        SlotGroupRescale(ids[one.name], one.name, one.upper, one.lower, slots.get(one.name), None)
         for one in demand.groups
-    )
-    return vertices, groups
+    ]
+    return tuple(vertices), tuple(groups)
 
 
 def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, int], ...]:
-    counts = {state.value: 0 for state in TerminalState}
-    counts.update(timeline.counts)
+    counts = dict(timeline.counts or _NONE_YET)
     counts[terminal.value] += 1
     return tuple(counts.items())
 

@@ -9,7 +9,7 @@ from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.draft import phase_status
 from app.scheduler.adaptive.explain import violations
-from app.scheduler.adaptive.holdings import plans_of
+from app.scheduler.adaptive.holdings import plans_of, slots_of
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Executing,
@@ -87,13 +87,9 @@ def _plans_fit_graph_and_slots(state: JobState) -> str | None:
         if plan.version > state.plan_version:
             return f"plan {plan.version} is newer than the newest plan {state.plan_version}"
     target = state.phase.plan if isinstance(state.phase, CreatingExecutionGraph) else None
-    if target is not None and not _slots(target) <= held:
+    if target is not None and not slots_of(target) <= held:
         return "an attempt is being started with slots that are not held"
     return None
-
-
-def _slots(plan: Plan) -> set[str]:
-    return {slot for _, own in plan.group_slots for slot in own}
 
 
 def _plan_problem(state: JobState, plan: Plan) -> str | None:
@@ -101,7 +97,7 @@ def _plan_problem(state: JobState, plan: Plan) -> str | None:
         return f"plan {plan.version} does not name every vertex once, in order"
     if [name for name, _ in plan.group_slots] != [name for name, _ in state.graph.groups]:
         return f"plan {plan.version} does not name every slot sharing group once, in order"
-    if len(_slots(plan)) != plan.slot_count:
+    if len(slots_of(plan)) != plan.slot_count:
         return f"plan {plan.version} uses a slot twice"
     counts = {name: len(own) for name, own in plan.group_slots}
     for vertex in state.graph.vertices:
@@ -121,7 +117,7 @@ def _bounds_hold_or_are_explained(state: JobState) -> str | None:
         not bounds[vertex].lower <= parallelism <= bounds[vertex].upper
         for vertex, parallelism in state.plan.parallelism
     )
-    unheld = not _slots(state.plan) <= held
+    unheld = not slots_of(state.plan) <= held
     if (outside or unheld) and not violations(state):
         return "the plan in force is outside the bounds or the slots, and no violation is named"
     return None
@@ -174,7 +170,7 @@ def _status_times(state: JobState) -> str | None:
 
 
 def _surplus_is_not_used(state: JobState) -> str | None:
-    used = {slot for plan in plans_of(state) for slot in _slots(plan)}
+    used = {slot for plan in plans_of(state) for slot in slots_of(plan)}
     idle = {slot for slot, _ in state.idle_since_ms}
     if idle & used:
         return "a slot that a plan uses counts as surplus"

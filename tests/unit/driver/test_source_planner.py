@@ -155,6 +155,15 @@ def test_a_torn_last_line_of_the_log_is_dropped(place: Place, cut: int) -> None:
     assert [file.name for file in FileLog(log).files] == ["a", "b"]
 
 
+def test_a_planner_that_is_not_alone_takes_in_no_file_twice(place: Place) -> None:
+    late, current = place.planner(), place.planner()
+    place.put("a", 0, 1)
+    assert late.latest_row(0, limited=True) == 2
+    with pytest.raises(SourceError, match="was written by another process"):
+        current.latest_row(0, limited=True)
+    assert place.planner().latest_row(0, limited=True) == 2
+
+
 def test_a_log_that_does_not_reach_the_offset_is_refused(place: Place) -> None:
     place.put("a", 0, 1)
     place.planner().latest_row(0, limited=True)

@@ -45,7 +45,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import Timer
-from app.scheduler.slots import determine_parallelism
+from app.scheduler.slots import determine_parallelism, minimal_slots
 from tests.unit.scheduler.driving import Job, bounds, chain, group_graph, mixed
 
 _COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
@@ -281,7 +281,8 @@ class Life(RuleBasedStateMachine):
             return
         if job.kind == "Created":
             self.tell(StartScheduling())
-        self.tell(SlotsChanged(ENOUGH_SLOTS))
+        if self.trigger % 2 or len(job.state.slots) < minimal_slots(job.graph, job.state.requirements):
+            self.tell(SlotsChanged(ENOUGH_SLOTS))
         self.asked.clear()  # lost: timers must make up for it
         visits: Counter[str] = Counter()
         for _ in range(400):
