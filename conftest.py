@@ -9,6 +9,7 @@ import pytest
 TESTS = Path(__file__).parent / "tests"
 LAYERS = ("unit", "contract", "simulation", "integration", "acceptance")
 NOT_ON_POSTGRESQL = "NOT TESTED ON POSTGRESQL"
+_SKIPPED = pytest.StashKey[int]()
 
 
 def _layer(item: pytest.Item) -> str | None:
@@ -34,12 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=cost)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A run without PostgreSQL may pass on a developer's machine, but not without saying so in the end."""
-    skipped = [
-        report
-        for report in terminalreporter.stats.get("skipped", [])
-        if NOT_ON_POSTGRESQL in str(report.longrepr)
-    ]
-    if skipped:
-        terminalreporter.write_sep("!", f"{NOT_ON_POSTGRESQL}: {len(skipped)} tests were skipped", red=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    config.stash[_SKIPPED] = sum(NOT_ON_POSTGRESQL in str(report.longrepr) for report in skipped)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A run without PostgreSQL may pass on a developer's machine, but its very last line says so."""
+    if skipped := config.stash.get(_SKIPPED, 0):
+        print(f"!!!! {NOT_ON_POSTGRESQL}: {skipped} tests were skipped")

@@ -153,11 +153,11 @@ def _document(directory: Path) -> dict[str, Any]:
                 },
             ),
             vertex(
-                "cleaned", 2, inputs=["numbers"], sql="SELECT k FROM numbers WHERE k >= 0", maxParallelism=64
+                "cleaned", 1, inputs=["numbers"], sql="SELECT k FROM numbers WHERE k >= 0", maxParallelism=64
             ),
             vertex(
                 "counts",
-                2,
+                1,
                 inputs=["cleaned"],
                 sql="SELECT k, count(*) AS n FROM cleaned GROUP BY k",
                 maxParallelism=STATE_PARTITIONS,

@@ -49,6 +49,8 @@ _FINAL_SPARK = (
     "IllegalArgumentException",
     "UnsupportedOperationException",
 )
+_SOURCE_ERROR = "SourceError"
+_IN_THE_WAY = "written by another process"
 
 # The last line of a Python traceback, as PySpark carries it through the JVM.
 _PYTHON_LINE = re.compile(
@@ -67,6 +69,9 @@ def describe(error: BaseException, *, vertex: str | None = None) -> Failure:
         return Failure(str(error), stack, error.vertex or vertex, error.recoverable)
     name, message, place = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
+    if name == _SOURCE_ERROR:
+        # Our own words; the same rows would be met again, unless somebody was in the way.
+        return Failure(one_line(f"{where} failed: {message}"), stack, vertex, recoverable=_IN_THE_WAY in message)
     at = f" at {place}" if place else ""
     sentence = f"{where} failed{at}: {name}: {message}" if message else f"{where} failed{at} with {name}."
     final = isinstance(error, _FINAL_ERRORS) or type(error).__name__ in _FINAL_SPARK

@@ -35,6 +35,8 @@ DEFAULT_CONF = {
     "spark.sql.streaming.noDataProgressEventInterval": "250ms",
     "spark.sql.streaming.pollingDelay": "20ms",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
+    # Between the JVM and its Python workers: half the time of a task that hardly does anything.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # What is kept of the past for the metrics: the batches in flight are enough.
     "spark.ui.retainedJobs": "50",

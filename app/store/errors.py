@@ -15,7 +15,8 @@ class OutcomeUnknown(StoreUnavailable):
     """The database went away while it was acknowledging a commit, which may be durable or not.
 
     Commit the *same* `UnitOfWork` again, until the answer is another one: the store knows it by its token and does
-    not apply it twice. To build another one instead is wrong: its state may follow a state that is not stored.
+    not apply it twice. To build another one instead is wrong: its state may follow a state that is not stored. A
+    store that is closed answers with a plain `StoreUnavailable`; then only the next start tells.
     """
 
 

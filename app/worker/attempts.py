@@ -116,13 +116,16 @@ class Attempts:
 
     # -- recovery
 
-    def recover(self, record: AttemptRecord | None, last_ended: int) -> bool:
-        """Take over what an earlier control plane left: adopt the driver if it lives. Whether it does.
+    def recover(self, record: AttemptRecord | None, last_ended: AttemptRecord | None) -> bool:
+        """Take over what an earlier control plane left: adopt the driver of ``record`` if it lives. Whether it does.
 
         Otherwise its end is delivered: by its last word if it had one.
         """
-        self._last_ended = last_ended
+        if last_ended is not None:
+            self._last_ended = last_ended.attempt
         if record is None:
+            if last_ended is not None:
+                self._end_leftover(last_ended)
             return False
         handle = self._host.adopt(record.ref)
         self._recorded = record
@@ -138,6 +141,13 @@ class Attempts:
             self._outcome = _outcome_event(record.attempt, outcome)
             self._spawn(self._expect_exit())
         return True
+
+    def _end_leftover(self, ended: AttemptRecord) -> None:
+        """A driver that waited for its next attempt cannot get one any more, and holds its lock until it is gone."""
+        handle = self._host.adopt(ended.ref)
+        if handle is not None:
+            self._handle, self._adopted = handle, True
+            self._spawn(self._end_parked())
 
     # -- effects
 
@@ -346,6 +356,7 @@ class Attempts:
 
     async def _end_parked(self) -> None:
         if self._live is None and self._starting is None:
+            self._parked = None
             await self._kill_handle()
 
     def release(self) -> None:

@@ -190,7 +190,10 @@ class Job:
     def _perform(self, job_id: str, effect: Effect) -> None:
         match effect:
             case DeclareResources():
-                self._on_grants(self._pool.declare(job_id, effect.desired, effect.minimal))
+                # What the state says now: the effect may be an old one that is performed again.
+                state = self.state
+                if not isinstance(state.phase, Finished):
+                    self._on_grants(self._pool.declare(job_id, state.declared_slots, state.declared_minimal))
             case ReleaseSlots():
                 held = {slot.id for slot in self.state.slots}
                 surplus = [slot_id for slot_id in effect.slot_ids if slot_id not in held]

@@ -133,7 +133,8 @@ class JobWriter:
         if change.acknowledged is not None:
             unit.add(AcknowledgeReports(*change.acknowledged))
         unit.add(*change.rows)
-        for seq in self._performed:
+        removed = list(self._performed)
+        for seq in removed:
             unit.add(RemoveEffect(seq))
         for effect in change.effects:
             effect_seq += 1
@@ -143,7 +144,7 @@ class JobWriter:
         if after is not before:
             self._state_seq += 1
         self._effect_seq = effect_seq
-        self._performed = []
+        del self._performed[: len(removed)]
         self._written = written
 
     def performed(self) -> None:

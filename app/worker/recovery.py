@@ -153,15 +153,16 @@ class JobKeeper:
     async def _recover(self, job: Job, stored: StoredJob) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
         state = job.state
-        if self._pool.held_by(job.job_id) != state.slots:
-            job.slots_changed()
         if state.graph.artifacts:
             await self._lay_out_artifacts(job.job_id, state.graph.artifacts)
         row = stored.attempt
-        dead = [one.attempt for one in await self._store.attempts(job.job_id) if one != row]
+        dead = [attempt_record(one) for one in await self._store.attempts(job.job_id) if one != row]
+        # From here on without a pause: the worker takes nothing up before it knows all of this.
+        if self._pool.held_by(job.job_id) != state.slots:
+            job.slots_changed()
         if row is not None:
             job.resume_reports(row.attempt, row.acknowledged)
-        job.attempts.recover(None if row is None else attempt_record(row), max(dead, default=0))
+        job.attempts.recover(None if row is None else attempt_record(row), dead[-1] if dead else None)
         job.writer.pending([effect.seq for effect in stored.effects])
         if isinstance(state.phase, Created):
             job.deliver(StartScheduling())

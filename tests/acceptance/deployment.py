@@ -222,7 +222,9 @@ class Deployment:
         """Wait until the job runs, every rescale has ended, and every vertex is as parallel as its upper bound."""
 
         def settled() -> bool:
-            if self.job()["state"] != "RUNNING" or any(one["terminalState"] is None for one in self.history()):
+            if self.job()["state"] != "RUNNING" or any(
+                one["terminalState"] is None for one in self.history()
+            ):
                 return False
             upper = {name: upper for name, (_, upper) in self.requirements()[1].items()}
             return self.parallelism() == upper
@@ -325,7 +327,9 @@ def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -
     ends. ``probe``: a Python vertex runs in the tasks of the stateful stage.
     """
     options = {"rowsPerSecond": "500", **({} if rows is None else {"rowCount": str(rows)})}
-    select = f"SELECT value % {KEYS} AS k, count(*) AS n, sum(value) AS total FROM plain GROUP BY value % {KEYS}"
+    select = (
+        f"SELECT value % {KEYS} AS k, count(*) AS n, sum(value) AS total FROM plain GROUP BY value % {KEYS}"
+    )
     sink = {
         "format": "sqlite",
         "path": str(directory / "counts.db"),

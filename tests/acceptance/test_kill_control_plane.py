@@ -69,9 +69,7 @@ def other_bounds(deployment: Deployment, *names: str) -> Bounds:
     """Bounds that ask for another parallelism of the named vertices."""
     _, bounds = deployment.requirements()
     other = {2: 4, 4: 2}
-    return {
-        name: (1, other[upper]) if name in names else (1, upper) for name, (_, upper) in bounds.items()
-    }
+    return {name: (1, other[upper]) if name in names else (1, upper) for name, (_, upper) in bounds.items()}
 
 
 def put_and_die(deployment: Deployment, point: str, wanted: Bounds, key: str) -> bool:
@@ -94,7 +92,9 @@ def put_and_die(deployment: Deployment, point: str, wanted: Bounds, key: str) ->
 def check_put(deployment: Deployment, before: int, old: Bounds, wanted: Bounds, *, known: bool) -> None:
     """The requirements are the old ones or the wanted ones, whole; and the wanted ones if that is ``known``."""
     version, bounds = deployment.requirements()
-    assert (version, bounds) in (((before, old), (before + 1, wanted)) if not known else ((before + 1, wanted),))
+    assert (version, bounds) in (
+        ((before, old), (before + 1, wanted)) if not known else ((before + 1, wanted),)
+    )
 
 
 def check_retry(deployment: Deployment, before: int, wanted: Bounds, key: str) -> None:

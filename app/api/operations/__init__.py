@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from app.api.operations.cluster import cluster_operations, driver_operations
-from app.api.operations.jobs import job_operations
-from app.api.operations.metrics import metric_operations
-from app.api.operations.requirements import requirements_operations
-from app.api.operations.rescales import rescale_operations
+from app.api.operations.cluster import CLUSTER_OPERATIONS, DRIVER_OPERATIONS
+from app.api.operations.jobs import JOB_OPERATIONS
+from app.api.operations.metrics import METRIC_OPERATIONS
+from app.api.operations.requirements import REQUIREMENTS_OPERATIONS
+from app.api.operations.rescales import RESCALE_OPERATIONS
 from app.api.routing import Operation
 
 
 def all_operations() -> list[Operation]:
     return [
-        *requirements_operations(),
-        *rescale_operations(),
-        *job_operations(),
-        *metric_operations(),
-        *cluster_operations(),
-        *driver_operations(),
+        *REQUIREMENTS_OPERATIONS,
+        *RESCALE_OPERATIONS,
+        *JOB_OPERATIONS,
+        *METRIC_OPERATIONS,
+        *CLUSTER_OPERATIONS,
+        *DRIVER_OPERATIONS,
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from app.api.documentation import Body, Doc, Parameter
 from app.api.examples import rescales as rescales_examples
@@ -36,91 +36,90 @@ _REQUIREMENTS_SCHEMA: dict[str, Any] = {
 }
 
 
-def requirements_operations() -> list[Operation]:
-    path = JOB_PATH + "/resource-requirements"
-    read = Doc(
-        id="getResourceRequirements",
-        tag="requirements",
-        summary="The bounds of parallelism of every vertex",
-        description="Resolved numbers: a bound that was given as -1 is shown as its default.",
-        answer={
+_PATH = JOB_PATH + "/resource-requirements"
+_READ = Doc(
+    id="getResourceRequirements",
+    tag="requirements",
+    summary="The bounds of parallelism of every vertex",
+    description="Resolved numbers: a bound that was given as -1 is shown as its default.",
+    answer={
+        "type": "object",
+        "additionalProperties": {
             "type": "object",
-            "additionalProperties": {
-                "type": "object",
-                "required": ["parallelism"],
-                "additionalProperties": False,
-                "properties": {
-                    "parallelism": {
-                        "type": "object",
-                        "required": ["lowerBound", "upperBound"],
-                        "additionalProperties": False,
-                        "properties": {"lowerBound": _WHOLE, "upperBound": _WHOLE},
-                    }
-                },
+            "required": ["parallelism"],
+            "additionalProperties": False,
+            "properties": {
+                "parallelism": {
+                    "type": "object",
+                    "required": ["lowerBound", "upperBound"],
+                    "additionalProperties": False,
+                    "properties": {"lowerBound": _WHOLE, "upperBound": _WHOLE},
+                }
             },
         },
-        example=rescales_examples.REQUIREMENTS,
-        headers={"ETag": "The version of the requirements, for If-Match."},
-    )
-    write = Doc(
-        id="putResourceRequirements",
-        tag="requirements",
-        summary="Declare the bounds of parallelism of every vertex",
-        description=(
-            "Durable when it is answered. Bounds equal to those in force change nothing and record nothing."
-            " -1 asks for a default: 1, and the vertex's max parallelism. With dryRun=true nothing changes,"
-            " and the answer says what would happen."
+    },
+    example=rescales_examples.REQUIREMENTS,
+    headers={"ETag": "The version of the requirements, for If-Match."},
+)
+_WRITE = Doc(
+    id="putResourceRequirements",
+    tag="requirements",
+    summary="Declare the bounds of parallelism of every vertex",
+    description=(
+        "Durable when it is answered. Bounds equal to those in force change nothing and record nothing."
+        " -1 asks for a default: 1, and the vertex's max parallelism. With dryRun=true nothing changes,"
+        " and the answer says what would happen."
+    ),
+    answer=Empty,
+    example={},
+    also=(rescale_schema.DryRun, rescales_examples.DRY_RUN),
+    parameters=(
+        query_parameter("dryRun", "Say what would happen; change nothing.", {"type": "boolean"}, False),
+        Parameter(
+            "If-Match",
+            "header",
+            "Only if the requirements are at this version (an ETag of GET).",
+            {"type": "string", "pattern": r'^("[1-9][0-9]{0,14}"|\*)$'},
+            "*",
         ),
-        answer=Empty,
-        example={},
-        also=(rescale_schema.DryRun, rescales_examples.DRY_RUN),
-        parameters=(
-            query_parameter("dryRun", "Say what would happen; change nothing.", {"type": "boolean"}, False),
-            Parameter(
-                "If-Match",
-                "header",
-                "Only if the requirements are at this version (an ETag of GET).",
-                {"type": "string", "pattern": r'^("[1-9][0-9]{0,14}"|\*)$'},
-                "*",
-            ),
-            Parameter(
-                "Idempotency-Key",
-                "header",
-                "A repeated request with the same key and body repeats its answer and changes nothing.",
-                {"type": "string", "pattern": "^[!-~]{1,255}$"},
-                "f3c1-evening-peak",
-            ),
-            Parameter(
-                "X-Slotwise-Reason",
-                "header",
-                "Why, in free text; kept in the history.",
-                {"type": "string", "pattern": "^[ -~]{0,1000}$"},
-                "the evening peak",
-            ),
+        Parameter(
+            "Idempotency-Key",
+            "header",
+            "A repeated request with the same key and body repeats its answer and changes nothing.",
+            {"type": "string", "pattern": "^[!-~]{1,255}$"},
+            "f3c1-evening-peak",
         ),
-        body=Body(
-            "The bounds per vertex. The content type does not matter: the body is read as JSON, strictly.",
-            {"application/json": (_REQUIREMENTS_SCHEMA, rescales_examples.REQUIREMENTS)},
+        Parameter(
+            "X-Slotwise-Reason",
+            "header",
+            "Why, in free text; kept in the history.",
+            {"type": "string", "pattern": "^[ -~]{0,1000}$"},
+            "the evening peak",
         ),
-        errors={
-            400: (
-                "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is"
-                " higher than its upper bound 2."
-            ),
-            409: "The job has ended: it is FINISHED.",
-            412: 'The requirements are at version 3, not at "2" as If-Match demands.',
-        },
-        headers={"ETag": "The version now in force."},
-    )
-    explain = Doc(
-        id="getExplanation",
-        tag="requirements",
-        summary="What is wanted, held and in force, and in words why they differ",
-        answer=rescale_schema.Explanation,
-        example=rescales_examples.EXPLANATION,
-    )
-    return [
-        Operation("GET", path, requirements.get, read),
-        Operation("PUT", path, requirements.put, write),
-        Operation("GET", JOB_PATH + "/explanation", jobs.explain, explain),
-    ]
+    ),
+    body=Body(
+        "The bounds per vertex. The content type does not matter: the body is read as JSON, strictly.",
+        {"application/json": (_REQUIREMENTS_SCHEMA, rescales_examples.REQUIREMENTS)},
+    ),
+    errors={
+        400: (
+            "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is"
+            " higher than its upper bound 2."
+        ),
+        409: "The job has ended: it is FINISHED.",
+        412: 'The requirements are at version 3, not at "2" as If-Match demands.',
+    },
+    headers={"ETag": "The version now in force."},
+)
+_EXPLAIN = Doc(
+    id="getExplanation",
+    tag="requirements",
+    summary="What is wanted, held and in force, and in words why they differ",
+    answer=rescale_schema.Explanation,
+    example=rescales_examples.EXPLANATION,
+)
+REQUIREMENTS_OPERATIONS: Final[list[Operation]] = [
+    Operation("GET", _PATH, requirements.get, _READ),
+    Operation("PUT", _PATH, requirements.put, _WRITE),
+    Operation("GET", JOB_PATH + "/explanation", jobs.explain, _EXPLAIN),
+]

@@ -26,21 +26,17 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {"none": bytes, "gzip": gzip.com
 
 def merge_parquet(session: SparkSession, parts: Sequence[Path], target: Path) -> None:
     """Write the row groups of ``parts``, which have one schema, into ``target``."""
+    # Not by way of Hadoop's file system, which starts a child process (chmod) for each file that it makes.
     jvm: Any = session._jvm
-    conf = session._jsc.hadoopConfiguration()
-    hadoop = jvm.org.apache.parquet.hadoop
-
-    def path(local: Path) -> Any:
-        return jvm.org.apache.hadoop.fs.Path("file", None, str(local))
-
-    inputs = [hadoop.util.HadoopInputFile.fromPath(path(part), conf) for part in parts]
+    hadoop, io = jvm.org.apache.parquet.hadoop, jvm.org.apache.parquet.io
+    inputs = [io.LocalInputFile(jvm.java.io.File(str(part)).toPath()) for part in parts]
     reader = hadoop.ParquetFileReader.open(inputs[0])
     try:
         metadata = reader.getFooter().getFileMetaData()
     finally:
         reader.close()
     mode = getattr(hadoop, "ParquetFileWriter$Mode").CREATE
-    output = hadoop.util.HadoopOutputFile.fromPath(path(target), conf)
+    output = io.LocalOutputFile(jvm.java.io.File(str(target)).toPath())
     writer = hadoop.ParquetFileWriter(output, metadata.getSchema(), mode, _ROW_GROUP_BYTES, 0)
     try:
         writer.start()

@@ -42,6 +42,10 @@ E = TypeVar("E", bound=Effect)
 JOB = ids.derive_id("job", "under-test")
 T0_MS = 1_700_000_000_000
 
+COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
+STABILIZATION = "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout"
+MAX_DELAY = "jobmanager.adaptive-scheduler.rescale-trigger.max-delay"
+
 
 def vertex(
     name: str,
@@ -246,3 +250,9 @@ class Job:
             self.wait(self.state.options.submission_stabilization_ms)
         self.starts()
         return self.commit()
+
+
+def restarting_job(cooldown: str = "30 s", stabilization: str = "60 s", max_delay: str = "3 s") -> Job:
+    """A running job whose middle vertex changes by a restart only, so that the manager of production Flink decides."""
+    options = {COOLDOWN: cooldown, STABILIZATION: stabilization, MAX_DELAY: max_delay}
+    return Job(chain(in_place=False), upper=4, options=options).run(held=2)

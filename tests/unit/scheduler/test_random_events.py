@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -220,7 +221,10 @@ class Life(RuleBasedStateMachine):
         timers = self.job.state.timers
         timer = timers[index % len(timers)]
         self.job.now_ms = max(self.job.now_ms, timer.at_ms - early_ms)
+        before = self.job.state
         self.tell(TimerFired(timer.name, timer.version))
+        if self.job.now_ms < timer.at_ms:
+            assert self.job.state is before, "a timer that is not due did something"
 
     @precondition(lambda self: bool(self.old_timers))
     @rule(index=st.integers(0, 20))
@@ -317,6 +321,7 @@ def _has_wish(job: Job) -> bool:
 
 
 TestLife = Life.TestCase
+TestLife.pytestmark = pytest.mark.timeout(600)
 TestLife.settings = settings(
     max_examples=150,
     stateful_step_count=60,

@@ -13,7 +13,13 @@ import pytest
 from app.model.plan import Slot
 from app.scheduler.adaptive import manager
 from app.scheduler.adaptive.draft import MAX_SPANS, OMITTED
-from app.scheduler.adaptive.events import AttemptFailed, AttemptStartFailed, SlotsChanged, StartScheduling
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptStartFailed,
+    SlotsChanged,
+    StartScheduling,
+    TimerFired,
+)
 from app.scheduler.adaptive.manager import Outlook, Timing, Verdict
 from app.scheduler.adaptive.state import Executing, Manager
 from tests.unit.scheduler.driving import Job, chain, mixed, slots
@@ -210,6 +216,26 @@ def test_a_batch_after_the_cooldown_moves_the_manager_on_and_its_timer_is_held()
     job.commit()
     assert job.stage == "Stabilizing"
     assert job.timer_in_ms("stabilization") == 31_000
+
+
+def test_a_clock_that_jumps_forward_takes_every_stage_in_one_step() -> None:
+    job = job_with(30, 60, 90).wait(1_000).hold(3)
+    timer = next(one for one in job.state.timers if one.name == "cooldown")
+    job.now_ms += 3_600_000
+    job.do(TimerFired(timer.name, timer.version))
+    assert job.kind == "Restarting"
+    assert job.state.num_rescales == 1
+
+
+def test_a_clock_that_is_set_back_only_delays() -> None:
+    """A change is noted at an instant that is in the future afterwards; nothing is lost, and nothing comes early."""
+    job = job_with(0, 60, 90).wait(100_000).hold(3)
+    began = job.now_ms
+    job.now_ms -= 50_000
+    job.hold(2).hold(3)
+    assert job.stage == "Stabilizing"
+    assert seconds_to_restart(job) == 50 + 90
+    assert job.now_ms == began + 90_000
 
 
 DAMPED_IN_PLACE = {

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any, get_args
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.engine import Connection
 
 from app.model.rescale import TerminatedReason
 from app.store import (
+    AcknowledgeReports,
+    AddArtifact,
+    AddIdempotencyKey,
+    CreateJob,
     LeaseHeld,
     LeaseLost,
+    PutAttempt,
     PutRescale,
     RemoveEffect,
     Store,
     StoreError,
     UnitOfWork,
+    Write,
 )
 from app.store.statements import CLOCK_MS
+from app.store.tables import metadata
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -55,6 +64,48 @@ async def test_taking_the_lease_fences_the_owner_before(open_store: Opener) -> N
     assert found is not None and found.seq == 1 and len(found.effects) == 1
     await second.commit(samples.put(JOB, 2, epoch=2))
     assert await first.renew_leases() == {}
+
+
+WRITES: dict[type, Write] = {
+    type(write): write
+    for write in (
+        *samples.put(JOB, 2).writes,
+        PutRescale(samples.record(JOB, 1, reason=TerminatedReason.SUCCEEDED)),
+        PutAttempt(samples.attempt()),
+        AcknowledgeReports(1, 5),
+        AddArtifact("code.py", b"x"),
+        AddIdempotencyKey("key", "hash", 1, True, 0),
+        RemoveEffect(1),
+    )
+}
+
+
+async def test_every_kind_of_write_is_tried_below() -> None:
+    assert set(WRITES) == set(get_args(Write)) - {CreateJob}
+
+
+@pytest.mark.parametrize("kind", WRITES, ids=lambda kind: kind.__name__)
+async def test_the_epoch_fences_every_kind_of_write(store: Store, kind: type) -> None:
+    await store.commit(samples.creation())
+    await store.acquire_lease(JOB)
+    before = await contents(store)
+    for epoch in (1, 3):
+        with pytest.raises(LeaseLost):
+            await store.commit(UnitOfWork(JOB, epoch).add(WRITES[kind]))
+    assert await contents(store) == before
+    await store.commit(UnitOfWork(JOB, 2).add(WRITES[kind]))
+
+
+async def contents(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables."""
+
+    def read(connection: Connection) -> dict[str, list[tuple[Any, ...]]]:
+        return {
+            name: sorted(tuple(row) for row in connection.execute(table.select()))
+            for name, table in metadata.tables.items()
+        }
+
+    return await store._read(read)
 
 
 async def test_an_epoch_of_the_same_owner_that_is_over_writes_nothing(store: Store) -> None:
