@@ -16,13 +16,15 @@ from app.api.docs_page import render_page
 from app.api.info import ServerInfo
 from app.api.openapi import build_openapi
 from app.api.operations import all_operations
-from app.api.record_cache import AnswerCache, RecordCache
+from app.api.record_cache import AnswerCache, EndedJobCache, RecordCache
+from app.api.render.jobs import job_overview
 from app.api.render.rescales import rescale_record
 from app.api.routing import Access, Operation, OperationTable
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord
 from app.worker.clock import Clock, SystemClock
 from app.worker.facade import ControlPlaneFacade
+from app.worker.views import JobView
 
 _PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -51,6 +53,7 @@ def create_app(
         clock=clock or SystemClock(),
         records=RecordCache(_record_bytes),
         answers=AnswerCache(),
+        ended_jobs=EndedJobCache(_ended_job_bytes),
     )
     return Application(OperationTable(operations), context, tokens)
 
@@ -64,6 +67,10 @@ def _documents(version: str, *, with_tokens: bool) -> tuple[bytes, bytes]:
 
 def _record_bytes(record: RescaleRecord, graph: JobGraph) -> bytes:
     return json_bytes(rescale_record(record, graph))
+
+
+def _ended_job_bytes(view: JobView) -> bytes:
+    return json_bytes(job_overview(view, view.ended_ms or 0))
 
 
 def _fixed(path: str, response: Response) -> Operation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.api.info import ServerInfo
-from app.api.record_cache import AnswerCache, RecordCache
+from app.api.record_cache import AnswerCache, EndedJobCache, RecordCache
 from app.worker.clock import Clock
 from app.worker.facade import ControlPlaneFacade
 
@@ -17,3 +17,4 @@ class Context:
     clock: Clock
     records: RecordCache
     answers: AnswerCache
+    ended_jobs: EndedJobCache

@@ -15,9 +15,11 @@ from starlette.responses import Response
 
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord
-from app.scheduler.adaptive.state import Timeline
+from app.scheduler.adaptive.state import JobState, Timeline
+from app.worker.views import JobView
 
 _MAX_RECORDS = 4096
+_MAX_ENDED_JOBS = 20_000
 _MAX_ANSWERS_BYTES = 32 * 1024 * 1024
 _LIFE_S = 1.0
 
@@ -43,6 +45,26 @@ class RecordCache:
             if len(self._kept) >= _MAX_RECORDS:
                 del self._kept[next(iter(self._kept))]
         self._kept[key] = kept
+        return kept[1]
+
+
+class EndedJobCache:
+    """What the list of all jobs says of those that have ended, which never changes again."""
+
+    def __init__(self, render: Callable[[JobView], bytes]) -> None:
+        self._render = render
+        self._kept: dict[str, tuple[JobState, bytes]] = {}
+
+    def bytes_of(self, view: JobView) -> bytes | None:
+        """None while the job has not ended."""
+        if view.ended_ms is None or not view.status.is_globally_terminal:
+            return None
+        kept = self._kept.get(view.state.job_id)
+        if kept is None or kept[0] is not view.state:
+            kept = (view.state, self._render(view))
+            if len(self._kept) >= _MAX_ENDED_JOBS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[view.state.job_id] = kept
         return kept[1]
 
 

@@ -152,7 +152,8 @@ def _registration(spark_app_id: str) -> Registration:
 
 def _say_ready() -> None:
     """The control plane reads this one line and closes its end: everything after it goes to the log."""
-    print("READY", flush=True)
+    # One write: what is unbuffered (PYTHONUNBUFFERED) prints the line break apart, into a pipe that may be closed then.
+    os.write(sys.stdout.fileno(), b"READY\n")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 

@@ -8,9 +8,12 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from app.cluster.ports import DriverRef
 from app.model.protocol import DriverSpec, Report
+from app.scheduler.adaptive.events import AttemptFinished, AttemptStopped, Event
+from app.store.writes import Write
 
 OUTCOME_FILE = "outcome.json"
 
@@ -24,6 +27,18 @@ class AttemptRecord:
     ref: DriverRef
     secret_hash: str
     started_ms: int
+
+
+class AttemptLog(Protocol):
+    """Where attempts are written down."""
+
+    async def attempt_started(self, record: AttemptRecord) -> None:
+        """Durable when it returns."""
+        ...
+
+    def attempt_ended(self, record: AttemptRecord) -> Write:
+        """The row that says that nothing of ``record`` lives."""
+        ...
 
 
 def hash_secret(secret: str) -> str:
@@ -62,6 +77,13 @@ def read_outcome(work_dir: Path) -> Report | None:
         return Report(**json.loads((work_dir / OUTCOME_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def outcome_event(attempt: int, report: Report) -> Event:
+    """The end that the last word of a driver stands for."""
+    if report.type == "finished":
+        return AttemptFinished(attempt)
+    return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
 
 
 def _write_json(target: Path, value: object) -> None:

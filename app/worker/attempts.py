@@ -28,7 +28,15 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.state import JobState, StopWithSavepoint
 from app.store.writes import Write
-from app.worker.attempt_record import AttemptRecord, hash_secret, read_outcome, write_outcome, write_spec
+from app.worker.attempt_record import (
+    AttemptLog,
+    AttemptRecord,
+    hash_secret,
+    outcome_event,
+    read_outcome,
+    write_outcome,
+    write_spec,
+)
 from app.worker.clock import Clock
 from app.worker.persistence import LostOwnership, StateDiverged, WriteFailed
 
@@ -37,18 +45,6 @@ log = structlog.get_logger()
 _EXIT_GRACE_S = 10.0
 _RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
-
-
-class AttemptLog(Protocol):
-    """Where attempts are written down."""
-
-    async def attempt_started(self, record: AttemptRecord) -> None:
-        """Durable when it returns."""
-        ...
-
-    def attempt_ended(self, record: AttemptRecord) -> Write:
-        """The row that says that nothing of ``record`` lives."""
-        ...
 
 
 class Deliver(Protocol):
@@ -133,12 +129,12 @@ class Attempts:
         if handle is None:
             sentence = f"The driver process {record.ref.pid} ended while no control plane was running."
             failed = AttemptFailed(record.attempt, sentence, stopped=True)
-            self._end(record.attempt, failed if outcome is None else _outcome_event(record.attempt, outcome))
+            self._end(record.attempt, failed if outcome is None else outcome_event(record.attempt, outcome))
             return False
         self._take(record, handle, adopted=True)
         self._log.info("driver adopted", attempt=record.attempt, pid=record.ref.pid)
         if outcome is not None:
-            self._outcome = _outcome_event(record.attempt, outcome)
+            self._outcome = outcome_event(record.attempt, outcome)
             self._spawn(self._expect_exit())
         return True
 
@@ -199,7 +195,7 @@ class Attempts:
         elif report.type in ("stopped", "finished"):
             # The report is acknowledged before the process is gone: what it said must survive a crash of ours.
             write_outcome(self._work_dir(live.attempt), report)
-            self._outcome = _outcome_event(live.attempt, report)
+            self._outcome = outcome_event(live.attempt, report)
             self._spawn(self._expect_exit())
 
     # -- inside: starting
@@ -402,9 +398,3 @@ def _ended_early(state: JobState, attempt: int) -> Event | None:
     if state.attempt == attempt and state.attempt_alive:
         return AttemptStartFailed(attempt, "The driver ended before the job ran.")
     return None
-
-
-def _outcome_event(attempt: int, report: Report) -> Event:
-    if report.type == "finished":
-        return AttemptFinished(attempt)
-    return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)

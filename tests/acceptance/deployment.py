@@ -22,7 +22,7 @@ from app.cli.demo.server import drivers_of
 from tests.acceptance.kills import DIRECTORY, Kills
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 150.0
+DEADLINE_S = 240.0
 SLOTS = 4
 KEYS = 97
 OK = 200
@@ -146,6 +146,20 @@ class Deployment:
 
     def log_end(self, lines: int = 40) -> str:
         return "\n".join(self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def driver_locks(self) -> set[str]:
+        """The lock files of the drivers that live, JVMs and Python workers included."""
+        found = set()
+        for pid in drivers_of(self.data_dir):
+            with contextlib.suppress(psutil.Error):
+                found.add(psutil.Process(pid).environ()["SLOTWISE_DRIVER_LOCK"])
+        return found
+
+    def check_no_other_driver(self) -> None:
+        """Whatever was begun and given up: in the end the live attempt's driver is the only one."""
+        statement = "SELECT lock_file FROM attempts WHERE job_id = ? AND state = 'LIVE'"
+        ((lock,),) = self.query(statement, self.job_id)
+        wait_for("no other driver lives", lambda: self.driver_locks() == {lock})
 
     # -- REST
 

@@ -136,7 +136,7 @@ def test_killed_in_a_rescale_in_place(running: Deployment, point: str) -> None:
     assert (running.job()["driverPid"], running.job()["attempt"]) == (pid, attempt)
     check_one_rescale(running, key)
     (record,) = (one for one in running.history() if one["reason"] == key)
-    assert record["rung"] == "in-place"
+    assert (record["rung"], record["reprocessedRecords"]) == ("in-place", 0)
     running.check_ends()
     running.await_progress()
 
@@ -163,6 +163,7 @@ def test_killed_while_a_lost_driver_is_replaced(running: Deployment, point: str)
     assert {one["triggerCause"] for one in new} == {"RECOVERABLE_FAILOVER"}
     assert [one["terminalState"] for one in new].count("COMPLETED") == 1
     running.check_ends()
+    running.check_no_other_driver()
     running.await_progress()
 
 
@@ -181,6 +182,7 @@ def test_killed_while_the_query_restarts(running: Deployment, point: str) -> Non
     running.await_settled()
     check_one_rescale(running, key)
     running.check_ends()
+    running.check_no_other_driver()
     running.await_progress()
 
 

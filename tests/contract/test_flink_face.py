@@ -353,3 +353,39 @@ async def test_vertex_ids_follow_from_the_names(world: World, graph_change: dict
     second = await world.get(f"/jobs/{await world.submit({**GRAPH, **graph_change})}/resource-requirements")
     assert all(re.fullmatch("[0-9a-f]{32}", key) for key in first)
     assert (set(first) == set(second)) is (not graph_change)
+
+
+async def test_the_list_of_jobs_is_current_in_every_state(world: World) -> None:
+    ids = [await world.running() for _ in range(2)]
+    await world.http.post(f"/jobs/{ids[0]}/stop")
+    await world.status(ids[0], "FINISHED")
+    for _ in range(2):
+        listed = await world.get("/jobs/overview")
+        check(OVERVIEW, listed)
+        jobs = {job["jid"]: job for job in listed["jobs"]}
+        assert [job["jid"] for job in listed["jobs"]] == ids[::-1]
+        assert (jobs[ids[0]]["state"], jobs[ids[1]]["state"]) == ("FINISHED", "RUNNING")
+        assert jobs[ids[0]]["duration"] == jobs[ids[0]]["end-time"] - jobs[ids[0]]["start-time"]
+        assert jobs[ids[0]]["tasks"]["finished"] == jobs[ids[0]]["tasks"]["total"] == 5
+        assert jobs[ids[1]]["end-time"] == -1
+    await world.http.delete(f"/jobs/{ids[0]}")
+    assert [job["jid"] for job in (await world.get("/jobs/overview"))["jobs"]] == ids[1:]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"name": 5}, "/name is ['integer']"),
+        ({"duration": 1.0}, "/duration is ['double']"),
+        ({"colour": "red"}, "/colour is not a field"),
+        ({"timestamps": None}, "/timestamps is ['null']"),
+        ({"vertices": [{"id": "x"}]}, "/vertices/[]/parallelism is missing"),
+    ],
+)
+def test_the_comparison_notices(change: dict[str, Any], found: str) -> None:
+    face, body = JOB_FACES[0], sample("007")["body"]
+    check(face, body)
+    with pytest.raises(AssertionError, match=re.escape(found)):
+        check(face, {**body, **change})
+    with pytest.raises(AssertionError, match="/jid is missing"):
+        check(face, {name: value for name, value in body.items() if name != "jid"})

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.store.errors import StoreUnavailable
 from tests.contract.test_bad_requirements import GOOD, path_of
-from tests.contract.world import World, bounds, open_world
+from tests.contract.world import GRAPH, World, bounds, eventually, open_world
 
 OTHER = bounds(flights=(1, 3), delays=(1, 3), store=(1, 1))
 
@@ -180,3 +181,41 @@ async def test_what_was_answered_survives_a_restart(database_url: str, tmp_path:
         assert (await world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
         history = await world.get(f"/jobs/{job_id}/rescales/history")
         assert [record for record in history if record in before] == before
+
+
+async def test_a_database_that_cannot_be_written_is_503_and_nothing_has_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await world.running()
+    commit = world.store.commit
+
+    async def refuse(_unit: Any) -> None:
+        raise StoreUnavailable("The database cannot be written: the disk is full.")
+
+    monkeypatch.setattr(world.store, "commit", refuse)
+    for answer in (await world.put(job_id, GOOD), await world.http.post("/jobs", json=GRAPH)):
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) >= 1
+        assert "disk is full" in answer.json()["errors"][0]
+    assert (await world.http.get(path_of(job_id))).headers["etag"] == '"1"'
+    assert len((await world.get("/jobs"))["jobs"]) == 1
+    monkeypatch.setattr(world.store, "commit", commit)
+
+    async def accepted() -> bool:
+        return (await world.put(job_id, GOOD)).status_code == 200
+
+    await eventually(accepted, "writes go on once the database can be written")
+    await world.completed(job_id, 2)
+
+
+async def test_readiness_follows_the_database(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await world.http.get("/health/ready")).json() == {"status": "ready"}
+
+    async def refuse() -> None:
+        raise StoreUnavailable("The database cannot be reached.")
+
+    monkeypatch.setattr(world.store, "ping", refuse)
+    answer = await world.http.get("/health/ready")
+    assert (answer.status_code, answer.json()) == (503, {"errors": ["The database cannot be reached."]})
+    assert "retry-after" in answer.headers
+    assert (await world.http.get("/health/live")).status_code == 200

@@ -180,6 +180,12 @@ class Oracles:
                     f"{process} gets attempt {spec['attempt']} of {spec['job_id'][-2:]} while {other} lives",
                 )
         process.jobs[spec["job_id"]] = None
+        state = self.truth(spec["job_id"]).state
+        self.check(
+            state is not None and state.attempt >= spec["attempt"],
+            "effects after the commit",
+            f"attempt {spec['attempt']} of {spec['job_id'][-2:]} was started and is not durable",
+        )
 
     def fence_was_needed(self, attempt: SimAttempt, other: SimProcess) -> None:
         self.check(False, "promise 2", f"{attempt} found the lock of {other} held")

@@ -18,8 +18,10 @@ from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
 from app.model.ids import derive_id
 from app.scheduler.adaptive.effects import Effect
 from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitOfWork
+from app.store.writer import Writer
 from app.worker.control_plane import ControlPlane
 from app.worker.job import Job, JobPlaces
+from tests.simulation.database import database, let_go
 from tests.simulation.process import SimProcess
 from tests.simulation.world import CURRENT, SimClock, World
 
@@ -33,7 +35,7 @@ class Killed(BaseException):
 class Incarnation:
     """One life of a control plane. ``serving``: it has started and can be reached."""
 
-    def __init__(self, world: World, url: str, directory: Path) -> None:
+    def __init__(self, world: World, directory: Path) -> None:
         self.world = world
         self.number = len(world.planes) + 1
         self.dead = False
@@ -44,9 +46,9 @@ class Incarnation:
         self.commits_left: int | None = None
         self.cut_after_commit = False
         self.effects_left: int | None = None
-        self._url, self._directory = url, directory
+        self._directory = directory
         self.processes: list[SimProcess] = []
-        self._store: Store | None = None
+        self._writer: Writer | None = None
         world.planes.append(self)
 
     def __repr__(self) -> str:
@@ -57,10 +59,8 @@ class Incarnation:
 
     async def start(self) -> bool:
         """Whether it serves."""
-        self._store = await Store.open(
-            self._url, f"plane-{self.number}", migrate=False, durable=False, inline=True
-        )
-        self.store = FaultyStore(self, self._store)
+        real, self._writer = database().open(f"plane-{self.number}")
+        self.store = FaultyStore(self, real)
         world = self.world
         ids = itertools.count(1)
         self.plane = ControlPlane(
@@ -108,9 +108,8 @@ class Incarnation:
         self.cut_now()
 
     async def _let_go(self) -> None:
-        if self._store is not None:
-            store, self._store = self._store, None
-            await store.close()
+        if self._writer is not None:
+            let_go(self._writer)
 
     def before_effect(self, effect: Effect) -> None:
         """Called before an effect is performed."""

@@ -9,7 +9,6 @@ import tempfile
 import traceback
 import warnings
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ import structlog
 
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
-from app.store import Store
 from app.worker.requirements import resolve_bounds
 from app.worker.views import ControlPlaneError, RequirementsUpdate, Unavailable
+from tests.simulation.database import database, let_go
 from tests.simulation.oracles import Oracles, Violation
 from tests.simulation.plane import Incarnation, hook_effects
 from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
@@ -44,31 +43,11 @@ class Outcome:
     virtual_s: float
 
 
-@cache
-def _template() -> Path:
-    """An empty database with its schema, made once per process."""
-    directory = Path(tempfile.mkdtemp(prefix="slotwise-sim-", dir=_fast_directory()))
-    path = directory / "template.db"
-
-    async def make() -> None:
-        store = await Store.open(f"sqlite:///{path}", "template", durable=False, inline=True)
-        await store.close()
-
-    asyncio.run(make())
-    return path
-
-
-def _fast_directory() -> str | None:
-    shared = Path("/dev/shm")
-    return str(shared) if shared.is_dir() else None
-
-
 def run_seed(seed: int, *, tracing: bool = False) -> Outcome:
     """Run one seed. Equal seeds give equal runs, as long as PYTHONHASHSEED is equal too."""
-    template = _template()
-    directory = Path(tempfile.mkdtemp(prefix="seed-", dir=template.parent))
-    database = directory / "seed.db"
-    shutil.copyfile(template, database)
+    base = database()
+    base.reset()
+    directory = Path(tempfile.mkdtemp(prefix="seed-", dir=base.directory))
     unhook = hook_effects()
     quiet_logs = structlog.get_config()
     loop = VirtualTimeLoop()
@@ -101,7 +80,6 @@ class _Scenario:
         self._rng = random.Random(seed)
         knobs = Knobs.draw(self._rng)
         self._directory = directory
-        self._url = f"sqlite:///{directory}/seed.db"
         self._world: World
         self._knobs = knobs
         self._seed = seed
@@ -183,7 +161,7 @@ class _Scenario:
         """Start control planes until one serves."""
         world = self._world
         while True:
-            plane = Incarnation(world, self._url, self._directory)
+            plane = Incarnation(world, self._directory)
             if not world.quiet and world.chance(0.2):
                 # It is killed while it starts.
                 self._arm(plane, small=True)
@@ -383,9 +361,9 @@ class _Scenario:
             if reason is not None and world.now_s > until_s:
                 raise Violation("liveness", f"after {REST_WITHIN_S} s of rest: {reason}")
         world.oracles.check_slots()
-        store = await Store.open(self._url, "reader", migrate=False, durable=False, inline=True)
+        store, writer = database().open("reader")
         await world.oracles.check_database(store)
-        await store.close()
+        let_go(writer)
         if world.oracles.violation is not None:
             raise world.oracles.violation
 

@@ -46,11 +46,8 @@ def job_list(views: Iterable[JobView]) -> dict[str, Any]:
     return {"jobs": [{"id": view.state.job_id, "status": view.status.value} for view in views]}
 
 
-def jobs_overview(views: Iterable[JobView], now_ms: int) -> dict[str, Any]:
-    return {"jobs": [_job_overview(view, now_ms) for view in views]}
-
-
-def _job_overview(view: JobView, now_ms: int) -> dict[str, Any]:
+def job_overview(view: JobView, now_ms: int) -> dict[str, Any]:
+    """A job as the list of all jobs shows it."""
     tasks = {name.lower(): count for name, count in _NO_TASKS.items()}
     total = 0
     for execution in vertex_executions(view):

@@ -126,10 +126,14 @@ class Life(RuleBasedStateMachine):
             assert job.state is before, "a refused event changed the state"
             assert error.reason and error.event == type(event).__name__
             return False
+        if getattr(event, "attempt", before.attempt) < before.attempt:
+            assert job.state is before and not job.effects, "a report of an earlier attempt did something"
         self.asked.extend(job.effects)
         self.old_timers.extend(timer for timer in before.timers if timer not in job.state.timers)
         del self.old_timers[:-20]
         for effect in job.effects:
+            if isinstance(effect, StartAttempt):
+                assert not before.attempt_alive or _tells_death(event), "a second attempt while one may live"
             if isinstance(effect, ReleaseSlots):
                 used = {slot for plan in [before.plan] if plan for _, own in plan.group_slots for slot in own}
                 assert not used & set(effect.slot_ids), "a slot in use was given back"
@@ -287,7 +291,8 @@ class Life(RuleBasedStateMachine):
             self.tell(StartScheduling())
         if self.trigger % 2 or len(job.state.slots) < minimal_slots(job.graph, job.state.requirements):
             self.tell(SlotsChanged(ENOUGH_SLOTS))
-        self.asked.clear()  # lost: timers must make up for it
+        if job.batch % 2:
+            self.asked.clear()  # lost: timers must make up for it
         visits: Counter[str] = Counter()
         for _ in range(400):
             if job.kind == "Finished":
@@ -310,6 +315,13 @@ class Life(RuleBasedStateMachine):
         if job.kind == "Executing":
             assert not _has_wish(job), f"never rescaled: {job.state.phase} {job.state.timers}"
             assert job.state.timeline.open is None, f"a record without end: {job.state.timeline.open}"
+
+
+def _tells_death(event: Event) -> bool:
+    """Whether nothing of the attempt writes any more once ``event`` is known."""
+    return isinstance(event, AttemptStopped | AttemptStartFailed) or (
+        isinstance(event, AttemptFailed) and event.stopped
+    )
 
 
 def _has_wish(job: Job) -> bool:

@@ -103,6 +103,16 @@ def test_better_an_update_that_needs_no_other_parallelism_leaves_no_record_open(
     assert job.ended()[-1] == ("UPDATE_REQUIREMENT", "NO_RESOURCES_OR_PARALLELISMS_CHANGE", 1)
 
 
+def test_a_first_batch_that_takes_longer_than_the_cooldown_still_completes_its_record() -> None:
+    """The manager falls back to Idling meanwhile, and a record whose plan is in force does not end with it."""
+    job = Job().do(StartScheduling()).hold(2).starts()
+    job.wait(600_000)
+    assert job.stage == "Idling"
+    assert job.records == []
+    job.commit()
+    assert job.ended() == [("INITIAL_SCHEDULE", "SUCCEEDED", 1)]
+
+
 def test_the_figures_of_the_driver_are_kept() -> None:
     job = Job(upper=4).run().hold(4).applied(output_gap_ms=17, reprocessed_records=0)
     record = job.records[-1]

@@ -1,0 +1,69 @@
+"""The database of the simulations of this process: a SQLite file in memory, emptied for each seed.
+
+Opening it through `Store.open` for every control plane would spend most of the time on checking the schema and on
+compiling the same queries again, so the engines are made once. Everything else is the real store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import shutil
+import sqlite3
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from app.store import Store
+from app.store.engine import create, parse_url
+from app.store.writer import Writer
+
+LEASE_TTL_MS = 15_000
+_PLANES = 16
+
+
+class SimDatabase:
+    """``directory`` is for the files of jobs."""
+
+    def __init__(self) -> None:
+        shared = Path("/dev/shm")  # noqa: S108 - memory is the point
+        parent = str(shared) if shared.is_dir() else None
+        self.directory = Path(tempfile.mkdtemp(prefix="slotwise-sim-", dir=parent))
+        atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
+        template = self.directory / "template.db"
+        asyncio.run(self._make(template))
+        self._template = sqlite3.connect(template)
+        self._file = self.directory / "sim.db"
+        self.reset()
+        self._database = parse_url(f"sqlite:///{self._file}")
+        self._write = create(self._database, write=True, pool_size=_PLANES, durable=False)
+        self._read = create(self._database, write=False, pool_size=_PLANES, durable=False)
+
+    async def _make(self, path: Path) -> None:
+        store = await Store.open(f"sqlite:///{path}", "template", durable=False, inline=True)
+        await store.close()
+
+    def reset(self) -> None:
+        """Forget every job."""
+        target = sqlite3.connect(self._file)
+        try:
+            self._template.backup(target)
+        finally:
+            target.close()
+
+    def open(self, owner: str) -> tuple[Store, Writer]:
+        writer = Writer(self._write, self._database, owner, LEASE_TTL_MS, 10.0, True)
+        writer.open()
+        return Store(self._database, owner, writer, self._read, True), writer
+
+
+@cache
+def database() -> SimDatabase:
+    return SimDatabase()
+
+
+def let_go(writer: Writer) -> None:
+    """Give the connection back: its owner is dead."""
+    connection, writer._connection = writer._connection, None
+    if connection is not None:
+        connection.close()
