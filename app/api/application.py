@@ -1,7 +1,7 @@
-"""The application itself: what every request passes, from its first byte to its handler and back.
+"""What every request passes, from its first byte to its handler and back.
 
-Plain ASGI in one layer: a router and a stack of middlewares would cost more than all the rest of a short
-request.
+Plain ASGI in one layer, in front of FastAPI's own router: for a short request, a stack of middlewares and a list of
+patterns to try would cost more than all the rest. What is not in the table of operations goes on to FastAPI.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.answers import BytesResponse
 from app.api.auth import ANONYMOUS, PRINCIPAL, Tokens
@@ -30,10 +30,23 @@ _MAX_HOSTS_REMEMBERED = 64
 
 
 class Application:
-    """The ASGI application."""
+    """The middleware stack of `app.api.app.SlotwiseApi`.
 
-    def __init__(self, table: OperationTable, context: Context, tokens: Tokens | None) -> None:
+    ``fallback`` is FastAPI's own stack, for what is not in the table; ``public`` are its paths that need no token.
+    """
+
+    def __init__(
+        self,
+        table: OperationTable,
+        context: Context,
+        tokens: Tokens | None,
+        *,
+        fallback: ASGIApp,
+        public: frozenset[str],
+    ) -> None:
         self._table = table
+        self._fallback = fallback
+        self._public = public
         self._context = context
         self._tokens = tokens
         self._loopback_hosts: set[bytes] = set()
@@ -53,12 +66,14 @@ class Application:
         except Exception:
             await exchange.fail(scope, receive)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _answer(self, scope: Scope, receive: Receive) -> ASGIApp:
         method: str = scope["method"]
-        resolved = self._table.resolve(_route_path(scope))
+        path = _route_path(scope)
+        resolved = self._table.resolve(path)
         # HEAD is GET without the body.
         operation = resolved.operations.get("GET" if method == "HEAD" else method) if resolved else None
-        if not self._admit(scope, operation.access if operation else Access.USER):
+        otherwise = Access.PUBLIC if path in self._public else Access.USER
+        if not self._admit(scope, operation.access if operation else otherwise):
             return error_response(
                 401,
                 [
@@ -68,9 +83,7 @@ class Application:
                 {"WWW-Authenticate": 'Bearer realm="slotwise"'},
             )
         if resolved is None:
-            return error_response(
-                404, [f"There is nothing at {scope['path'][:200]}: see /docs for what there is."]
-            )
+            return self._fallback
         if operation is None:
             return _other_method(method, scope["path"], resolved)
         scope["path_params"] = resolved.parameters

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from app.cli.client import TERMINAL, Client
-from app.cli.errors import CliError
+from app.cli.errors import CliError, NoServer
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
-from app.cli.output import format_ms, format_time, is_terminal, print_json, say, show_table, warn
+from app.cli.output import (
+    format_ms,
+    format_moment,
+    format_time,
+    is_terminal,
+    or_dash,
+    print_json,
+    say,
+    say_wrapped,
+    show_table,
+    warn,
+    when_header,
+)
 
 POLL_S = 0.3
+HEADLINE_MAX_CHARS = 300
 
 
 def jobs(as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None) -> None:
@@ -30,7 +45,8 @@ def jobs(as_json: JsonOption = False, server: ServerOption = None, token_file: T
         [job["jid"], job["name"], job["state"], format_time(job["start-time"]), format_ms(job["duration"])]
         for job in found
     ]
-    show_table(["id", "name", "state", "submitted", "for"], rows, right=["for"])
+    submitted = when_header("submitted", [job["start-time"] for job in found])
+    show_table(["id", "name", "state", submitted, "for"], rows, right=["for"], wrap=["name"])
 
 
 def show(
@@ -46,19 +62,16 @@ def show(
     if as_json:
         print_json({**details, "resourceRequirements": bounds})
         return
-    say(f"{details['name']}  {details['state']}  {details['jid']}")
-    since = details["timestamps"].get(details["state"]) or details["start-time"]
-    ended = "" if details["end-time"] < 0 else f", ended {format_time(details['end-time'])}"
-    submitted = format_time(details["start-time"])
-    say(f"submitted {submitted}{ended}, {details['state']} since {format_time(since)}")
+    for line in heading(details):
+        say(line)
     rows = []
     for vertex in details["vertices"]:
         declared = bounds.get(vertex["id"], {}).get("parallelism", {})
         rows.append(
             [
                 vertex["name"],
-                str(declared.get("lowerBound", "")),
-                str(declared.get("upperBound", "")),
+                or_dash(declared.get("lowerBound")),
+                or_dash(declared.get("upperBound")),
                 in_force(vertex),
                 str(vertex["maxParallelism"]),
                 vertex["status"],
@@ -66,7 +79,28 @@ def show(
             ]
         )
     headers = ["vertex", "lower", "upper", "parallelism", "max", "state", "id"]
-    show_table(headers, rows, right=["lower", "upper", "parallelism", "max"])
+    show_table(headers, rows, right=["lower", "upper", "parallelism", "max"], wrap=["vertex"])
+
+
+def heading(details: dict[str, Any]) -> list[str]:
+    """Name, state and id of a job; when it was submitted and entered its state; what runs it."""
+    state = details["state"]
+    phase = details.get("schedulerState")
+    ended = details["end-time"] >= 0
+    since = details["timestamps"].get(state) or details["start-time"]
+    lines = [
+        f"{details['name']}  {state}{f' ({phase})' if phase and not ended else ''}  {details['jid']}",
+        f"submitted {format_moment(details['start-time'])}"
+        + (f" by {details['submittedBy']}" if details.get("submittedBy") else "")
+        + (", ended " if ended else f", {state} since ")
+        + format_moment(details["end-time"] if ended else since),
+    ]
+    running = [
+        f"{word} {details[key]}"
+        for word, key in (("attempt", "attempt"), ("driver process", "driverPid"))
+        if details.get(key) is not None and not ended
+    ]
+    return [*lines, ", ".join(running)] if running else lines
 
 
 def in_force(vertex: dict[str, Any]) -> str:
@@ -89,8 +123,14 @@ def explain(
     if as_json:
         print_json(explanation)
         return
+    phase = explanation.get("schedulerState")
+    say(f"{explanation['name']}  {explanation['status']}{f' ({phase})' if phase else ''}  {explanation['jid']}")
     for sentence in explanation_lines(explanation):
-        say(sentence)
+        say_wrapped(sentence)
+    last_ms = explanation.get("lastBatchTimestampInMillis")
+    if last_ms is not None and last_ms > 0:
+        ago = format_ms(max(0.0, time.time() * 1000 - last_ms))
+        say(f"The last batch was committed at {format_moment(last_ms)}, {ago} ago.")
 
 
 def explanation_lines(explanation: dict[str, Any]) -> list[str]:
@@ -117,19 +157,44 @@ def exceptions(
     if not entries:
         say("No exceptions.")
     for entry in entries:
-        say(f"{format_time(entry['timestamp'])}  {entry.get('taskName') or 'the job'}: {headline(entry)}")
+        where = entry.get("taskName") or "the job"
+        say_wrapped(f"{format_moment(entry['timestamp'])}  {where}: {headline(entry)}")
         if stack:
             say(str(entry.get("stacktrace") or "").rstrip())
         for other in entry.get("concurrentExceptions") or []:
-            say(f"  with it, in {other.get('taskName') or 'the job'}: {headline(other)}")
+            say_wrapped(f"  with it, in {other.get('taskName') or 'the job'}: {headline(other)}")
     if answer["exceptionHistory"].get("truncated"):
         say("Older ones are not kept.")
 
 
 def headline(entry: dict[str, Any]) -> str:
-    """The first line of an exception's message."""
+    """The first line of an exception's message, cut where nobody reads on; `exceptions --stack` has all of it."""
     lines = str(entry.get("message") or entry.get("stacktrace") or "").strip().splitlines()
-    return lines[0] if lines else str(entry.get("exceptionName") or "unknown")
+    line = lines[0] if lines else str(entry.get("exceptionName") or "unknown")
+    return line if len(line) <= HEADLINE_MAX_CHARS else line[:HEADLINE_MAX_CHARS].rstrip() + " ..."
+
+
+def status_of(client: Client, job_id: str) -> str:
+    return str(client.get(f"/jobs/{job_id}/status")["status"])
+
+
+def ended_as(client: Client, job_id: str, state: str) -> CliError:
+    """What to say of a job that ended as ``state`` where it should have run."""
+    entries = client.get(f"/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"]
+    reason = headline(entries[0]) if entries else "no exception is on record"
+    return CliError(f"The job {job_id} ended as {state}: {reason}")
+
+
+@contextlib.contextmanager
+def accepted(sentence: str) -> Iterator[None]:
+    """Wait in this block for what the server has accepted; ``sentence`` is said if the waiting is broken off."""
+    try:
+        yield
+    except NoServer as error:
+        raise NoServer(*error.errors, sentence) from None
+    except KeyboardInterrupt:
+        warn(sentence)
+        raise
 
 
 def cancel(
@@ -143,7 +208,8 @@ def cancel(
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         client.request("PATCH", f"/jobs/{job_id}", params={"mode": "cancel"})
-        state = wait_until_ended(client, job_id) if wait else client.get(f"/jobs/{job_id}/status")["status"]
+        with accepted(f"The job {job_id} was told to cancel, and will."):
+            state = wait_until_ended(client, job_id) if wait else status_of(client, job_id)
     if as_json:
         print_json({"jobid": job_id, "status": state})
     else:
@@ -170,8 +236,9 @@ def stop(
             else:
                 say(f"{job_id} stops after its batch in flight.")
             return
-        location = wait_until_stopped(client, job_id, trigger_id)
-        state = wait_until_ended(client, job_id)
+        with accepted(f"The job {job_id} was told to stop, and will."):
+            location = wait_until_stopped(client, job_id, trigger_id)
+            state = wait_until_ended(client, job_id)
     if as_json:
         print_json({"jobid": job_id, "request-id": trigger_id, "status": state, "location": location})
     else:
@@ -202,7 +269,7 @@ def wait_until_ended(client: Client, job_id: str) -> str:
     """Wait for a terminal status and return it; progress goes to stderr when a person watches."""
     last = ""
     while True:
-        state = str(client.get(f"/jobs/{job_id}/status")["status"])
+        state = status_of(client, job_id)
         if state in TERMINAL:
             return state
         if state != last and is_terminal():

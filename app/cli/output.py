@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
@@ -25,6 +28,7 @@ STATUS_STYLES = {
     "CREATED": "yellow",
     "INITIALIZING": "yellow",
 }
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def is_terminal() -> bool:
@@ -32,33 +36,61 @@ def is_terminal() -> bool:
 
 
 def say(line: str = "") -> None:
-    """One line of plain text on stdout."""
-    print(line, flush=True)
+    """One line of plain text on stdout. What it quotes cannot command the terminal."""
+    print(_CONTROL.sub("?", line), flush=True)
+
+
+def say_wrapped(sentence: str) -> None:
+    """A sentence, on a terminal in lines that fit and are indented after the first; elsewhere in one line."""
+    if not is_terminal():
+        say(sentence)
+        return
+    width = max(40, shutil.get_terminal_size().columns)
+    for line in textwrap.wrap(sentence, width, subsequent_indent="  ", break_on_hyphens=False) or [""]:
+        say(line)
 
 
 def warn(line: str) -> None:
     """One line on stderr: progress and remarks that are not the answer."""
-    print(line, file=sys.stderr, flush=True)
+    print(_CONTROL.sub("?", line), file=sys.stderr, flush=True)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
     print(json.dumps(value, indent=None if compact else 2, ensure_ascii=False), flush=True)
 
 
-def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Print a table; ``right`` names the headers of the columns that are aligned to the right."""
+def show_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    wrap: Sequence[str] = (),
+) -> None:
+    """Print a table; ``right`` names the columns that are aligned to the right, ``wrap`` those that may be
+    broken into lines on a terminal.
+    """
     if is_terminal():
-        Console().print(rich_table(headers, rows, right=right))
+        Console().print(rich_table(headers, rows, right=right, wrap=wrap))
         return
     for line in plain_table(headers, rows, right=right):
-        print(line)
-    sys.stdout.flush()
+        say(line)
 
 
-def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
+def rich_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    wrap: Sequence[str] = (),
+) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for header in headers:
-        table.add_column(header, justify="right" if header in right else "left", overflow="fold")
+        table.add_column(
+            header,
+            justify="right" if header in right else "left",
+            overflow="fold",
+            no_wrap=bool(wrap) and header not in wrap,
+        )
     for row in rows:
         table.add_row(*(styled(cell) for cell in row))
     return table
@@ -67,7 +99,7 @@ def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
 def styled(cell: str) -> str:
     """A cell as rich markup: statuses in their colour, everything else as it is."""
     style = STATUS_STYLES.get(cell)
-    return f"[{style}]{cell}[/{style}]" if style else escape(cell)
+    return f"[{style}]{cell}[/{style}]" if style else escape(_CONTROL.sub("?", cell))
 
 
 def plain_table(
@@ -91,6 +123,24 @@ def format_time(epoch_ms: int | None) -> str:
     if epoch_ms is None or epoch_ms <= 0:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms / 1000))
+
+
+def format_moment(epoch_ms: int | None) -> str:
+    """Local time with the name of its zone, `-` for none."""
+    if epoch_ms is None or epoch_ms <= 0:
+        return "-"
+    return f"{format_time(epoch_ms)} {time.localtime(epoch_ms / 1000).tm_zone}"
+
+
+def when_header(word: str, epochs_ms: Iterable[int | None]) -> str:
+    """The header of a column of times, with their zone: `when (CET)`."""
+    zones = {time.localtime(at / 1000).tm_zone for at in epochs_ms if at is not None and at > 0}
+    # Around a change of the clocks there are two.
+    return f"{word} ({zones.pop()})" if len(zones) == 1 else f"{word} (local time)"
+
+
+def or_dash(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)
 
 
 def format_ms(duration_ms: float | None) -> str:

@@ -1,4 +1,4 @@
-"""`slotwise submit`: a graph file and what lies beside it, sent to the server."""
+"""`slotwise submit`: a graph file and what lies beside it, checked here and sent to the server."""
 
 from __future__ import annotations
 
@@ -9,38 +9,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
+from app.api.yamltext import MAX_BYTES, StrictYamlError, decode_yaml_strict
 from app.cli.client import TERMINAL, Client
 from app.cli.errors import CliError, UsageError
-from app.cli.jobs import POLL_S, headline
+from app.cli.jobs import POLL_S, accepted, ended_as, status_of
 from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import is_terminal, print_json, say, warn
+from app.model.graphdoc import GraphErrors, parse_document
+from app.model.strictjson import StrictJsonError, decode_json_strict
 
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a key that is written twice is an error, as in the server's own reading."""
-
-
-def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        name = str(key.value)
-        if name in seen:
-            line = key.start_mark.line + 1
-            raise yaml.constructor.ConstructorError(
-                None, None, f"line {line}: the key {name!r} is written twice"
-            )
-        seen.add(name)
-    return loader.construct_mapping(node, deep=True)
-
-
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+ARTIFACTS_MAX_BYTES = 32 * 1024 * 1024
+"""What the server takes in one form, graph included."""
 
 
 def submit(
     graph: Annotated[
-        Path, typer.Argument(metavar="GRAPH.yaml", show_default=False, help="The job graph document.")
+        Path, typer.Argument(metavar="GRAPH", show_default=False, help="The job graph, in YAML or .json.")
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Return once the job runs.")] = False,
     as_json: JsonOption = False,
@@ -49,31 +34,43 @@ def submit(
 ) -> None:
     """Submit a job. Relative paths in the graph, and its artifacts, are looked up beside the graph file."""
     document = read_graph(graph)
-    artifacts = read_artifacts(document, graph.parent)
+    artifacts = check_graph(graph, document)
     with Client(server, token_file) as client:
         job_id = send(client, document, artifacts)
-        state = wait_until_running(client, job_id) if wait else "accepted"
+        state = "accepted"
+        if wait:
+            with accepted(f"The job {job_id} was submitted, and goes on."):
+                state = wait_until_started(client, job_id)
+        problem = ended_as(client, job_id, state) if state in TERMINAL and state != "FINISHED" else None
     if as_json:
         print_json({"jobid": job_id, "jobUrl": f"/jobs/{job_id}", "state": state})
-    elif wait:
-        say(f"{job_id} is {state}.")
-    else:
-        say(job_id)
+    elif problem is None:
+        say(f"{job_id} is {state}." if wait else job_id)
+    if problem is not None:
+        raise problem
 
 
 def read_graph(path: Path) -> dict[str, Any]:
-    """The graph document of a YAML or JSON file, its relative paths made absolute.
+    """The graph document of a YAML or JSON file, read as the server reads it, its relative paths made absolute.
 
     Raises:
         UsageError: the file cannot be read, or is not a mapping.
     """
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)  # noqa: S506
+        with path.open("rb") as file:
+            # One byte more than is allowed: what is endless, such as a device, is refused like what is too large.
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"The graph {path} cannot be read: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        text = " ".join(str(error).split())
-        raise UsageError(f"The graph {path} is not valid YAML: {text}.") from None
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"The graph {path} is too large: at most {MAX_BYTES} bytes are allowed.")
+    if not content.strip():
+        raise UsageError(f"The graph {path} is empty: a mapping with name, type and vertices is expected.")
+    try:
+        is_json = path.suffix.lower() == ".json"
+        document = decode_json_strict(content) if is_json else decode_yaml_strict(content)
+    except (StrictJsonError, StrictYamlError) as error:
+        raise UsageError(f"The graph {path} cannot be used.", *error.errors) from None
     if not isinstance(document, dict):
         raise UsageError(f"The graph {path} should be a mapping with name, type and vertices.")
     resolve_paths(document, path.parent.absolute())
@@ -90,27 +87,58 @@ def resolve_paths(document: dict[str, Any], folder: Path) -> None:
                 continue
             place = operation.get("path")
             if isinstance(place, str) and place and "://" not in place and not place.startswith("file:"):
-                # normpath, not resolve: a link stays the path that the author wrote.
-                resolved = os.path.normpath(folder / Path(place).expanduser())
+                # normpath, not resolve: a link stays the path that the author wrote. A home that does not exist
+                # stays a part of the path: `~nobody/in` is then looked for beside the graph.
+                resolved = os.path.normpath(folder / os.path.expanduser(place))
                 operation["path"] = resolved + ("/" if place.endswith("/") else "")
+
+
+def check_graph(path: Path, document: dict[str, Any]) -> dict[str, bytes]:
+    """The artifacts of a graph that the server would take, by name.
+
+    Raises:
+        UsageError: with every error of the graph, and every artifact that is not there.
+    """
+    errors: list[str] = []
+    try:
+        parse_document(document)
+    except GraphErrors as error:
+        errors += error.errors
+    artifacts: dict[str, bytes] = {}
+    try:
+        artifacts = read_artifacts(document, path.parent)
+    except UsageError as error:
+        errors += error.errors
+    if errors:
+        count = "an error" if len(errors) == 1 else f"{len(errors)} errors"
+        raise UsageError(f"The graph {path} has {count}; nothing was sent.", *errors)
+    return artifacts
 
 
 def read_artifacts(document: dict[str, Any], folder: Path) -> dict[str, bytes]:
     """The files that the graph lists under `artifacts`, by name, read from ``folder``.
 
     Raises:
-        UsageError: one of them is not there.
+        UsageError: some are not there, or they are too large.
     """
     names = document.get("artifacts") or []
     found: dict[str, bytes] = {}
     errors = []
+    left = ARTIFACTS_MAX_BYTES
     for name in names if isinstance(names, list) else []:
-        if not isinstance(name, str):
+        # Names with folders are an error of the graph, which says so; they are not followed.
+        if not isinstance(name, str) or not name or os.path.basename(name) != name or "\0" in name:
             continue
         try:
-            found[name] = (folder / name).read_bytes()
+            with (folder / name).open("rb") as file:
+                found[name] = file.read(left + 1)
         except OSError as error:
             errors.append(f"The artifact {name} cannot be read from {folder.absolute()}: {error.strerror}.")
+            continue
+        left -= len(found[name])
+        if left < 0:
+            errors.append(f"The artifacts are too large: {ARTIFACTS_MAX_BYTES >> 20} MiB in all are allowed.")
+            break
     if errors:
         raise UsageError(*errors)
     return found
@@ -128,22 +156,26 @@ def send(client: Client, document: dict[str, Any], artifacts: dict[str, bytes]) 
     return str(answer["jobid"])
 
 
+def wait_until_started(client: Client, job_id: str) -> str:
+    """Wait until the job runs or has ended, and return its status."""
+    last = ""
+    while True:
+        state = status_of(client, job_id)
+        if state == "RUNNING" or state in TERMINAL:
+            return state
+        if state != last and is_terminal():
+            warn(f"{state} ...")
+        last = state
+        time.sleep(POLL_S)
+
+
 def wait_until_running(client: Client, job_id: str) -> str:
     """Wait until the job runs (or has finished already) and return its status.
 
     Raises:
         CliError: it failed or was cancelled instead; with the reason.
     """
-    last = ""
-    while True:
-        state = str(client.get(f"/jobs/{job_id}/status")["status"])
-        if state in ("RUNNING", "FINISHED"):
-            return state
-        if state in TERMINAL:
-            entries = client.get(f"/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"]
-            reason = headline(entries[0]) if entries else "no exception is on record"
-            raise CliError(f"The job {job_id} ended as {state}: {reason}")
-        if state != last and is_terminal():
-            warn(f"{state} ...")
-        last = state
-        time.sleep(POLL_S)
+    state = wait_until_started(client, job_id)
+    if state not in ("RUNNING", "FINISHED"):
+        raise ended_as(client, job_id, state)
+    return state

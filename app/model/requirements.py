@@ -47,7 +47,9 @@ class Requirements:
         return self.as_dict() == dict(other)
 
 
-def validate_bounds(graph: JobGraph, wanted: Mapping[str, tuple[int, int]]) -> tuple[dict[str, Bounds], list[str]]:
+def validate_bounds(
+    graph: JobGraph, wanted: Mapping[str, tuple[int, int]]
+) -> tuple[dict[str, Bounds], list[str]]:
     """``wanted`` (vertex id -> (lower, upper), -1 for the default) resolved against ``graph``, and all its errors.
 
     The rules and their order are production Flink's (FLIP-291), the -1 trap closed: the resolved number is what is
@@ -70,7 +72,9 @@ def validate_bounds(graph: JobGraph, wanted: Mapping[str, tuple[int, int]]) -> t
             )
             continue
         if low > high:
-            errors.append(f"The requested lower bound {low} for {label} is higher than its upper bound {high}.")
+            errors.append(
+                f"The requested lower bound {low} for {label} is higher than its upper bound {high}."
+            )
         if high > vertex.max_parallelism:
             errors.append(
                 f"The requested upper bound {high} for {label} exceeds its maximum parallelism "

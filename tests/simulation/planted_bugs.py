@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from app.model.protocol import Report
@@ -13,7 +14,7 @@ from app.worker.control_plane import ControlPlane
 from app.worker.job import Job
 from app.worker.job_worker import JobWorker
 from app.worker.mailbox import answer_all
-from app.worker.persistence import JobWriter
+from app.worker.persistence import Change
 
 
 @contextlib.contextmanager
@@ -56,10 +57,6 @@ def record_never_closed() -> contextlib.AbstractContextManager[None]:
 
 def record_closed_twice() -> contextlib.AbstractContextManager[None]:
     """A record that ended is written again with the next one, as if it had ended a moment later."""
-    from dataclasses import replace
-
-    from app.worker.persistence import Change
-
     original = Change.add
 
     def add(self: Change, before: Any, after: Any, effects: Any, now_ms: int) -> None:
@@ -111,22 +108,6 @@ def acknowledged_before_durable() -> contextlib.AbstractContextManager[None]:
     return _instead(Job, "take_down", take_down)
 
 
-def effects_forgotten() -> contextlib.AbstractContextManager[None]:
-    """What was written and not done before a crash is not done after it either."""
-    from app.worker import recovery
-
-    @contextlib.contextmanager
-    def both() -> Iterator[None]:
-        with (
-            _instead(recovery, "implied_effects", lambda _state: ()),
-            _instead(JobWorker, "start", lambda self, _pending: self._arm_timer()),
-            _instead(JobWriter, "pending", lambda _self, _seqs: None),
-        ):
-            yield
-
-    return both()
-
-
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a PUT is answered before it is durable": answered_before_durable,
     "a driver is started before the old one is gone": started_before_the_old_is_gone,
@@ -135,5 +116,4 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "the epoch is not checked on reports": epoch_not_checked,
     "effects are performed before the commit": effects_before_the_commit,
     "reports are acknowledged before they are durable": acknowledged_before_durable,
-    "effects of before a crash are forgotten": effects_forgotten,
 }

@@ -57,11 +57,12 @@ class Knobs:
         def sometimes(chance: float, value: float) -> float:
             return rng.uniform(0, value) if rng.random() < chance else 0.0
 
+        takeovers = rng.random() < 0.4
         return cls(
             chaos_s=rng.choice((20.0, 40.0, 80.0)),
             jobs=rng.choice((1, 1, 2, 3)),
-            crashes=rng.choice((0, 1, 2, 4, 6)),
-            takeovers=rng.random() < 0.25,
+            crashes=rng.choice((2, 4, 6) if takeovers else (0, 1, 2, 4, 6)),
+            takeovers=takeovers,
             fence=rng.random() < 0.7,
             lose_request=sometimes(0.4, 0.1),
             lose_answer=sometimes(0.4, 0.1),
