@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,13 +29,17 @@ def main() -> int:
     archive = Path(sys.argv[1])
     # Written under another name: whoever looks for the archive must never see half of it.
     partial = archive.with_name(f"{archive.name}.{os.getpid()}.partial")
-    jvm = start_jvm(inherited_fds=(), extra=(f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds=off"))
+    scratch_dir = Path(tempfile.mkdtemp(prefix="slotwise-archive-"))
+    jvm = start_jvm(
+        scratch_dir=scratch_dir,
+        inherited_fds=(),
+        extra=(f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds=off"),
+    )
     try:
         jvm.wait_for_gateway()
-        with tempfile.TemporaryDirectory(prefix="slotwise-archive-") as directory:
-            session = warm_up(Path(directory), "local[2]")
-            if session is not None:
-                close_session(session)
+        session = warm_up(scratch_dir, "local[2]")
+        if session is not None:
+            close_session(session)
         assert jvm.process.stdin is not None
         jvm.process.stdin.close()
         try:
@@ -50,6 +55,7 @@ def main() -> int:
     finally:
         jvm.kill()
         partial.unlink(missing_ok=True)
+        shutil.rmtree(scratch_dir, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -123,10 +123,17 @@ class Jvm:
         self.process.wait()
 
 
-def start_jvm(*, inherited_fds: tuple[int, ...], archive: str = "", extra: tuple[str, ...] = ()) -> Jvm:
-    """Start the JVM and return at once; it inherits ``inherited_fds`` (the lock of the driver)."""
+def start_jvm(
+    *, scratch_dir: Path, inherited_fds: tuple[int, ...], archive: str = "", extra: tuple[str, ...] = ()
+) -> Jvm:
+    """Start the JVM and return at once; it inherits ``inherited_fds`` (the lock of the driver).
+
+    Its temporary files lie in ``scratch_dir``: it is ended too abruptly to remove them itself.
+    """
     home = spark_home()
-    info_file = Path(tempfile.mkdtemp(prefix="slotwise-gateway-")) / "connection"
+    scratch_dir.mkdir(parents=True, exist_ok=True)
+    info_file = Path(tempfile.mkdtemp(prefix="gateway-", dir=scratch_dir)) / "connection"
+    extra = (f"-Djava.io.tmpdir={scratch_dir}", *extra)
     environment = _spark_environment(home)
     asked = shlex.split(os.environ.get("SLOTWISE_DRIVER_JAVA_OPTIONS", ""))
     process = subprocess.Popen(

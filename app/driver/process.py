@@ -50,7 +50,11 @@ class DriverProcess:
         self._job_id = ""
         # What Spark spills; it goes with the process.
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
-        self.jvm: Jvm = start_jvm(inherited_fds=(lock_fd,), archive=os.environ.get("SLOTWISE_APPCDS", ""))
+        self.jvm: Jvm = start_jvm(
+            scratch_dir=self._scratch_dir,
+            inherited_fds=(lock_fd,),
+            archive=os.environ.get("SLOTWISE_APPCDS", ""),
+        )
 
     def run(self, *, warm: bool) -> int:
         """Until there is nothing more to do; the exit status."""

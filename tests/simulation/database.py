@@ -26,7 +26,7 @@ class SimDatabase:
     """``directory`` is for the files of jobs."""
 
     def __init__(self) -> None:
-        shared = Path("/dev/shm")  # noqa: S108 - memory is the point
+        shared = Path("/dev/shm")
         parent = str(shared) if shared.is_dir() else None
         self.directory = Path(tempfile.mkdtemp(prefix="slotwise-sim-", dir=parent))
         atexit.register(shutil.rmtree, self.directory, ignore_errors=True)

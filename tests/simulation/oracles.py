@@ -85,7 +85,9 @@ class Oracles:
         if key is not None:
             first = truth.answers.setdefault(key[0], (key[1], result))
             self.check(
-                first == (key[1], result), "promise 1", f"key {key[0]} was answered {first[1]} and then {result}"
+                first == (key[1], result),
+                "promise 1",
+                f"key {key[0]} was answered {first[1]} and then {result}",
             )
             if first[1] is not result:
                 return
@@ -165,7 +167,9 @@ class Oracles:
             if outside:
                 self.count("outside the bounds")
                 _, violations = explain(state, int(self.world.now_s * 1000))
-                self.check(bool(violations), "promise 5", f"{outside} run outside their bounds, and no word of it")
+                self.check(
+                    bool(violations), "promise 5", f"{outside} run outside their bounds, and no word of it"
+                )
 
     # -- promise 2: one writer
 
@@ -192,7 +196,9 @@ class Oracles:
 
     def writes(self, checkpoint: Checkpoint) -> None:
         self.check(
-            len(checkpoint.writers) == 1, "promise 2", f"writers of {checkpoint.job_id}: {list(checkpoint.writers)}"
+            len(checkpoint.writers) == 1,
+            "promise 2",
+            f"writers of {checkpoint.job_id}: {list(checkpoint.writers)}",
         )
 
     def batch(self, attempt: SimAttempt, checkpoint: Checkpoint) -> None:
@@ -218,7 +224,8 @@ class Oracles:
         for report in sent:
             if report.seq <= number and report.type == "running" and state.attempt == attempt.number:
                 self.check(
-                    state.phase.kind != "CreatingExecutionGraph" or getattr(state.phase, "failure", None) is not None,
+                    state.phase.kind != "CreatingExecutionGraph"
+                    or getattr(state.phase, "failure", None) is not None,
                     "acknowledgement",
                     f"{attempt} is running, that was acknowledged, and it is not durable",
                 )
@@ -264,7 +271,9 @@ class Oracles:
                 self.check(truth.state is None, "promise 1", f"job {job_id[-2:]} is not stored")
                 continue
             rows = {row.version: row for row in await store.requirements(job_id)}
-            self.check(rows == truth.stored, "promise 1", f"job {job_id[-2:]}: the rows are not those committed")
+            self.check(
+                rows == truth.stored, "promise 1", f"job {job_id[-2:]}: the rows are not those committed"
+            )
             newest = rows[max(rows)]
             self.check(
                 newest.version >= truth.newest_promised,
@@ -272,14 +281,18 @@ class Oracles:
                 f"job {job_id[-2:]}: version {truth.newest_promised} was answered, {newest.version} is stored",
             )
             for version, bounds in truth.promised.items():
-                self.check(rows[version].as_dict() == bounds, "promise 1", f"version {version} is another one")
+                self.check(
+                    rows[version].as_dict() == bounds, "promise 1", f"version {version} is another one"
+                )
             self.check(
                 newest.version == 1 or newest.as_dict() in truth.attempted,
                 "promise 1",
                 f"job {job_id[-2:]}: the requirements in force were never asked for",
             )
             records = {record.number: record for record in await store.rescales(job_id)}
-            self.check(records == truth.records, "promise 4", f"job {job_id[-2:]}: the history is another one")
+            self.check(
+                records == truth.records, "promise 4", f"job {job_id[-2:]}: the history is another one"
+            )
 
     def check_slots(self) -> None:
         """No slot is held by two jobs, and none that does not exist."""

@@ -66,7 +66,9 @@ class Incarnation:
         self.plane = ControlPlane(
             self.store,  # type: ignore[arg-type]
             host=SimHost(self),
-            places=JobPlaces(self._directory / "jobs", self._directory / "address", sum(world.slots.values())),
+            places=JobPlaces(
+                self._directory / "jobs", self._directory / "address", sum(world.slots.values())
+            ),
             clock=SimClock(world),
             new_id=lambda: derive_id("sim", world.seed, self.number, next(ids)),
             validate_states=True,
@@ -187,7 +189,9 @@ class FaultyStore:
 
     async def _write(self, unit: UnitOfWork) -> Exception | None:
         world, me = self._world, self._incarnation
-        await asyncio.sleep(world.rng.uniform(0, 0.01) if world.rng.random() < 0.95 else world.rng.uniform(0, 0.5))
+        await asyncio.sleep(
+            world.rng.uniform(0, 0.01) if world.rng.random() < 0.95 else world.rng.uniform(0, 0.5)
+        )
         cut = False
         if me.commits_left is not None:
             me.commits_left -= 1

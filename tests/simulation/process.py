@@ -368,7 +368,9 @@ class SimAttempt:
         if (before.plan_version, before.stop) == (orders.plan_version, orders.stop):
             return
         self.world.tell(f"{self}: orders plan {orders.plan_version} stop {orders.stop}")
-        self.plan = orders if newer else Orders(before.plan_version, before.parallelism, orders.stop, orders.epoch)
+        self.plan = (
+            orders if newer else Orders(before.plan_version, before.parallelism, orders.stop, orders.epoch)
+        )
         if orders.stop == "kill":
             self.process._jvm_ends()
             self.process._python_ends(0)

@@ -59,7 +59,9 @@ def main() -> int:
     if options.seed is not None:
         outcome = run_seed(options.seed, tracing=options.trace)
         print("\n".join(outcome.story))
-        print(f"seed {outcome.seed}: {outcome.violation or 'well'}; {outcome.virtual_s:.0f} s; {outcome.counts}")
+        print(
+            f"seed {outcome.seed}: {outcome.violation or 'well'}; {outcome.virtual_s:.0f} s; {outcome.counts}"
+        )
         return 0 if outcome.violation is None else 1
     first = known_failures()
     seeds = [*first, *(s for s in range(options.start, options.start + options.seeds) if s not in first)]

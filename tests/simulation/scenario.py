@@ -124,7 +124,9 @@ class _Scenario:
             raise structlog.DropEvent
 
         structlog.configure(
-            processors=[note], cache_logger_on_first_use=False, wrapper_class=structlog.make_filtering_bound_logger(0)
+            processors=[note],
+            cache_logger_on_first_use=False,
+            wrapper_class=structlog.make_filtering_bound_logger(0),
         )
 
     # -- the time of faults
@@ -222,7 +224,10 @@ class _Scenario:
         while True:
             await asyncio.sleep(rng.expovariate(1 / 12))
             if rng.random() < 0.5:
-                world.slots = {**world.slots, rng.choice(("host", "other")): rng.randint(0, self._knobs.slots)}
+                world.slots = {
+                    **world.slots,
+                    rng.choice(("host", "other")): rng.randint(0, self._knobs.slots),
+                }
                 world.tell(f"slots: {world.slots}")
                 if world.plane is not None:
                     self._in(world.plane, lambda plane: plane.plane.offer_slots(world.slots))
@@ -289,7 +294,9 @@ class _Scenario:
             task.cancel()
             away = plane is None or plane.dead or world.store_down_until_s > began_s
             if not away:
-                raise Violation("an answer", f"a request for {job_id[-2:]} got none within {ANSWER_WITHIN_S} s")
+                raise Violation(
+                    "an answer", f"a request for {job_id[-2:]} got none within {ANSWER_WITHIN_S} s"
+                )
             return None
         try:
             return task.result()
@@ -321,7 +328,11 @@ class _Scenario:
             # The answer leaves here, whether it arrives or not.
             if not plane.dead:
                 world.oracles.put_answered(
-                    job_id, bounds, result, if_match=if_match, key=None if key is None else (key, tuple(wanted.items()))
+                    job_id,
+                    bounds,
+                    result,
+                    if_match=if_match,
+                    key=None if key is None else (key, tuple(wanted.items())),
                 )
 
         times = 1 if key is None else rng.choice((1, 2, 3))
@@ -429,5 +440,3 @@ def _graph(rng: random.Random, number: int) -> JobGraph:
     )
     name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
     return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
-
-

@@ -15,7 +15,15 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(1200)
 def test_500_seeds_and_those_that_failed_once_break_no_promise() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.run", "--seeds", "500", "--jobs", str(min(4, os.cpu_count() or 1))],
+        [
+            sys.executable,
+            "-m",
+            "tests.simulation.run",
+            "--seeds",
+            "500",
+            "--jobs",
+            str(min(4, os.cpu_count() or 1)),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

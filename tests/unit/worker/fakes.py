@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
-from app.store import Store
+from app.store import Store, StoreError, UnitOfWork
 from app.worker.control_plane import ControlPlane
 from app.worker.job import JobPlaces
-from app.worker.views import JobView
+from app.worker.views import JobView, Unavailable
 
 _ids = itertools.count(1)
 
@@ -167,9 +166,28 @@ class Rig:
             validate_states=True,
         )
 
+        self._commit = store.commit
+
     @property
     def driver(self) -> FakeDriver:
         return self.host.drivers[-1]
+
+    def fail_commits(self, error: StoreError | None) -> None:
+        """From now on nothing can be written; None: it can again."""
+
+        async def commit(unit: UnitOfWork) -> None:
+            if error is not None:
+                raise error
+            await self._commit(unit)
+
+        self.store.commit = commit  # type: ignore[method-assign]
+
+    def is_served(self, job_id: str) -> bool:
+        try:
+            self.plane.job(job_id)
+        except Unavailable:
+            return False
+        return True
 
     def kind(self, job_id: str) -> str:
         return self.plane.job(job_id).state.phase.kind

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
 from app.model.rescale import TerminalState, TriggerCause
-from app.worker.views import RequirementsUpdate
-from tests.unit.worker.fakes import rig_on
+from app.store import StateConflict as StoreConflict
+from app.store import StoreUnavailable
+from app.worker.views import Fenced, RequirementsUpdate, StaleVersion, StateConflict, Unavailable
+from tests.unit.worker.fakes import graph, rig_on
 
 
 async def test_a_put_is_applied_in_place_and_its_record_completes(sqlite_url: str, tmp_path: Path) -> None:
@@ -34,3 +39,181 @@ async def test_a_put_is_applied_in_place_and_its_record_completes(sqlite_url: st
             TerminalState.COMPLETED,
         )
         assert rig.host.drivers == [driver] and not driver.dead.is_set()
+
+
+BOUNDS = {name: (1, 4) for name in ("events", "counts", "store")}
+OTHER = {name: (1, 3) for name in ("events", "counts", "store")}
+
+
+async def test_one_idempotency_key_is_one_update(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        update = RequirementsUpdate(BOUNDS, idempotency_key="k")
+        answers = await asyncio.gather(*(rig.plane.update_requirements(job, update) for _ in range(5)))
+        await rig.plane.update_requirements(job, RequirementsUpdate(OTHER))
+        answers.append(await rig.plane.update_requirements(job, update))
+        assert {(one.version, one.changed) for one in answers} == {(2, True)}
+        assert rig.plane.job(job).state.requirements.version == 3
+        with pytest.raises(StateConflict, match="used before for another request"):
+            await rig.plane.update_requirements(job, RequirementsUpdate(OTHER, idempotency_key="k"))
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        result = await again.plane.update_requirements(job, update)
+        assert (result.version, result.changed) == (2, True), "the key outlives the control plane"
+
+
+async def test_a_refused_request_leaves_its_key_unused(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        with pytest.raises(StaleVersion):
+            await rig.plane.update_requirements(
+                job, RequirementsUpdate(BOUNDS, if_match=9, idempotency_key="k")
+            )
+        rig.fail_commits(StoreUnavailable("The disk is full."))
+        with pytest.raises(Unavailable, match=r"The disk is full\. Nothing was changed; try again\."):
+            await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS, idempotency_key="k"))
+        rig.fail_commits(None)
+        result = await rig.plane.update_requirements(job, RequirementsUpdate(OTHER, idempotency_key="k"))
+        assert (result.version, result.changed) == (2, True)
+
+
+async def test_a_report_is_acknowledged_when_it_is_durable(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.plane.submit(graph(), {})
+        driver = await rig.assigned(1)
+        await rig.register(job)
+        running = driver.report("running", plan_version=1)
+        rig.fail_commits(StoreUnavailable("The disk is full."))
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await rig.send(job, running)
+        assert rig.kind(job) == "CreatingExecutionGraph"
+        rig.fail_commits(None)
+        assert await rig.send(job, running) == 1
+        assert rig.kind(job) == "Executing"
+        stored = await rig.store.load_job(job)
+        assert stored is not None and stored.attempt is not None
+        assert stored.attempt.acknowledged == 1
+
+
+async def test_facts_outlast_a_store_that_is_away(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        rig.fail_commits(StoreUnavailable("The disk is full."))
+        rig.driver.die(-9)
+        with pytest.raises(Unavailable):
+            await rig.plane.cancel(job)
+        assert rig.kind(job) == "Executing"
+        rig.fail_commits(None)
+        await rig.bring_up(job, 2)
+        assert rig.plane.job(job).state.num_restarts == 1
+
+
+async def test_a_state_of_somebody_else_is_loaded(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        driver = rig.driver
+        rig.fail_commits(StoreConflict("State 9 cannot be written."))
+        with pytest.raises(Unavailable, match="loaded again"):
+            await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
+        with pytest.raises(Unavailable):
+            rig.plane.job(job)
+        with pytest.raises(Unavailable):
+            await rig.orders(job)
+        rig.fail_commits(None)
+        await rig.until(lambda: rig.is_served(job), "the job is served again")
+        assert (await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))).version == 2
+        assert rig.plane.job(job).driver_pid == driver.ref.pid, "its driver was adopted"
+
+
+async def test_a_lost_lease_ends_the_work_on_the_job(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as old:
+        job = await old.run()
+        async with rig_on(sqlite_url, tmp_path, host=old.host) as new:
+            with pytest.raises(Unavailable, match="Another control plane owns the job"):
+                await old.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
+            with pytest.raises(Unavailable):
+                await old.orders(job)
+            assert not old.is_served(job)
+            assert not old.driver.dead.is_set()
+            assert (await new.plane.update_requirements(job, RequirementsUpdate(BOUNDS))).version == 2
+
+
+async def test_an_overtaken_control_plane_sends_no_driver_away(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as old:
+        job = await old.run()
+        async with rig_on(sqlite_url, tmp_path, host=old.host) as new:
+            old.driver.die(1)
+            driver = await new.assigned(2)
+            assert driver.spec is not None and driver.spec["epoch"] == 2
+            await new.register(job)
+            with pytest.raises(Unavailable):
+                await old.register(job)
+
+
+async def test_who_is_over_or_nobody_is_fenced(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        first = rig.driver
+        assert first.spec is not None
+        for attempt, secret in ((1, "wrong"), (2, first.spec["secret"])):
+            with pytest.raises(Fenced):
+                await rig.plane.driver_reports(job, attempt, secret, 1, [])
+        with pytest.raises(Fenced):
+            await rig.plane.driver_reports("f" * 32, 1, "any", 1, [])
+        first.die(-9)
+        await rig.assigned(2)
+        with pytest.raises(Fenced):
+            await rig.plane.driver_reports(job, 1, first.spec["secret"], 1, [])
+
+
+async def test_cancel_while_a_driver_is_being_started(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        rig.host.hold_acquire = asyncio.Event()
+        job = await rig.plane.submit(graph(), {})
+        await rig.until_kind(job, "CreatingExecutionGraph")
+        await rig.plane.cancel(job)
+        await rig.until_kind(job, "Finished")
+        rig.host.hold_acquire.set()
+        assert rig.plane.job(job).status == "CANCELED"
+        assert not any(driver.spec for driver in rig.host.drivers)
+
+
+async def test_cancel_while_a_driver_gets_ready(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        rig.host.prepare = lambda driver: setattr(driver, "hold_assign", asyncio.Event())
+        job = await rig.plane.submit(graph(), {})
+        await rig.until(lambda: rig.plane.job(job).driver_pid is not None)
+        await rig.plane.cancel(job)
+        await rig.until_kind(job, "Finished")
+        assert rig.driver.dead.is_set() and rig.driver.spec is None
+        assert [row.state for row in await rig.store.attempts(job)] == ["DEAD"]
+
+
+async def test_the_next_driver_waits_until_the_last_one_is_gone(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        first = rig.driver
+        first.hold_kill = asyncio.Event()
+        await rig.report(job, "failed", error="A function raised ValueError.")
+        await rig.until(lambda: first.kills > 0)
+        assert (rig.kind(job), rig.host.drivers) == ("Restarting", [first])
+        first.hold_kill.set()
+        assert await rig.assigned(2) is not first
+
+
+async def test_a_launch_that_fails_is_tried_again(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        rig.host.refuse = "No memory for a driver."
+        job = await rig.plane.submit(graph(), {})
+        await rig.until(lambda: rig.plane.job(job).state.failures)
+        rig.host.refuse = None
+        await rig.until(lambda: rig.host.drivers, "another try")
+        assert rig.plane.job(job).state.failures[0][0].error == "No memory for a driver."
+
+
+async def test_slots_that_come_change_the_job_in_place(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path, slots=2) as rig:
+        job = await rig.run(parallelism=4)
+        rig.plane.offer_slots({"host": 2, "other": 2})
+        await rig.until_kind(job, "Rescaling")
+        assert set((await rig.orders(job)).parallelism.values()) == {4}

@@ -1,0 +1,117 @@
+"""A control plane that starts on the database of one that was killed: what lives is adopted, the rest is done again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.model.rescale import TerminatedReason
+from app.store import Store
+from app.worker.recovery import implied_effects
+from app.worker.views import RequirementsUpdate
+from tests.unit.worker.fakes import Rig, graph, rig_on
+
+BOUNDS = {name: (1, 4) for name in ("events", "counts", "store")}
+
+
+async def test_a_live_driver_is_adopted_and_the_rescale_goes_on(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
+        await rig.until_kind(job, "Rescaling")
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        assert again.plane.job(job).driver_pid == rig.driver.ref.pid
+        orders = await again.orders(job)
+        assert (set(orders.parallelism.values()), orders.epoch) == ({4}, 2)
+        await again.report(job, "plan-applied", plan_version=orders.plan_version)
+        await again.until_kind(job, "Executing")
+        newest = (await again.plane.rescales(job))[0]
+        assert newest.reason is TerminatedReason.SUCCEEDED
+        assert len(again.host.drivers) == 1 and rig.driver.kills == 0
+
+
+async def test_a_driver_that_died_meanwhile_is_replaced(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+    rig.driver.die(-9)
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        await again.bring_up(job, 2)
+        assert again.plane.job(job).state.num_restarts == 1
+
+
+@pytest.mark.parametrize("written_by", ["driver", "control plane"])
+async def test_the_last_word_of_a_driver_counts(sqlite_url: str, tmp_path: Path, written_by: str) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        if written_by == "control plane":
+            assert await rig.report(job, "finished") > 0
+            assert rig.kind(job) == "Executing", "its process lives"
+        else:
+            words = {
+                "seq": 0,
+                "at_ms": 1,
+                "type": "finished",
+                "drained": False,
+                "location": None,
+                "error": None,
+            }
+            (rig.places.attempt_dir(job, 1) / "outcome.json").write_text(json.dumps(words))
+    rig.driver.die(0)
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        await again.until(lambda: again.kind(job) == "Finished")
+        assert again.plane.job(job).status == "FINISHED"
+
+
+async def test_an_adopted_driver_that_said_it_ends_is_waited_for(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        await rig.report(job, "finished")
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        assert again.kind(job) == "Executing"
+        rig.driver.die(None)
+        await again.until(lambda: again.kind(job) == "Finished")
+        assert again.plane.job(job).status == "FINISHED"
+
+
+async def test_a_job_that_was_submitted_and_not_begun_is_begun(sqlite_url: str, tmp_path: Path) -> None:
+    store = await Store.open(sqlite_url, "killed", durable=False)
+    rig = Rig(store, tmp_path)
+    job = await rig.plane.submit(graph(), {})
+    # Killed here: the event that begins the scheduling was in memory only.
+    await rig.plane.close()
+    await store.close()
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        await again.bring_up(job, 1)
+
+
+async def test_slots_that_became_free_meanwhile_are_granted(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path, slots=2) as rig:
+        first = await rig.run(parallelism=2)
+        second = await rig.plane.submit(graph(2), {})
+        await rig.until_kind(second, "WaitingForResources")
+        await rig.until(lambda: rig.plane.job(second).state.declared_slots == 2)
+    assert first != second
+    async with rig_on(sqlite_url, tmp_path, host=rig.host, slots=4) as again:
+        await again.assigned(1)
+        await again.until_kind(second, "CreatingExecutionGraph")
+
+
+async def test_a_parked_driver_cannot_be_used_again_and_is_ended(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        parked = rig.driver
+        await rig.report(job, "stopped", driver_alive=True)
+        await rig.until(lambda: rig.plane.job(job).state.attempt == 2 or rig.kind(job) == "Restarting")
+        row = (await rig.store.attempts(job))[0]
+        assert row.state == "DEAD" and not parked.dead.is_set()
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        await again.until(lambda: len(again.host.drivers) > 1 and again.driver.spec, "a new driver")
+        assert parked.dead.is_set(), "it holds the lock of the checkpoint until it is gone"
+
+
+async def test_a_running_job_implies_nothing(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        assert implied_effects(rig.plane.job(job).state) == ()
