@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import secrets
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 
 import structlog
 import uvicorn
@@ -25,9 +27,10 @@ from app.logs import configure_logs
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
-from app.store.store import Store
+from app.store.store import LEASE_TTL_MS, Store
 from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
+from app.worker.housekeeping import Housekeeper
 from app.worker.job import JobPlaces
 
 log = structlog.get_logger()
@@ -64,12 +67,12 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
         try:
-            stack.enter_context(DataDirectory.claim(data_dir))
+            home = stack.enter_context(DataDirectory.claim(data_dir)).home()
         except StoreError as error:
             raise StartRefused(str(error)) from error
         url = _url(listener)
         archive = ArchiveBuilder(settings.cache_dir or default_cache_dir(), java)
-        async with _running(settings, data_dir, archive, url) as control_plane:
+        async with _running(settings, data_dir, home, archive, url) as control_plane:
             info = ServerInfo(version=version("slotwise"), slots=settings.slots, url=url, settings=settings)
             app = create_app(control_plane, info=info, tokens=tokens)
             server = _Server(app, control_plane)
@@ -83,13 +86,12 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
 
 @contextlib.asynccontextmanager
 async def _running(
-    settings: Settings, data_dir: Path, archive: ArchiveBuilder, url: str
+    settings: Settings, data_dir: Path, home: str, archive: ArchiveBuilder, url: str
 ) -> AsyncIterator[ControlPlane]:
     """The control plane with its store and its host, started; let go of in the opposite order."""
+    owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
-        store = await Store.open(
-            settings.url, owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        )
+        store = await Store.open(settings.url, owner, home=home)
     except StoreError as error:
         raise StartRefused(str(error)) from error
     host = EmbeddedHost(
@@ -101,18 +103,29 @@ async def _running(
         archive=archive if settings.appcds else None,
     )
     address_file = data_dir / "address"
+    clock = SystemClock()
     control_plane = ControlPlane(
         store,
         host=host,
         places=JobPlaces(jobs_dir=data_dir / "jobs", address_file=address_file, slots=settings.slots),
-        clock=SystemClock(),
+        clock=clock,
         new_id=lambda: secrets.token_hex(16),
         validate_states=settings.validate_states,
     )
+    housekeeper = Housekeeper(
+        store,
+        jobs=control_plane.jobs,
+        clock=clock,
+        max_age_days=settings.history_max_age_days,
+    )
     background: asyncio.Task[bool] | None = None
+    keeping: asyncio.Task[None] | None = None
     try:
         _write_address(address_file, url)
-        await control_plane.start()
+        # On SQLite there is nobody who could take a lease that has expired.
+        shared = store.database.dialect != "sqlite"
+        await control_plane.start(renew_every_s=LEASE_TTL_MS / 3000 if shared else None)
+        keeping = asyncio.create_task(housekeeper.run())
         host.refill()
         if settings.appcds:
             background = asyncio.create_task(archive.ensure())
@@ -121,8 +134,12 @@ async def _running(
         if background is not None:
             archive.close()
             background.cancel()
+        if keeping is not None:
+            keeping.cancel()
         await control_plane.close()
         host.close()
+        with contextlib.suppress(StoreError):
+            await store.expire_leases()
         await store.close()
 
 
@@ -142,6 +159,12 @@ class _Server(uvicorn.Server):
             )
         )
         self._control_plane = control_plane
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        # Uvicorn raises what it was sent again when it has ended. SIGTERM would end the process there and then, before
+        # the store and the host are closed.
+        self._captured_signals = [each for each in self._captured_signals if each != signal.SIGTERM]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._control_plane.close()

@@ -18,6 +18,7 @@ from app.cli.errors import CliError, NoServer, Refused, UsageError
 
 DEFAULT_SERVER = "http://127.0.0.1:8081"
 ANSWER_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
 UNAVAILABLE_PATIENCE_S = 10.0
 TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
 
@@ -25,7 +26,10 @@ Json = Any
 Headers = Mapping[str, str]
 Files = list[tuple[str, tuple[str, bytes, str]]]
 
-_HEX = re.compile(r"[0-9a-f]{4,32}\Z")
+PREFIX_MIN_DIGITS = 4
+"""Fewer digits of an id would too often be a name that was mistyped."""
+
+_HEX = re.compile(rf"[0-9a-f]{{{PREFIX_MIN_DIGITS},32}}\Z")
 
 
 class Client:
@@ -39,8 +43,12 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.server = (server or os.environ.get("SLOTWISE_SERVER") or DEFAULT_SERVER).rstrip("/")
-        parts = urlsplit(self.server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(self.server)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number, or brackets that do not match
+            usable = False
+        if not usable:
             raise UsageError(
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
@@ -50,13 +58,16 @@ class Client:
             headers["Authorization"] = f"Bearer {token}"
         # A proxy from the environment cannot reach this machine's loopback.
         loopback = parts.hostname in ("127.0.0.1", "localhost", "::1")
-        self._http = httpx.Client(
-            base_url=self.server,
-            headers=headers,
-            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=5.0),
-            trust_env=not loopback,
-            transport=transport,
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=self.server,
+                headers=headers,
+                timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+                trust_env=not loopback,
+                transport=transport,
+            )
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{self.server!r} is not the address of a server: {error}.") from None
 
     def __enter__(self) -> Client:
         return self
@@ -101,14 +112,19 @@ class Client:
     def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
             return self._http.request(method, path, **request)
+        except httpx.ConnectTimeout:
+            raise NoServer(
+                f"The server at {self.server} could not be reached within {CONNECT_TIMEOUT_S:.0f} s."
+            ) from None
         except httpx.TimeoutException:
             raise NoServer(
                 f"The server at {self.server} did not answer within {ANSWER_TIMEOUT_S:.0f} s."
             ) from None
         except httpx.ConnectError:
             raise NoServer(f"No Slotwise server at {self.server}; start one with: slotwise serve") from None
-        except httpx.TransportError as error:
-            raise NoServer(f"The connection to {self.server} broke: {error}.") from None
+        except httpx.RequestError as error:
+            detail = str(error).rstrip(".") or type(error).__name__
+            raise NoServer(f"The connection to {self.server} broke: {detail}.") from None
 
     def find_job(self, text: str) -> str:
         """The id that ``text`` means: an id, the one job of this name, or the unique start of an id.
@@ -118,7 +134,7 @@ class Client:
         lowered = text.lower()
         if len(lowered) == 32 and _HEX.match(lowered):
             return lowered
-        jobs: list[dict[str, Any]] = self.get("/jobs/overview")["jobs"]
+        jobs = self.jobs()
         named = [job for job in jobs if job["name"] == text]
         live = [job for job in named if job["state"] not in TERMINAL]
         for candidates in (live, named):
@@ -131,7 +147,20 @@ class Client:
             return str(prefixed[0]["jid"])
         if prefixed:
             raise CliError(f"Several job ids start with {text!r}: {_ids(prefixed)}.")
+        if len(text) < PREFIX_MIN_DIGITS:
+            raise CliError(
+                f"No job has the name {text!r} (of an id at least {PREFIX_MIN_DIGITS} digits are needed); "
+                "see: slotwise jobs"
+            )
         raise CliError(f"No job has the name {text!r} or an id that starts with it; see: slotwise jobs")
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs, as the overview has them."""
+        answer = self.get("/jobs/overview")
+        jobs = answer.get("jobs") if isinstance(answer, dict) else None
+        if not isinstance(jobs, list):
+            raise CliError(f"{self.server} answers, but not as a Slotwise server does.")
+        return jobs
 
 
 def read_token(token_file: Path | None) -> str | None:

@@ -13,8 +13,8 @@ from app.cli.client import TERMINAL, Client
 from app.cli.errors import CliError, NoServer
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import (
-    format_ms,
     format_moment,
+    format_ms,
     format_time,
     is_terminal,
     or_dash,
@@ -33,7 +33,7 @@ HEADLINE_MAX_CHARS = 300
 def jobs(as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None) -> None:
     """List the jobs, newest first."""
     with Client(server, token_file) as client:
-        found: list[dict[str, Any]] = client.get("/jobs/overview")["jobs"]
+        found = client.jobs()
     found.sort(key=lambda job: job["start-time"], reverse=True)
     if as_json:
         print_json(found)
@@ -124,7 +124,9 @@ def explain(
         print_json(explanation)
         return
     phase = explanation.get("schedulerState")
-    say(f"{explanation['name']}  {explanation['status']}{f' ({phase})' if phase else ''}  {explanation['jid']}")
+    say(
+        f"{explanation['name']}  {explanation['status']}{f' ({phase})' if phase else ''}  {explanation['jid']}"
+    )
     for sentence in explanation_lines(explanation):
         say_wrapped(sentence)
     last_ms = explanation.get("lastBatchTimestampInMillis")

@@ -21,6 +21,7 @@ STATUS_STYLES = {
     "FINISHED": "blue",
     "COMPLETED": "green",
     "FAILED": "red",
+    "IGNORED": "yellow",
     "FAILING": "red",
     "RESTARTING": "yellow",
     "CANCELED": "magenta",
@@ -35,9 +36,14 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def printable(text: str) -> str:
+    """Foreign text without the control characters by which it could command a terminal."""
+    return _CONTROL.sub("?", text)
+
+
 def say(line: str = "") -> None:
-    """One line of plain text on stdout. What it quotes cannot command the terminal."""
-    print(_CONTROL.sub("?", line), flush=True)
+    """One line of plain text on stdout."""
+    print(printable(line), flush=True)
 
 
 def say_wrapped(sentence: str) -> None:
@@ -52,7 +58,7 @@ def say_wrapped(sentence: str) -> None:
 
 def warn(line: str) -> None:
     """One line on stderr: progress and remarks that are not the answer."""
-    print(_CONTROL.sub("?", line), file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
@@ -69,11 +75,19 @@ def show_table(
     """Print a table; ``right`` names the columns that are aligned to the right, ``wrap`` those that may be
     broken into lines on a terminal.
     """
-    if is_terminal():
+    lines = plain_table(headers, rows, right=right)
+    # What may be broken needs some room. Where even that is lacking the terminal breaks the lines, and nothing is cut.
+    foldable = sum(max(0, len_of_widest(headers, rows, header) - 8) for header in wrap)
+    if is_terminal() and max(len(line) for line in lines) - foldable <= shutil.get_terminal_size().columns:
         Console().print(rich_table(headers, rows, right=right, wrap=wrap))
         return
-    for line in plain_table(headers, rows, right=right):
+    for line in lines:
         say(line)
+
+
+def len_of_widest(headers: Sequence[str], rows: Sequence[Sequence[str]], header: str) -> int:
+    column = headers.index(header)
+    return max(len(line[column]) for line in (headers, *rows))
 
 
 def rich_table(
@@ -83,7 +97,7 @@ def rich_table(
     right: Sequence[str] = (),
     wrap: Sequence[str] = (),
 ) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for header in headers:
         table.add_column(
             header,
@@ -99,7 +113,7 @@ def rich_table(
 def styled(cell: str) -> str:
     """A cell as rich markup: statuses in their colour, everything else as it is."""
     style = STATUS_STYLES.get(cell)
-    return f"[{style}]{cell}[/{style}]" if style else escape(_CONTROL.sub("?", cell))
+    return f"[{style}]{cell}[/{style}]" if style else escape(printable(cell))
 
 
 def plain_table(

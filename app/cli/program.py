@@ -1,17 +1,20 @@
 """The program `slotwise`: its commands, and what becomes of errors.
 
-Exit status: 0 done, 1 refused or failed, 2 typed wrongly. An error is one or more sentences on stderr.
+Exit status: 0 done, 1 refused or failed, 2 typed wrongly, 130 interrupted. An error is one or more sentences on
+stderr, never a traceback; SLOTWISE_DEBUG=1 adds that of an error which should not happen.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 import typer
 
 from app.cli import demo, doctor, jobs, require, rescales, serve, submit, watch
-from app.cli.errors import CliError
+from app.cli.errors import EXIT_REFUSED, CliError
+from app.cli.output import warn
 
 EXIT_INTERRUPTED = 130
 
@@ -47,15 +50,25 @@ for _name, _function, _summary in (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # What the terminal's encoding lacks is written as an escape, instead of ending the command.
+            stream.reconfigure(errors="backslashreplace")
     try:
         program(args=arguments, prog_name="slotwise")
     except CliError as error:
         for sentence in error.errors:
-            print(sentence, file=sys.stderr)
+            warn(sentence)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader of a pipe (head, less) has gone: nothing more to say, and nothing to complain about.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(EXIT_REFUSED)
+    except Exception as error:
+        if os.environ.get("SLOTWISE_DEBUG"):
+            traceback.print_exc()
+        detail = " ".join(f"{type(error).__name__}: {error}".split())
+        warn(f"slotwise met an error of its own, {detail}. With SLOTWISE_DEBUG=1 it says where.")
+        sys.exit(EXIT_REFUSED)

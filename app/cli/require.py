@@ -8,12 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.client import Client
+from app.cli.client import TERMINAL, Client
 from app.cli.errors import CliError, Refused, UsageError
+from app.cli.jobs import POLL_S, accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
-from app.cli.output import print_json, say, show_table
+from app.cli.output import or_dash, print_json, say, say_wrapped, show_table
+from app.cli.rescales import sentence_of
 
 MAX_TRIES = 5
+NO_RECORD_PATIENCE_S = 10.0
+"""A change that has left no record for so long leaves none: no rescale follows from it."""
+
+_DONE = ("SUCCEEDED", "NO_RESOURCES_OR_PARALLELISMS_CHANGE")
 _BOUNDS = re.compile(r"(-?\d{1,9})?:(-?\d{1,9})?\Z")
 
 Wanted = dict[str, tuple[int | None, int | None]]
@@ -48,20 +54,23 @@ def require(
         if dry_run:
             show_dry_run(client, job_id, ask_dry_run(client, job_id, wanted), as_json)
             return
-        before = newest_rescale(client, job_id)
+        before = newest_record(client, job_id)
         changed, version = declare(client, job_id, wanted, reason)
-        record = wait_for_rescale(client, job_id, before) if wait and changed else None
+        record = None
+        if wait and changed:
+            with accepted(f"The bounds were accepted as version {version}, and stay so."):
+                record = wait_for_rescale(client, job_id, before)
     if as_json:
         print_json({"jobid": job_id, "changed": changed, "version": version, "rescale": record})
     elif not changed:
         say(f"The bounds are these already (version {version}); nothing changed.")
     elif record is None:
-        say(f"Accepted as version {version}.")
+        say(f"Accepted as version {version}." + (" No rescale followed from it." if wait else ""))
     else:
-        rung = f", {record['rung']}" if record.get("rung") else ""
-        say(f"Version {version}: {record['terminalState']}, {record['terminatedReason']}{rung}.")
-    if record is not None and record["terminalState"] == "FAILED":
-        raise CliError("The rescale failed; see: slotwise rescales " + job)
+        say_wrapped(f"Version {version}: {sentence_of(record)}.")
+    if record is not None and record["terminatedReason"] not in _DONE:
+        why = ": ".join(str(part) for part in (record["terminatedReason"], record.get("message")) if part)
+        raise CliError(f"The rescale did not succeed: {why}", f"See: slotwise rescales {job}")
 
 
 def parse_bounds(texts: list[str]) -> Wanted:
@@ -95,8 +104,12 @@ def merged(client: Client, job_id: str, wanted: Wanted) -> tuple[dict[str, Any],
     for name, (lower, upper) in wanted.items():
         found = [name] if name in current else ids.get(name, [])
         if len(found) != 1:
-            problem = "is the name of several vertices; give an id" if found else "is not a vertex of the job"
-            errors.append(f"{name!r} {problem}: {', '.join(ids)}.")
+            if found:
+                errors.append(
+                    f"{name!r} is the name of several vertices; give one of the ids {', '.join(found)}."
+                )
+            else:
+                errors.append(f"{name!r} is not a vertex of the job; its vertices are {', '.join(ids)}.")
             continue
         bounds = current[found[0]]["parallelism"]
         if lower is not None:
@@ -143,30 +156,50 @@ def ask_dry_run(client: Client, job_id: str, wanted: Wanted) -> dict[str, Any]:
     return dict(answer)
 
 
+def newest_record(client: Client, job_id: str) -> dict[str, Any] | None:
+    records: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 1})
+    return records[0] if records else None
+
+
 def newest_rescale(client: Client, job_id: str) -> str | None:
-    records = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 1})
-    return str(records[0]["rescaleUuid"]) if records else None
+    record = newest_record(client, job_id)
+    return None if record is None else str(record["rescaleUuid"])
 
 
-def wait_for_rescale(client: Client, job_id: str, before: str | None) -> dict[str, Any]:
-    """The first record after ``before`` that has ended, waiting for it."""
+def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The record that a change of the bounds leads to, once it has ended; None if there is none.
+
+    ``before`` was the newest record when the change was declared. If it was open, the change may have become a part
+    of it. A record that a failover ended says nothing: the failover's own record brings the bounds into force.
+    """
+    was_open = before is not None and before["terminalState"] is None
+    patience = time.monotonic() + NO_RECORD_PATIENCE_S
     while True:
-        records = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20})
+        # Asked before the records: a job that has ended makes no further ones.
+        over = status_of(client, job_id) in TERMINAL
         newer: list[dict[str, Any]] = []
+        same: dict[str, Any] | None = None
+        records: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20})
         for record in records:
-            if record["rescaleUuid"] == before:
+            if before is not None and record["rescaleUuid"] == before["rescaleUuid"]:
+                same = record
                 break
             newer.append(record)
-        ended = [record for record in newer if record["terminalState"]]
-        if ended:
-            return ended[-1]
-        time.sleep(0.2)
+        candidates: list[dict[str, Any]] = list(reversed(newer))
+        if not candidates and was_open and same is not None:
+            candidates = [same]
+        for record in candidates:
+            if record["terminalState"] and (over or record["terminatedReason"] != "JOB_FAILOVER_RESTARTING"):
+                return record
+        if over or (not candidates and time.monotonic() > patience):
+            return None
+        time.sleep(POLL_S)
 
 
 def show_dry_run(client: Client, job_id: str, answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(answer)
-    else:
+    elif not answer.get("refused"):
         _print_dry_run(client, job_id, answer)
     if answer.get("refused"):
         raise CliError(*[str(sentence) for sentence in answer["refused"]])
@@ -177,11 +210,11 @@ def _print_dry_run(client: Client, job_id: str, answer: dict[str, Any]) -> None:
     current = answer.get("currentParallelism") or {}
     decided = answer.get("parallelism") or {}
     rows = [
-        [name, str(current.get(vertex_id, "-")), str(decided.get(vertex_id, "-"))]
+        [name, or_dash(current.get(vertex_id)), or_dash(decided.get(vertex_id))]
         for vertex_id, name in names.items()
     ]
     show_table(["vertex", "now", "then"], rows, right=["now", "then"])
     say(f"slots: {answer.get('slotsBefore')} now, {answer.get('slotsAfter')} then")
     say(f"rung: {answer.get('rung') or 'none'}")
     for sentence in answer.get("explanation") or []:
-        say(str(sentence))
+        say_wrapped(str(sentence))

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import textwrap
+import time
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from app.cli.client import Client
+from app.cli.errors import CliError, UsageError
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
-from app.cli.output import format_ms, format_number, format_time, print_json, say, show_table
+from app.cli.output import (
+    STATUS_STYLES,
+    format_moment,
+    format_ms,
+    format_number,
+    format_time,
+    is_terminal,
+    or_dash,
+    plain_table,
+    print_json,
+    printable,
+    say,
+    say_wrapped,
+    show_table,
+    when_header,
+)
 
 
 class Cause(StrEnum):
@@ -25,8 +47,14 @@ class Terminal(StrEnum):
     IGNORED = "IGNORED"
 
 
-HEADERS = ["when", "cause", "who", "parallelism", "outcome", "rung", "took", "output gap", "why"]
-RIGHT = ["took", "output gap"]
+COLUMNS = ["cause", "outcome", "rung", "took", "gap", "parallelism", "remarks"]
+"""After number and time. The two that can be of any length come last."""
+
+RIGHT = ["#", "took", "gap"]
+_TEXTS = 2
+
+_UUID = re.compile(r"[0-9a-f]{32}\Z")
+_NUMBER = re.compile(r"[0-9]{1,9}\Z")
 
 
 def rescales(
@@ -34,7 +62,10 @@ def rescales(
     limit: Annotated[int, typer.Option(min=1, help="At most this many, newest first.")] = 20,
     cause: Annotated[Cause | None, typer.Option(help="Only records of this cause.")] = None,
     state: Annotated[Terminal | None, typer.Option(help="Only records that ended like this.")] = None,
-    uuid: Annotated[str | None, typer.Option(help="One record, in full.")] = None,
+    record: Annotated[
+        str | None,
+        typer.Option("--record", "--uuid", metavar="NUMBER|UUID", help="One record, in full."),
+    ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
@@ -42,17 +73,74 @@ def rescales(
     """Show the rescales of a job: cause, who asked, before and after, rung, duration and output gap."""
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
-        if uuid is not None:
-            record = client.get(f"/jobs/{job_id}/rescales/details/{uuid}")
-            print_json(record) if as_json else show_one(record)
+        if record is not None:
+            details = client.get(f"/jobs/{job_id}/rescales/details/{find_record(client, job_id, record)}")
+            print_json(details) if as_json else show_one(details)
             return
         records = history(client, job_id, limit=limit, cause=cause, state=state)
     if as_json:
         print_json(records)
-    elif records:
-        show_table(HEADERS, [row(record) for record in records], right=RIGHT)
     else:
+        show_history(records)
+
+
+def show_history(records: list[dict[str, Any]]) -> None:
+    """On a terminal lines that fit it; elsewhere a table with one line for each record, nothing cut."""
+    if not records:
         say("No rescales.")
+    elif is_terminal():
+        Console().print(history_text(records, shutil.get_terminal_size().columns))
+    else:
+        show_table(headers(records), [row(record) for record in records], right=RIGHT)
+
+
+def history_text(records: list[dict[str, Any]], width: int) -> Text:
+    """For each record a line with its facts, in columns if they fit, and under it parallelism and remarks."""
+    rows = [row(record) for record in records]
+    lines = plain_table(headers(records)[:-_TEXTS], [cells[:-_TEXTS] for cells in rows], right=RIGHT)
+    narrow = max(len(line) for line in lines) > width
+    if narrow:
+        lines = ["", *("  ".join(cells[: -_TEXTS - 2]) for cells in rows)]
+    indent = " " * 4
+    found = [lines[0]] if lines[0] else []
+    for line, cells in zip(lines[1:], rows, strict=True):
+        took, gap, *texts = cells[-_TEXTS - 2 :]
+        timing = [f"took {took}, gap {gap}"] if narrow else []
+        detail = "; ".join(cell for cell in (*timing, *texts) if cell)
+        folded = textwrap.wrap(line, max(20, width), subsequent_indent=indent, break_on_hyphens=False)
+        found += [line] if len(line) <= width else folded
+        found += textwrap.wrap(
+            printable(detail), max(20, width), initial_indent=indent, subsequent_indent=indent
+        )
+    text = Text("\n".join(found))
+    for outcome in Terminal:
+        if outcome.value in STATUS_STYLES:
+            text.highlight_words([outcome.value], STATUS_STYLES[outcome.value])
+    return text
+
+
+def headers(records: list[dict[str, Any]]) -> list[str]:
+    return ["#", when_header("when", [record["startTimestampInMillis"] for record in records]), *COLUMNS]
+
+
+def find_record(client: Client, job_id: str, text: str) -> str:
+    """The uuid of a record that is named by it or by its number.
+
+    Raises:
+        UsageError: it is neither. CliError: no record has this number.
+    """
+    if _UUID.match(text.lower()):
+        return text.lower()
+    if not _NUMBER.match(text):
+        raise UsageError(
+            f"{text!r} is neither the number of a record nor its uuid; see: slotwise rescales JOB"
+        )
+    found = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 1, "after": int(text) + 1})
+    if not found or found[0].get("number") != int(text):
+        raise CliError(
+            f"The job has no rescale record with the number {int(text)}, or it is not kept any more."
+        )
+    return str(found[0]["rescaleUuid"])
 
 
 def history(
@@ -68,46 +156,128 @@ def history(
 
 
 def row(record: dict[str, Any]) -> list[str]:
-    """One record as cells under `HEADERS`."""
-    end = record["endTimestampInMillis"]
-    took = "" if end is None else format_ms(end - record["startTimestampInMillis"])
-    reason = record.get("terminatedReason") or ""
-    outcome = record["terminalState"] or "in progress"
-    if reason and reason != "SUCCEEDED":
-        outcome += f" ({reason})"
+    """One record as cells under `headers`; `-` where there is nothing (yet)."""
     return [
+        or_dash(record.get("number")),
         format_time(record["startTimestampInMillis"]),
         record["triggerCause"],
-        record.get("requestedBy") or "-",
+        record["terminalState"] or "in progress",
+        or_dash(record.get("rung")),
+        or_dash(format_ms(duration_ms(record))),
+        or_dash(format_ms(record.get("outputGapInMillis"))),
         before_after(record),
-        outcome,
-        record.get("rung") or "-",
-        took,
-        format_ms(record.get("outputGapInMillis")),
-        record.get("reason") or "",
+        remarks(record),
     ]
 
 
+def duration_ms(record: dict[str, Any]) -> int | None:
+    end = record["endTimestampInMillis"]
+    return None if end is None else int(end - record["startTimestampInMillis"])
+
+
+def remarks(record: dict[str, Any]) -> str:
+    """Who asked and what for; why it did not succeed; what happened: `ops: evening peak`."""
+    asked = ": ".join(str(part) for part in (record.get("requestedBy"), record.get("reason")) if part)
+    reason = record.get("terminatedReason")
+    ended = "" if reason in (None, "SUCCEEDED") else str(reason)
+    message = str(record.get("message") or "").partition("\n")[0]
+    return "; ".join(part for part in (asked, ended, message) if part)
+
+
 def before_after(record: dict[str, Any]) -> str:
-    """`delays 1->4, store 1->2`: the vertices that changed, or the parallelism that stayed."""
-    changed, kept = [], []
+    """`delays 1->4, store 1->2`: the vertices that changed, or the parallelism that stayed. At the first start
+    there is no before: `start: delays 4, store 2`.
+    """
+    changed, kept, first = [], [], True
     for vertex in (record.get("vertices") or {}).values():
-        before, after = vertex["preRescaleParallelism"], vertex["postRescaleParallelism"]
+        name, before, after = (
+            vertex["jobVertexName"],
+            vertex["preRescaleParallelism"],
+            vertex["postRescaleParallelism"],
+        )
+        first = first and before is None
         if after is None or after == before:
-            kept.append(f"{vertex['jobVertexName']} {before if before is not None else '-'}")
+            kept.append(f"{name} {or_dash(before)}")
         else:
-            changed.append(f"{vertex['jobVertexName']} {'' if before is None else before}->{after}")
+            changed.append(f"{name} {after}" if before is None else f"{name} {before}->{after}")
     if changed:
-        return ", ".join(changed)
-    return "unchanged: " + ", ".join(kept) if kept else "-"
+        return ("start: " if first else "") + ", ".join(changed)
+    return "unchanged: " + ", ".join(kept) if kept and not first else "-"
+
+
+def sentence_of(record: dict[str, Any]) -> str:
+    """What became of a rescale, in one line."""
+    parts = [f"{record['terminalState']} after {format_ms(duration_ms(record))}"]
+    if record.get("rung"):
+        parts.append(str(record["rung"]))
+    parts.append(before_after(record))
+    if record.get("outputGapInMillis") is not None:
+        parts.append(f"output gap {format_ms(record['outputGapInMillis'])}")
+    return ", ".join(parts)
 
 
 def show_one(record: dict[str, Any]) -> None:
-    for header, cell in zip(HEADERS, row(record), strict=True):
-        say(f"{header + ':':13}{cell}")
-    say(f"{'id:':13}{record['rescaleUuid']}")
+    """Everything about one record; its times also in UTC, as logs have them."""
+    started, ended = record["startTimestampInMillis"], record["endTimestampInMillis"]
     reprocessed = record.get("reprocessedRecords")
-    say(f"{'reprocessed:':13}{'unknown' if reprocessed is None else format_number(reprocessed)} records")
-    for span in record.get("schedulerStates") or []:
-        error = f"  {span['stringifiedException']}" if span.get("stringifiedException") else ""
-        say(f"  {span['state']:30}{format_ms(span['durationInMillis']):>12}{error}")
+    cells = {
+        "record": f"{or_dash(record.get('number'))}, uuid {record['rescaleUuid']}",
+        "started": moment_with_utc(started),
+        "ended": "-" if ended is None else moment_with_utc(ended),
+        "cause": record["triggerCause"],
+        "asked by": or_dash(record.get("requestedBy")),
+        "reason": or_dash(record.get("reason")),
+        "outcome": record["terminalState"] or "in progress",
+        "because": or_dash(record.get("terminatedReason")),
+        "message": or_dash(record.get("message")),
+        "rung": or_dash(record.get("rung")),
+        "took": or_dash(format_ms(duration_ms(record))),
+        "output gap": or_dash(format_ms(record.get("outputGapInMillis"))),
+        "read again": "-" if reprocessed is None else f"{format_number(reprocessed)} records",
+    }
+    for name, cell in cells.items():
+        say_wrapped(f"{name + ':':12}{cell}")
+    show_vertices(record)
+    spans = record.get("schedulerStates") or []
+    if spans:
+        say()
+        show_table(
+            ["scheduler state", "for", "exception"],
+            [
+                [
+                    span["state"],
+                    format_ms(span["durationInMillis"]),
+                    or_dash((span.get("stringifiedException") or "").partition("\n")[0]),
+                ]
+                for span in spans
+            ],
+            right=["for"],
+            wrap=["exception"],
+        )
+
+
+def show_vertices(record: dict[str, Any]) -> None:
+    rows = [
+        [
+            vertex["jobVertexName"],
+            or_dash(vertex["preRescaleParallelism"]),
+            or_dash(vertex["postRescaleParallelism"]),
+            or_dash(vertex.get("sufficientParallelism")),
+            or_dash(vertex.get("desiredParallelism")),
+        ]
+        for vertex in (record.get("vertices") or {}).values()
+    ]
+    if rows:
+        say()
+        show_table(
+            ["vertex", "before", "after", "at least", "wanted"],
+            rows,
+            right=["before", "after", "at least", "wanted"],
+        )
+
+
+def moment_with_utc(epoch_ms: int) -> str:
+    local = format_moment(epoch_ms)
+    if time.localtime(epoch_ms / 1000).tm_gmtoff == 0:
+        return local
+    return local + time.strftime(" (%Y-%m-%dT%H:%M:%SZ)", time.gmtime(epoch_ms / 1000))

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.cli.client import TERMINAL, Client, Json
+from app.cli.errors import Refused
 from app.cli.jobs import deployed_parallelism, explanation_lines
 
 RESCALES_SHOWN = 5
@@ -51,6 +52,16 @@ class Look:
 
 def look(client: Client, job_id: str, rescales: int = RESCALES_SHOWN) -> Look:
     """The job as it is now."""
+    try:
+        return _look(client, job_id, rescales)
+    except Refused as error:
+        if error.status != 409:
+            raise
+        # It ended between two of the requests.
+        return _look(client, job_id, rescales)
+
+
+def _look(client: Client, job_id: str, rescales: int) -> Look:
     details = client.get(f"/jobs/{job_id}")
     ended = details["state"] in TERMINAL
     bounds = {} if ended else client.get(f"/jobs/{job_id}/resource-requirements")

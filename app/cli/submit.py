@@ -12,7 +12,7 @@ import typer
 
 from app.api.yamltext import MAX_BYTES, StrictYamlError, decode_yaml_strict
 from app.cli.client import TERMINAL, Client
-from app.cli.errors import CliError, UsageError
+from app.cli.errors import UsageError
 from app.cli.jobs import POLL_S, accepted, ended_as, status_of
 from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import is_terminal, print_json, say, warn

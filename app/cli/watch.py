@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import Annotated
 
@@ -12,14 +13,22 @@ from rich.text import Text
 
 from app.cli import rescales
 from app.cli.client import Client
-from app.cli.errors import NoServer
+from app.cli.errors import CliError, NoServer, Refused
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
-from app.cli.output import STATUS_STYLES, format_number, is_terminal, print_json, rich_table, say
+from app.cli.output import (
+    STATUS_STYLES,
+    format_number,
+    is_terminal,
+    or_dash,
+    print_json,
+    rich_table,
+    say,
+    warn,
+)
 from app.cli.snapshot import Look, look
 
 VERTEX_HEADERS = ["vertex", "lower", "upper", "parallelism", "tasks", "records in/s", "out/s", "busy"]
 VERTEX_RIGHT = VERTEX_HEADERS[1:]
-RESCALE_HEADERS = ["when", "cause", "who", "parallelism", "outcome", "rung", "took", "output gap"]
 
 
 def watch(
@@ -50,7 +59,9 @@ def _watch_live(client: Client, job_id: str, interval_s: float) -> None:
             try:
                 seen = look(client, job_id)
                 live.update(render(seen), refresh=True)
-            except NoServer as error:
+            except CliError as error:
+                if not is_away(error):
+                    raise
                 # The job may well go on without its control plane; so does watching it.
                 live.update(Group(render(seen), Text(str(error), style="yellow")), refresh=True)
 
@@ -62,11 +73,11 @@ def _watch_lines(client: Client, job_id: str, interval_s: float, as_json: bool) 
     while True:
         try:
             seen = look(client, job_id)
-        except NoServer as error:
-            if last is None:
+        except CliError as error:
+            if last is None or not is_away(error):
                 raise
-            if not away and not as_json:
-                say(str(error))
+            if not away:
+                say(str(error)) if not as_json else warn(str(error))
             away = True
             time.sleep(interval_s)
             continue
@@ -78,6 +89,11 @@ def _watch_lines(client: Client, job_id: str, interval_s: float, as_json: bool) 
         if seen.ended:
             return
         time.sleep(interval_s)
+
+
+def is_away(error: CliError) -> bool:
+    """Whether there is, for now, no server that could tell."""
+    return isinstance(error, NoServer) or (isinstance(error, Refused) and error.status == 503)
 
 
 def plain_line(seen: Look, *, with_rates: bool = True) -> str:
@@ -113,18 +129,27 @@ def render(seen: Look) -> RenderableType:
     rows = [
         [
             vertex.name,
-            *(format_number(value) for value in (vertex.lower, vertex.upper)),
-            format_number(vertex.parallelism) or "-",
-            format_number(vertex.tasks) or "-",
-            format_number(vertex.records_in_per_second),
-            format_number(vertex.records_out_per_second),
-            "" if vertex.busy_per_mille is None else f"{vertex.busy_per_mille / 10:.0f} %",
+            *(
+                or_dash(format_number(value))
+                for value in (
+                    vertex.lower,
+                    vertex.upper,
+                    vertex.parallelism,
+                    vertex.tasks,
+                    vertex.records_in_per_second,
+                    vertex.records_out_per_second,
+                )
+            ),
+            "-" if vertex.busy_per_mille is None else f"{vertex.busy_per_mille / 10:.0f} %",
         ]
         for vertex in seen.vertices
     ]
-    parts: list[RenderableType] = [title, rich_table(VERTEX_HEADERS, rows, right=VERTEX_RIGHT)]
+    parts: list[RenderableType] = [
+        title,
+        rich_table(VERTEX_HEADERS, rows, right=VERTEX_RIGHT, wrap=["vertex"]),
+    ]
     parts += [Text(sentence, style="yellow") for sentence in seen.sentences if not seen.ended]
     if seen.rescales:
-        history = [rescales.row(record)[: len(RESCALE_HEADERS)] for record in seen.rescales]
-        parts += [Text(""), rich_table(RESCALE_HEADERS, history, right=rescales.RIGHT)]
+        width = shutil.get_terminal_size().columns
+        parts += [Text(""), rescales.history_text(list(seen.rescales), width)]
     return Group(*parts)

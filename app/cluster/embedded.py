@@ -77,7 +77,9 @@ class EmbeddedHost:
             return
         self._warm.append(driver)
         driver.on_exit(lambda status: self._on_warm_exit(driver, status))
-        driver.on_ready(lambda: log.info("warm driver ready", driver=driver.ref.driver_id, pid=driver.ref.pid))
+        driver.on_ready(
+            lambda: log.info("warm driver ready", driver=driver.ref.driver_id, pid=driver.ref.pid)
+        )
 
     def close(self) -> None:
         """Leave running drivers alone and let the warm ones end (their standard input is closed with this process)."""

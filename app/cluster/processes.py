@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,15 @@ def is_running(ref: DriverRef) -> bool:
         return False
 
 
+def _socket_dir(driver_id: str) -> Path:
+    """Where a driver has its Unix sockets: their paths must be short, so not in the data directory."""
+    return Path(tempfile.gettempdir()) / f"slotwise-{driver_id.rpartition('-')[2]}"
+
+
 def tidy(lock_file: Path) -> None:
     """Remove what a dead driver left behind, its log apart."""
     shutil.rmtree(lock_file.with_suffix(".scratch"), ignore_errors=True)
+    shutil.rmtree(_socket_dir(lock_file.stem), ignore_errors=True)
     lock_file.unlink(missing_ok=True)
 
 
@@ -220,7 +227,12 @@ def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapp
                 stderr=errors,
                 start_new_session=True,
                 cwd=run_dir,
-                env={**os.environ, **environment, "SLOTWISE_DRIVER_LOCK": str(lock_file)},
+                env={
+                    **os.environ,
+                    **environment,
+                    "SLOTWISE_DRIVER_LOCK": str(lock_file),
+                    "SLOTWISE_DRIVER_SOCKETS": str(_socket_dir(driver_id)),
+                },
             )
         started_at = psutil.Process(child.pid).create_time()
     except (OSError, psutil.NoSuchProcess) as error:

@@ -37,7 +37,7 @@ def main() -> int:
     )
     try:
         jvm.wait_for_gateway()
-        session = warm_up(scratch_dir, "local[2]")
+        session = warm_up(scratch_dir, str(scratch_dir), "local[2]")
         if session is not None:
             close_session(session)
         assert jvm.process.stdin is not None

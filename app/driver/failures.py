@@ -71,7 +71,9 @@ def describe(error: BaseException, *, vertex: str | None = None) -> Failure:
     where = f"Vertex {vertex}" if vertex else "The job"
     if name == _SOURCE_ERROR:
         # Our own words; the same rows would be met again, unless somebody was in the way.
-        return Failure(one_line(f"{where} failed: {message}"), stack, vertex, recoverable=_IN_THE_WAY in message)
+        return Failure(
+            one_line(f"{where} failed: {message}"), stack, vertex, recoverable=_IN_THE_WAY in message
+        )
     at = f" at {place}" if place else ""
     sentence = f"{where} failed{at}: {name}: {message}" if message else f"{where} failed{at} with {name}."
     final = isinstance(error, _FINAL_ERRORS) or type(error).__name__ in _FINAL_SPARK

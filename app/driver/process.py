@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import FrameType
@@ -50,6 +51,7 @@ class DriverProcess:
         self._job_id = ""
         # What Spark spills; it goes with the process.
         self._scratch_dir = Path(lock_file).with_suffix(".scratch")
+        self._socket_dir = _make_socket_dir()
         self.jvm: Jvm = start_jvm(
             scratch_dir=self._scratch_dir,
             inherited_fds=(lock_fd,),
@@ -70,7 +72,9 @@ class DriverProcess:
         if warm:
             from app.driver.warmup import warm_up
 
-            self._session = warm_up(self._scratch_dir, os.environ.get("SLOTWISE_WARM_MASTER", _WARM_MASTER))
+            self._session = warm_up(
+                self._scratch_dir, self._socket_dir, os.environ.get("SLOTWISE_WARM_MASTER", _WARM_MASTER)
+            )
             _say_ready()
         while True:
             assignment = self._assignments.get()
@@ -84,6 +88,7 @@ class DriverProcess:
         """End the JVM and remove what it spilled."""
         self.jvm.kill()
         shutil.rmtree(self._scratch_dir, ignore_errors=True)
+        shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     def _run_attempt(self, assignment: Path) -> Ending:
         spec, graph = read_spec(assignment)
@@ -116,6 +121,7 @@ class DriverProcess:
             app_name=spec.job_name,
             master=spec.master,
             work_dir=str(self._scratch_dir),
+            socket_dir=self._socket_dir,
             conf=spec.spark_conf,
         )
         return self._session
@@ -140,6 +146,15 @@ class DriverProcess:
         work_dir.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
             (work_dir / "driver.log").symlink_to(log_file)
+
+
+def _make_socket_dir() -> str:
+    """The directory for Unix sockets; whoever started this process may have chosen it, to remove it if need be."""
+    chosen = os.environ.get("SLOTWISE_DRIVER_SOCKETS")
+    if not chosen:
+        return tempfile.mkdtemp(prefix="slotwise-")
+    os.mkdir(chosen, 0o700)
+    return chosen
 
 
 def _registration(spark_app_id: str) -> Registration:

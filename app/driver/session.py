@@ -33,7 +33,7 @@ DEFAULT_CONF = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # How often a query without data says so: a plan for an idle query is in force from then on.
     "spark.sql.streaming.noDataProgressEventInterval": "250ms",
-    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.pollingDelay": "100ms",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     # Between the JVM and its Python workers: half the time of a task that hardly does anything.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -89,8 +89,12 @@ def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partit
     return own
 
 
-def open_session(*, app_name: str, master: str, work_dir: str, conf: Mapping[str, str]) -> SparkSession:
+def open_session(
+    *, app_name: str, master: str, work_dir: str, socket_dir: str, conf: Mapping[str, str]
+) -> SparkSession:
     """A SparkSession with its own SparkContext in the JVM that is the gateway of this process.
+
+    ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes.
 
     Raises:
         DriverError: Spark refuses the settings.
@@ -105,7 +109,8 @@ def open_session(*, app_name: str, master: str, work_dir: str, conf: Mapping[str
         )
     settings = SparkConf(loadDefaults=False)
     chosen = {key: value for key, value in conf.items() if key not in _JVM_CONF}
-    for key, value in {"spark.local.dir": work_dir, **DEFAULT_CONF, **chosen, **FIXED_CONF}.items():
+    places = {"spark.local.dir": work_dir, "spark.python.unix.domain.socket.dir": socket_dir}
+    for key, value in {**places, **DEFAULT_CONF, **chosen, **FIXED_CONF}.items():
         settings.set(key, value)
     settings.setMaster(master).setAppName(app_name)
     try:

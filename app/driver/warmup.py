@@ -53,13 +53,15 @@ _DOCUMENT = {
 }
 
 
-def warm_up(directory: Path, master: str) -> SparkSession | None:
+def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | None:
     """Run a few batches in ``directory``. The session stays: a job whose settings fit takes it over.
 
     A failure costs speed only: it is logged, and there is no session.
     """
     try:
-        session = open_session(app_name="slotwise", master=master, work_dir=str(directory), conf={})
+        session = open_session(
+            app_name="slotwise", master=master, work_dir=str(directory), socket_dir=socket_dir, conf={}
+        )
         try:
             _run(session, directory / "warm-up")
         finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import secrets
 import time
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +14,7 @@ from types import TracebackType
 from app.store.errors import DataDirectoryInUse, StoreUnavailable
 
 LOCK_NAME = "server.lock"
+HOME_NAME = "home-id"
 
 
 class DataDirectory:
@@ -64,6 +67,30 @@ class DataDirectory:
                 f"The data directory {path} cannot be written: {error.strerror}."
             ) from error
         return cls(path, lock_fd)
+
+    def home(self) -> str:
+        """The lasting name of this directory, wherever it is moved to: what is in it cannot be reached from others.
+
+        Raises:
+            StoreUnavailable: it can be neither read nor written.
+        """
+        file = self.path / HOME_NAME
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                if name := file.read_text(encoding="ascii").strip():
+                    return name
+            name = secrets.token_hex(8)
+            temporary = file.with_suffix(".tmp")
+            with open(temporary, "w", encoding="ascii") as output:
+                output.write(name + "\n")
+                output.flush()
+                os.fsync(output.fileno())
+            os.replace(temporary, file)
+            return name
+        except (OSError, ValueError) as error:
+            raise StoreUnavailable(
+                f"The name of the data directory in {file} cannot be used: {error}."
+            ) from error
 
     def release(self) -> None:
         """Give the directory up. The lock file stays: removing it would let two servers lock different files."""

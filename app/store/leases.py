@@ -3,6 +3,10 @@
 A lease is a row with an owner, an epoch and an expiry by the database's clock. Taking a lease makes a new epoch; an
 owner that was paused past its expiry finds its writes refused, because the row has another epoch by then. The expiry
 alone protects nothing.
+
+An owner may have a home: the place where the files of its jobs are, which nobody else can reach. Its jobs are claimed
+by owners of the same home only, however long their leases have expired: elsewhere they would begin without their
+checkpoints, beside drivers that cannot be seen from there.
 """
 
 from __future__ import annotations
@@ -24,6 +28,18 @@ class Lease:
     owner: str
     epoch: int
     expires_ms: int
+
+
+_AT_HOME = "home:"
+
+
+def full_name(owner: str, home: str) -> str:
+    """The name under which ``owner`` holds leases, with its home in front if it has one."""
+    return f"{_prefix(home)}{owner}" if home else owner
+
+
+def _prefix(home: str) -> str:
+    return f"{_AT_HOME}{home}/"
 
 
 class LeaseHeld(StoreError):
@@ -57,10 +73,13 @@ def acquire(connection: Connection, job_id: str, owner: str, ttl_ms: int, *, at_
     raise LeaseHeld(f"Job {job_id} is owned by {holder[0]}.")
 
 
-def claim(connection: Connection, owner: str, ttl_ms: int, limit: int, *, at_once: bool) -> list[Lease]:
+def claim(
+    connection: Connection, owner: str, ttl_ms: int, limit: int, *, at_once: bool, home: str = ""
+) -> list[Lease]:
     """Take the leases of up to ``limit`` jobs that have not ended and that nobody else holds, at their next epochs.
 
-    Owners that claim at the same time get different jobs: a row that another one is taking is passed over.
+    Owners that claim at the same time get different jobs: a row that another one is taking is passed over. Jobs of
+    another ``home`` are passed over too; those of owners without one may be claimed from everywhere.
     """
     dialect = connection.dialect.name
     clock = CLOCK_MS[dialect]
@@ -69,12 +88,22 @@ def claim(connection: Connection, owner: str, ttl_ms: int, limit: int, *, at_onc
         text(
             "WITH free AS (SELECT leases.job_id FROM leases JOIN job_states ON job_states.job_id = leases.job_id "
             "WHERE job_states.ended_ms IS NULL AND (leases.owner IS NULL OR "
-            f"(leases.owner <> :owner AND (leases.expires_ms <= {clock} OR :at_once = 1))) "
+            f"(leases.owner <> :owner AND (leases.expires_ms <= {clock} OR :at_once = 1) AND "
+            "(substr(leases.owner, 1, :any_length) <> :any_home OR substr(leases.owner, 1, :length) = :home))) "
             f"ORDER BY leases.job_id LIMIT :limit {skip}) "
             f"UPDATE leases SET owner = :owner, epoch = epoch + 1, expires_ms = {clock} + :ttl "
             "WHERE job_id IN (SELECT job_id FROM free) RETURNING job_id, epoch, expires_ms"
         ),
-        {"owner": owner, "ttl": ttl_ms, "limit": limit, "at_once": int(at_once)},
+        {
+            "owner": owner,
+            "ttl": ttl_ms,
+            "limit": limit,
+            "at_once": int(at_once),
+            "any_home": _AT_HOME,
+            "any_length": len(_AT_HOME),
+            "home": _prefix(home),
+            "length": len(_prefix(home)),
+        },
     ).all()
     return sorted((Lease(str(j), owner, int(e), int(x)) for j, e, x in rows), key=lambda lease: lease.job_id)
 
@@ -101,3 +130,14 @@ def release(connection: Connection, job_id: str, owner: str, epoch: int) -> bool
         {"job": job_id, "owner": owner, "epoch": epoch},
     )
     return done.rowcount == 1
+
+
+def expire(connection: Connection, owner: str) -> int:
+    """Let all leases of ``owner`` expire now, so that whoever comes next need not wait. Returns their number.
+
+    The owner stays in the rows: it says whose home the jobs have.
+    """
+    done = connection.execute(
+        text("UPDATE leases SET expires_ms = 0 WHERE owner = :owner AND expires_ms > 0"), {"owner": owner}
+    )
+    return int(done.rowcount)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_
 from sqlalchemy.engine import Connection, Row
 
 from app.model.jobgraph import JobGraph
@@ -313,35 +313,3 @@ def summarize_rescales(connection: Connection, job_id: str) -> RescaleSummary:
         {state: tuple(values) for state, values in durations.items()},
         connection.execute(still_open).scalar_one(),
     )
-
-
-def prune(connection: Connection, job_id: str, keep: int | None, older_than_ms: int | None) -> int:
-    """Remove ended rescale records beyond the newest ``keep``, and those that ended before ``older_than_ms``."""
-    newest = select(func.max(rescales.c.number)).where(rescales.c.job_id == job_id).scalar_subquery()
-    too_many = rescales.c.number <= newest - keep if keep is not None else None
-    too_old = rescales.c.end_ms < older_than_ms if older_than_ms is not None else None
-    conditions = [condition for condition in (too_many, too_old) if condition is not None]
-    if not conditions:
-        return 0
-    removed = connection.execute(
-        rescales.delete().where(
-            rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None), or_(*conditions)
-        )
-    )
-    return int(removed.rowcount)
-
-
-def prune_requests(connection: Connection, job_id: str, keep: int, older_than_ms: int) -> int:
-    """Remove idempotency keys older than ``older_than_ms``, and requirements that are as old and not the newest."""
-    keys = connection.execute(
-        idempotency.delete().where(idempotency.c.job_id == job_id, idempotency.c.created_ms < older_than_ms)
-    )
-    newest = select(func.max(requirements.c.version)).where(requirements.c.job_id == job_id).scalar_subquery()
-    versions = connection.execute(
-        requirements.delete().where(
-            requirements.c.job_id == job_id,
-            requirements.c.version <= newest - max(1, keep),
-            requirements.c.created_ms < older_than_ms,
-        )
-    )
-    return int(keys.rowcount + versions.rowcount)

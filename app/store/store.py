@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
-from app.store import leases, queries, schema
+from app.store import leases, queries, retention, schema
 from app.store.engine import Database, create, parse_url, translate
 from app.store.errors import StateConflict, StoreUnavailable
 from app.store.leases import Lease
@@ -39,9 +39,12 @@ class Store:
     for the writer. A store belongs to one ``owner``; nothing is written for a job whose lease he does not hold.
     """
 
-    def __init__(self, database: Database, owner: str, writer: Writer, readers: Engine, inline: bool) -> None:
+    def __init__(
+        self, database: Database, owner: str, writer: Writer, readers: Engine, inline: bool, home: str = ""
+    ) -> None:
         self.database = database
         self.owner = owner
+        self.home = home
         self._writer = writer
         self._readers = readers
         self._pool = None if inline else ThreadPoolExecutor(READERS, "slotwise-store-reader")
@@ -52,6 +55,7 @@ class Store:
         url: str,
         owner: str,
         *,
+        home: str = "",
         migrate: bool = True,
         durable: bool = True,
         inline: bool = False,
@@ -60,17 +64,20 @@ class Store:
     ) -> Store:
         """Connect to ``url`` as ``owner``, a name that no other process and no earlier run has.
 
+        ``home`` names the place of the files of this owner's jobs (see `app.store.leases`); empty: none.
+
         ``migrate`` false: the schema must be up to date already. ``durable`` false gives up on power loss, and
         ``inline`` does all work in the calling thread: both are for tests and simulations.
 
-        On SQLite the caller must have claimed the data directory (`DataDirectory`): leases of other owners are taken
-        to be left over, whatever their expiry says.
+        On SQLite the caller must have claimed the data directory (`DataDirectory`): leases of other owners of the
+        same home are taken to be left over, whatever their expiry says.
 
         Raises:
             StoreError: the URL names no database that is supported.
             SchemaError: the database was made by a newer version, or is out of date and ``migrate`` is false.
         """
         database = parse_url(url)
+        owner = leases.full_name(owner, home)
         engines: list[Engine] = []
 
         def connect() -> Store:
@@ -83,7 +90,7 @@ class Store:
             writer = Writer(engines[0], database, owner, lease_ttl_ms, commit_deadline_s, inline)
             # The first connection of a writer puts SQLite into WAL mode, which readers rely upon.
             writer.open()
-            return cls(database, owner, writer, engines[1], inline)
+            return cls(database, owner, writer, engines[1], inline, home)
 
         try:
             store = connect() if inline else await asyncio.to_thread(connect)
@@ -146,19 +153,33 @@ class Store:
 
         return await self._write(delete)
 
-    async def prune(self, job_id: str, *, keep: int | None = None, older_than_ms: int | None = None) -> int:
+    async def prune(
+        self,
+        job_id: str,
+        *,
+        keep: int | None = None,
+        older_than_ms: int | None = None,
+        limit: int | None = None,
+    ) -> int:
         """Remove old rescale records; an open one and all-time totals stay. Returns the number removed.
 
         ``keep``: at most so many of the newest numbers remain. ``older_than_ms``: those that ended before this time go.
+        ``limit``: at most so many, the oldest first, in this transaction.
         """
-        return await self._write(queries.prune, job_id, keep, older_than_ms)
+        return await self._write(retention.prune, job_id, keep, older_than_ms, limit)
 
-    async def prune_requests(self, job_id: str, *, keep: int, older_than_ms: int) -> int:
+    async def prune_requests(
+        self, job_id: str, *, keep: int, older_than_ms: int, limit: int | None = None
+    ) -> int:
         """Remove idempotency keys made before ``older_than_ms``, and versions of the requirements that are as old.
 
-        The newest ``keep`` versions (at least one) remain.
+        The newest ``keep`` versions (at least one) remain. ``limit``: at most so many of each in this transaction.
         """
-        return await self._write(queries.prune_requests, job_id, keep, older_than_ms)
+        return await self._write(retention.prune_requests, job_id, keep, older_than_ms, limit)
+
+    async def prunable(self, keep: Mapping[str, int], *, older_than_ms: int) -> list[str]:
+        """Those of the jobs from which `prune` or `prune_requests` would remove something; ``keep`` is by job."""
+        return await self._read(retention.prunable, keep, older_than_ms)
 
     # Ownership
 
@@ -181,7 +202,8 @@ class Store:
         """Take over up to ``limit`` jobs that have not ended and that nobody else holds, each at its next epoch."""
 
         def claim(connection: Connection) -> list[Lease]:
-            return leases.claim(connection, self.owner, self._writer.lease_ttl_ms, limit, at_once=self._sole)
+            ttl_ms = self._writer.lease_ttl_ms
+            return leases.claim(connection, self.owner, ttl_ms, limit, at_once=self._sole, home=self.home)
 
         return await self._write(claim)
 
@@ -192,6 +214,10 @@ class Store:
         """
         held = await self._write(leases.renew, self.owner, self._writer.lease_ttl_ms)
         return {lease.job_id: lease for lease in held}
+
+    async def expire_leases(self) -> int:
+        """Let go of all jobs of this owner at the end: the next owner may take them at once. Returns their number."""
+        return await self._write(leases.expire, self.owner)
 
     async def release_lease(self, job_id: str, epoch: int) -> bool:
         """Give a job up, so that any owner may take it at once. False: it was lost already."""

@@ -16,7 +16,7 @@ class Clock(Protocol):
         ...
 
 
-class SteadyClock:
+class SystemClock:
     """Wall clock time as of the start of the process, carried on by a clock that nobody sets.
 
     Why not the wall clock alone: somebody who sets it forward by an hour would make every timeout of every job expire
@@ -39,6 +39,3 @@ class SteadyClock:
     def _steady_ms(self) -> int:
         # Unlike the monotonic clock it counts the time that the machine was suspended.
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-
-
-SystemClock = SteadyClock

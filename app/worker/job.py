@@ -89,7 +89,6 @@ class Job:
         self._on_grants = on_grants
         self._on_ended = on_ended
         self._taken = (0, 0)
-        self._told = (0, 0)
         self.worker = JobWorker(
             state,
             writer=writer,
@@ -98,7 +97,7 @@ class Job:
             on_change=self._on_change,
             on_lost=on_lost,
             on_diverged=on_diverged,
-            acknowledged=self._acknowledged,
+            acknowledged=lambda: self._taken,
             validate_states=validate_states,
         )
         self.attempts = Attempts(
@@ -141,7 +140,7 @@ class Job:
 
     def resume_reports(self, attempt: int, number: int) -> None:
         """Reports of ``attempt`` up to ``number`` were taken down by an earlier control plane."""
-        self._taken = self._told = (attempt, number)
+        self._taken = (attempt, number)
 
     async def take_down(self, attempt: int, reports: list[Report]) -> int:
         """Take reports of the live attempt; the number up to which they, and all that follows from them, are durable.
@@ -171,13 +170,6 @@ class Job:
         # An acknowledged report is not sent again, also one that was taken down by a call that got no answer.
         await self.worker.settle()
         return number
-
-    def _acknowledged(self) -> tuple[int, int] | None:
-        """What the next transaction is to keep of `take_down`, None if nothing new."""
-        if self._taken == self._told:
-            return None
-        self._told = self._taken
-        return self._taken
 
     def close(self) -> None:
         """Let go of the job without touching its driver."""

@@ -75,7 +75,7 @@ class JobWorker:
         on_change: Callable[[JobState, JobState], None],
         on_lost: Callable[[str], None],
         on_diverged: Callable[[str], None],
-        acknowledged: Callable[[], tuple[int, int] | None],
+        acknowledged: Callable[[], tuple[int, int]],
         validate_states: bool = False,
     ) -> None:
         self.state = state
@@ -87,6 +87,7 @@ class JobWorker:
         self._on_lost = on_lost
         self._on_diverged = on_diverged
         self._acknowledged = acknowledged
+        self._acknowledged_durably = (0, 0)
         self._validate = validate_states
         self._answers: OrderedDict[str, tuple[str, RequirementsResult]] = OrderedDict()
         self._mailbox: deque[Fact | Request] = deque()
@@ -193,8 +194,8 @@ class JobWorker:
         state = before
         for item in items:
             state = self._apply(state, item, change, answers)
-        if not self._mailbox:
-            change.acknowledged = self._acknowledged()
+        if not self._mailbox and (taken := self._acknowledged()) != self._acknowledged_durably:
+            change.acknowledged = taken
         if state is before and change.is_empty:
             answer_all(answers)
             self._arm_timer()
@@ -222,6 +223,7 @@ class JobWorker:
 
     def _written(self, before: JobState, state: JobState, change: Change) -> None:
         self._failed_writes = 0
+        self._acknowledged_durably = change.acknowledged or self._acknowledged_durably
         self.state = state
         for key, (request_hash, answer) in change.answers.items():
             self.remember_answer(key, request_hash, answer)

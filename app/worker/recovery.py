@@ -31,10 +31,12 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
-from app.scheduler.slots import minimal_slots
 from app.store.errors import StoreError
+from app.store.leases import Lease
 from app.store.queries import StoredJob
 from app.store.store import Store
+from app.store.writes import FIRST_EPOCH
+from app.worker.attempt_record import AttemptRecord
 from app.worker.clock import Clock
 from app.worker.job import Job, JobPlaces
 from app.worker.persistence import JobWriter, attempt_record
@@ -66,6 +68,9 @@ class JobKeeper:
         self.jobs: dict[str, Job] = {}
         self.ended: dict[str, JobView] = {}
         self.away: set[str] = set()
+        # Not to be taken up by a look at the leases: what is being loaded again, and what cannot be read.
+        self._loading: set[str] = set()
+        self._unreadable: set[str] = set()
         self._store = store
         self._host = host
         self._pool = pool
@@ -80,15 +85,19 @@ class JobKeeper:
         await self._load_ended()
         while await self._store.claim_leases(_LEASES_PER_CLAIM):
             pass
-        taken: list[tuple[Job, StoredJob]] = []
-        for stored in await self._store.load_live_jobs():
-            job = self._take_up(stored)
+        found = [(stored, await self._prepare(stored)) for stored in await self._store.load_live_jobs()]
+        # Without a pause from here on: nobody may find a job that does not know its driver yet.
+        taken = [(self._take_up(stored), stored, dead) for stored, dead in found]
+        for job, stored, dead in taken:
             if job is not None:
-                taken.append((job, stored))
-        for job, stored in taken:
-            await self._recover(job, stored)
+                self._recover(job, stored, dead)
         # Slots may have become free or new while no control plane was there to say so.
         self.tell_grants(self._pool.serve())
+        if self.away:
+            log.info(
+                "jobs are left to other owners: another data directory's, or leases that hold",
+                jobs=len(self.away),
+            )
         if renew_every_s is not None:
             self._spawn(self._renew(renew_every_s))
 
@@ -131,6 +140,7 @@ class JobKeeper:
             state = stored.state(graph)
         except (StoreError, GraphErrors, ValueError) as error:
             log.error("a stored job cannot be read; it is left alone", job=stored.job_id, error=str(error))
+            self._unreadable.add(stored.job_id)
             self.away.add(stored.job_id)
             return None
         self._clock.not_before(_latest_ms(state))
@@ -146,23 +156,29 @@ class JobKeeper:
         )
         self.jobs[state.job_id] = job
         self.away.discard(state.job_id)
-        minimal = minimal_slots(graph, state.requirements)
-        self._pool.restore(state.job_id, state.slots, state.declared_slots, minimal)
+        self._pool.restore(state.job_id, state.slots, state.declared_slots, state.declared_minimal)
         return job
 
-    async def _recover(self, job: Job, stored: StoredJob) -> None:
+    async def _prepare(self, stored: StoredJob) -> AttemptRecord | None:
+        """Lay out the files of a job if they are gone; its last attempt, if that is over."""
+        directory = self._places.artifacts_dir(stored.job_id)
+        names = json.loads(stored.document).get("artifacts") or ()
+        if not all((directory / name).exists() for name in names):
+            write_artifacts(directory, await self._store.artifacts(stored.job_id))
+        if stored.attempt is not None:
+            return None
+        rows = await self._store.attempts(stored.job_id)
+        return attempt_record(rows[-1]) if rows else None
+
+    def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
         state = job.state
-        if state.graph.artifacts:
-            await self._lay_out_artifacts(job.job_id, state.graph.artifacts)
-        row = stored.attempt
-        dead = [attempt_record(one) for one in await self._store.attempts(job.job_id) if one != row]
-        # From here on without a pause: the worker takes nothing up before it knows all of this.
         if self._pool.held_by(job.job_id) != state.slots:
             job.slots_changed()
+        row = stored.attempt
         if row is not None:
             job.resume_reports(row.attempt, row.acknowledged)
-        job.attempts.recover(None if row is None else attempt_record(row), dead[-1] if dead else None)
+        job.attempts.recover(None if row is None else attempt_record(row), dead)
         job.writer.pending([effect.seq for effect in stored.effects])
         if isinstance(state.phase, Created):
             job.deliver(StartScheduling())
@@ -171,29 +187,29 @@ class JobKeeper:
         outbox = tuple(effect.effect for effect in stored.effects)
         job.worker.start((*outbox, *(effect for effect in implied_effects(state) if effect not in outbox)))
 
-    async def _lay_out_artifacts(self, job_id: str, names: tuple[str, ...]) -> None:
-        directory = self._places.artifacts_dir(job_id)
-        if not all((directory / name).exists() for name in names):
-            write_artifacts(directory, await self._store.artifacts(job_id))
-
     async def _load_ended(self) -> None:
         summaries = await self._store.list_jobs(ended=True)
         for first in range(0, len(summaries), _JOBS_PER_READ):
             page = summaries[first : first + _JOBS_PER_READ]
             for stored in await self._store.load_jobs([summary.job_id for summary in page]):
-                try:
-                    state = stored.state(parse_document(json.loads(stored.document)))
-                except (StoreError, GraphErrors, ValueError) as error:
-                    log.error("an ended job cannot be read", job=stored.job_id, error=str(error))
-                    continue
-                self.ended[state.job_id] = JobView(
-                    state=state,
-                    status=stored.summary.status,
-                    submitted_ms=stored.summary.submitted_ms,
-                    ended_ms=stored.summary.ended_ms,
-                    submitted_by=stored.summary.submitted_by,
-                    epoch=stored.lease.epoch if stored.lease else 0,
-                )
+                self._show_ended(stored)
+
+    def _show_ended(self, stored: StoredJob) -> None:
+        try:
+            state = stored.state(parse_document(json.loads(stored.document)))
+        except (StoreError, GraphErrors, ValueError) as error:
+            log.error("an ended job cannot be read", job=stored.job_id, error=str(error))
+            self._unreadable.add(stored.job_id)
+            return
+        self.away.discard(stored.job_id)
+        self.ended[state.job_id] = JobView(
+            state=state,
+            status=stored.summary.status,
+            submitted_ms=stored.summary.submitted_ms,
+            ended_ms=stored.summary.ended_ms,
+            submitted_by=stored.summary.submitted_by,
+            epoch=stored.lease.epoch if stored.lease else 0,
+        )
 
     def _build(
         self,
@@ -243,26 +259,37 @@ class JobKeeper:
         if job is not None:
             self.away.add(job_id)
             job.close()
+            self._loading.add(job_id)
             self._spawn(self._load_again(job_id, job))
 
     async def _load_again(self, job_id: str, old: Job) -> None:
         """Go on from what the database says."""
-        await old.worker.ended()
-        await old.attempts.quiet()
-        while not self._closing:
-            await asyncio.sleep(_RELOAD_AFTER_S)
-            try:
-                stored = await self._store.load_job(job_id)
-                if stored is None or stored.summary.status.is_globally_terminal:
-                    self.tell_grants(self._pool.forget(job_id))
+        try:
+            await old.worker.ended()
+            await old.attempts.quiet()
+            while not self._closing:
+                await asyncio.sleep(_RELOAD_AFTER_S)
+                try:
+                    await self._load_once_more(job_id)
                     return
-                job = self._take_up(stored)
-                if job is not None:
-                    await self._recover(job, stored)
-                    log.info("job loaded again", job=job_id)
-                return
-            except StoreError as error:
-                log.error("a job cannot be loaded again yet", job=job_id, error=str(error))
+                except StoreError as error:
+                    log.error("a job cannot be loaded again yet", job=job_id, error=str(error))
+        finally:
+            self._loading.discard(job_id)
+
+    async def _load_once_more(self, job_id: str) -> None:
+        stored = await self._store.load_job(job_id)
+        if stored is None or stored.summary.status.is_globally_terminal:
+            self.tell_grants(self._pool.forget(job_id))
+            self.away.discard(job_id)
+            if stored is not None:
+                self._show_ended(stored)
+            return
+        dead = await self._prepare(stored)
+        job = self._take_up(stored)
+        if job is not None:
+            self._recover(job, stored, dead)
+            log.info("job loaded again", job=job_id)
 
     async def _renew(self, every_s: float) -> None:
         while not self._closing:
@@ -277,6 +304,40 @@ class JobKeeper:
                 lease = held.get(job_id)
                 if lease is None or lease.epoch != self.jobs[job_id].writer.epoch:
                     self._on_lost(job_id)
+            try:
+                await self._take_over(held)
+            except StoreError as error:
+                log.error("jobs could not be taken over", error=str(error))
+            except Exception:
+                # Whatever it is, the leases of all the other jobs must be renewed.
+                log.exception("taking jobs over met a defect")
+
+    async def _take_over(self, held: Mapping[str, Lease]) -> None:
+        """Take up the jobs whose owner has gone, on this data directory: their leases have expired.
+
+        What is missing is read off the leases that we hold, not off the answer to a claim, which may have been lost.
+        """
+        ours = dict(held)
+        while claimed := await self._store.claim_leases(_LEASES_PER_CLAIM):
+            ours.update((lease.job_id, lease) for lease in claimed)
+        # At its first epoch a job is being submitted.
+        missing = [job for job, lease in ours.items() if lease.epoch > FIRST_EPOCH and not self._knows(job)]
+        for first in range(0, len(missing), _JOBS_PER_READ):
+            page = await self._store.load_jobs(missing[first : first + _JOBS_PER_READ])
+            for stored, dead in [(stored, await self._prepare(stored)) for stored in page]:
+                if self._closing or self._knows(stored.job_id):
+                    continue
+                if stored.summary.status.is_globally_terminal:
+                    self._show_ended(stored)
+                elif (job := self._take_up(stored)) is not None:
+                    self._recover(job, stored, dead)
+                    log.info("job taken over", job=job.job_id, epoch=job.writer.epoch)
+        if missing:
+            self.tell_grants(self._pool.serve())
+
+    def _knows(self, job_id: str) -> bool:
+        known = (self.jobs, self.ended, self._loading, self._unreadable)
+        return any(job_id in where for where in known)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -7,11 +7,12 @@ compiling the same queries again, so the engines are made once. Everything else 
 from __future__ import annotations
 
 import asyncio
-import atexit
+import os
 import shutil
 import sqlite3
 import tempfile
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from app.store import Store
@@ -29,7 +30,8 @@ class SimDatabase:
         shared = Path("/dev/shm")
         parent = str(shared) if shared.is_dir() else None
         self.directory = Path(tempfile.mkdtemp(prefix="slotwise-sim-", dir=parent))
-        atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
+        # Unlike atexit this is run at the end of a process of a pool, too.
+        Finalize(None, shutil.rmtree, (self.directory, True), exitpriority=0)
         template = self.directory / "template.db"
         asyncio.run(self._make(template))
         self._template = sqlite3.connect(template)
@@ -57,8 +59,13 @@ class SimDatabase:
         return Store(self._database, owner, writer, self._read, True), writer
 
 
-@cache
 def database() -> SimDatabase:
+    """That of this process: a forked one has its own."""
+    return _database_of(os.getpid())
+
+
+@cache
+def _database_of(_pid: int) -> SimDatabase:
     return SimDatabase()
 
 

@@ -9,6 +9,7 @@ and a batch that has passed the look is committed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -250,10 +251,8 @@ class SimAttempt:
                 # Nothing to process for a while.
                 self._say_applied(plan, idle=True)
                 self.changed.clear()
-                try:
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.changed.wait(), rng.uniform(0.5, 10))
-                except TimeoutError:
-                    pass
                 continue
             await asyncio.sleep(rng.uniform(0.2, 2.5) if rng.random() < 0.97 else rng.uniform(3, 40))
             if self.fenced or (world.knobs.fence and not self._is_owner()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import shutil
 import tempfile
@@ -68,10 +69,8 @@ def _drop(loop: VirtualTimeLoop) -> None:
     loop.set_exception_handler(lambda _loop, _context: None)
     for task in asyncio.all_tasks(loop):
         task.cancel()
-    try:
+    with contextlib.suppress(Deadlock):
         loop.run_until_complete(asyncio.sleep(0))
-    except Deadlock:
-        pass
     loop.close()
 
 

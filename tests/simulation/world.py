@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from app.worker.clock import SteadyClock
+from app.worker.clock import SystemClock
 from tests.simulation.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Knobs:
         )
 
 
-class SimClock(SteadyClock):
+class SimClock(SystemClock):
     """The real clock over the world's wall clock, which jumps, and its steady one."""
 
     def __init__(self, world: World) -> None:

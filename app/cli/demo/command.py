@@ -24,7 +24,7 @@ from app.cli.demo.scenario import Scenario
 from app.cli.demo.server import DemoServer
 from app.cli.errors import CliError, UsageError
 from app.cli.options import JsonOption
-from app.cli.output import is_terminal, print_json, say, show_table, warn
+from app.cli.output import is_terminal, print_json, say, warn
 from app.cli.submit import read_artifacts, read_graph, send, wait_until_running
 
 SLOTS = 6
@@ -179,11 +179,7 @@ def show(report: dict[str, Any]) -> None:
     """The rescale history as a table, what differs, and the last word: exact, or NOT exact."""
     say()
     say("The rescale history, oldest first:")
-    show_table(
-        rescales.HEADERS,
-        [rescales.row(record) for record in reversed(report["rescales"])],
-        right=rescales.RIGHT,
-    )
+    rescales.show_history(list(reversed(report["rescales"])))
     say()
     counted = f"{report['flightsInSink']:,} of {report['flights']:,} flights"
     say(f"{counted} on {report['routesInSink']} of {report['routes']} routes are in the sink")

@@ -15,9 +15,8 @@ from app.cli.demo.answer import rows_in_sink
 from app.cli.demo.display import Display
 from app.cli.errors import CliError, Refused
 from app.cli.jobs import headline, wait_until_ended, wait_until_stopped
-from app.cli.output import format_ms
 from app.cli.require import Wanted, declare, newest_rescale
-from app.cli.rescales import before_after
+from app.cli.rescales import sentence_of
 from app.cli.snapshot import Look, look
 
 TICK_S = 0.5
@@ -167,14 +166,3 @@ class Scenario:
         self.done["stop"] = {"status": state, "location": location}
         if state != "FINISHED":
             raise CliError(f"The job ended as {state} when it was told to stop: {self._why()}")
-
-
-def sentence_of(record: dict[str, Any]) -> str:
-    """What became of a rescale, in one line."""
-    took = record["endTimestampInMillis"] - record["startTimestampInMillis"]
-    parts = [f"{record['terminalState']} after {format_ms(took)}", before_after(record)]
-    if record.get("rung"):
-        parts.insert(1, str(record["rung"]))
-    if record.get("outputGapInMillis") is not None:
-        parts.append(f"output gap {format_ms(record['outputGapInMillis'])}")
-    return ", ".join(parts)

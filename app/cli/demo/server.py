@@ -41,7 +41,7 @@ class DemoServer:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SLOTWISE_")}
         with open(self.log_file, "ab") as output:
             # Its own session: Ctrl-C reaches the demo alone, which then ends the job before the server.
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

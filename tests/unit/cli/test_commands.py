@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.cli import submit
 from app.model.ids import vertex_id
 
 Run = Callable[..., Any]
@@ -21,9 +22,10 @@ name: delays
 type: STREAMING
 artifacts: [functions.py]
 vertices:
-  - {name: flights, source: {format: csv, path: in/}}
-  - {name: store, inputs: [flights], sink: {format: parquet, path: "/abs/out"}}
+  - {name: flights, source: {format: csv, path: in/, schema: a INT}}
+  - {name: store, inputs: [flights], sink: {format: parquet, path: "/abs/out", outputMode: append}}
 """
+SMALL = GRAPH.replace("artifacts: [functions.py]\n", "")
 
 
 def test_jobs_lists_newest_first_without_control_codes(slotwise: Run, fake: Any) -> None:
@@ -61,18 +63,26 @@ def test_submit_sends_the_graph_with_absolute_paths_and_its_artifacts(
 
 
 def test_submit_without_artifacts_sends_json(slotwise: Run, fake: Any, tmp_path: Path) -> None:
-    (tmp_path / "g.json").write_text('{"name": "x", "type": "STREAMING", "vertices": []}')
+    (tmp_path / "g.yaml").write_text(SMALL)
+    document = submit.read_graph(tmp_path / "g.yaml")
+    (tmp_path / "g.json").write_text(json.dumps(document))
     fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": ""}))
     assert slotwise("submit", str(tmp_path / "g.json")).status == 0
-    assert fake.sent("POST", "/jobs")[0].json == {"name": "x", "type": "STREAMING", "vertices": []}
+    assert fake.sent("POST", "/jobs")[0].json == document
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("name: [", "is not valid YAML"),
-        ("a: 1\nb: 2\na: 3", "line 3: the key 'a' is written twice"),
+        ("name: [", "The YAML is not valid in line 2"),
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' is written twice"),
+        (
+            "name: x\nconfig: {spark.x: yes}",
+            "line 2, column 19: 'yes' without quotes is a boolean to some readers",
+        ),
         ("- 1", "should be a mapping"),
+        ("", "is empty"),
+        ("x" * 2_000_000, "is too large"),
         ("artifacts: [missing.py]", "The artifact missing.py cannot be read from"),
     ],
 )
@@ -86,16 +96,72 @@ def test_a_graph_file_that_cannot_be_used_is_refused_before_the_server_is_asked(
     assert fake.requests == []
 
 
-def test_all_errors_of_a_graph_are_printed(slotwise: Run, fake: Any, tmp_path: Path) -> None:
-    (tmp_path / "g.yaml").write_text("name: x")
-    fake.on("POST", "/jobs", (400, {"errors": ["type: is missing.", "vertices: is missing."]}))
+def test_all_errors_of_a_graph_are_printed_at_once_and_no_server_is_needed(
+    slotwise: Run, fake: Any, tmp_path: Path
+) -> None:
+    wrong = GRAPH.replace("inputs: [flights]", "inputs: [fligths]").replace("type: STREAMING", "type: STREAM")
+    (tmp_path / "g.yaml").write_text(wrong)
+    outcome = slotwise("submit", str(tmp_path / "g.yaml"))
+    assert (outcome.status, outcome.out, fake.requests) == (2, "", [])
+    first, *errors = outcome.err.splitlines()
+    assert first == f"The graph {tmp_path / 'g.yaml'} has 3 errors; nothing was sent."
+    places = [error.split(":")[0] for error in errors]
+    assert places == [
+        "type",
+        "vertices[1].inputs[0]",
+        f"The artifact functions.py cannot be read from {tmp_path}",
+    ]
+    assert "Did you mean 'flights'?" in errors[1]
+
+
+def test_what_the_server_refuses_is_printed(slotwise: Run, fake: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(SMALL)
+    fake.on("POST", "/jobs", (400, {"errors": ["The first.", "The second."]}))
     outcome = slotwise("submit", str(tmp_path / "g.yaml"))
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.err.splitlines() == ["type: is missing.", "vertices: is missing."]
+    assert outcome.err.splitlines() == ["The first.", "The second."]
+
+
+def test_a_graph_is_read_as_the_server_reads_it(tmp_path: Path) -> None:
+    config = "config: {spark.since: 2013-01-01, spark.version: 4.10, spark.octal: 010, spark.flag: true}\n"
+    (tmp_path / "g.yaml").write_text(config + SMALL)
+    assert submit.read_graph(tmp_path / "g.yaml")["config"] == {
+        "spark.since": "2013-01-01",
+        "spark.version": 4.1,
+        "spark.octal": "010",
+        "spark.flag": True,
+    }
+
+
+def test_a_json_graph_is_read_as_json_with_the_place_of_an_error(
+    slotwise: Run, fake: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "g.json").write_text('{"name": "x",\n "name": "y"}')
+    outcome = slotwise("submit", str(tmp_path / "g.json"))
+    assert outcome.status == 2
+    assert "The JSON is not valid in line 2" in outcome.err
+
+
+def test_a_graph_that_is_a_folder_or_missing_is_a_sentence(slotwise: Run, fake: Any, tmp_path: Path) -> None:
+    assert slotwise("submit", str(tmp_path)).err == f"The graph {tmp_path} cannot be read: Is a directory.\n"
+    assert "No such file" in slotwise("submit", str(tmp_path / "nope.yaml")).err
+
+
+def test_a_home_that_does_not_exist_is_a_part_of_the_path(tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(SMALL.replace("path: in/", "path: ~nobody-at-all/in"))
+    document = submit.read_graph(tmp_path / "g.yaml")
+    assert document["vertices"][0]["source"]["path"] == str(tmp_path / "~nobody-at-all" / "in")
+
+
+def test_an_artifact_outside_the_folder_is_not_read(slotwise: Run, fake: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(GRAPH.replace("functions.py", "/etc/hostname"))
+    outcome = slotwise("submit", str(tmp_path / "g.yaml"))
+    assert (outcome.status, fake.requests) == (2, [])
+    assert "artifacts[0]: should be the name of a file beside the graph" in outcome.err
 
 
 def test_submit_wait_tells_why_a_job_failed(slotwise: Run, fake: Any, tmp_path: Path) -> None:
-    (tmp_path / "g.yaml").write_text("name: x")
+    (tmp_path / "g.yaml").write_text(SMALL)
     fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": ""}))
     fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "CREATED"}), (200, {"status": "FAILED"}))
     entry = {"timestamp": 1, "exceptionName": "E", "stacktrace": "No such table.\n  at x", "taskName": None}
@@ -106,7 +172,9 @@ def test_submit_wait_tells_why_a_job_failed(slotwise: Run, fake: Any, tmp_path: 
     )
     outcome = slotwise("submit", "--wait", str(tmp_path / "g.yaml"))
     assert outcome.status == 1
-    assert outcome.err == f"The job {JOB_ID} ended as FAILED: No such table.\n"
+    assert (outcome.out, outcome.err) == ("", f"The job {JOB_ID} ended as FAILED: No such table.\n")
+    outcome = slotwise("submit", "--wait", "--json", str(tmp_path / "g.yaml"))
+    assert (outcome.status, outcome.json["state"]) == (1, "FAILED")
 
 
 def test_require_keeps_the_bounds_that_are_not_named(slotwise: Run, fake: Any) -> None:
@@ -164,7 +232,7 @@ def test_require_refuses_what_is_not_bounds(slotwise: Run, fake: Any, text: str)
 def test_require_names_the_vertices_that_exist(slotwise: Run, fake: Any) -> None:
     outcome = slotwise("require", "delays", "nope=1:2")
     assert outcome.status == 1
-    assert outcome.err == "'nope' is not a vertex of the job: flights, delays, store.\n"
+    assert outcome.err == "'nope' is not a vertex of the job; its vertices are flights, delays, store.\n"
     assert fake.sent("PUT", REQUIREMENTS) == []
 
 

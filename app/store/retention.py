@@ -1,0 +1,115 @@
+"""What is too old to keep, or too many: records of rescales, versions of the requirements, idempotency keys.
+
+Removing takes bounded steps, since there is one writer and everybody waits for it. Looking for what there is to remove
+is a read, which nobody waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.engine import Connection
+
+from app.store.tables import idempotency, requirements, rescales
+
+_JOBS_PER_QUERY = 500
+
+
+def prune(
+    connection: Connection, job_id: str, keep: int | None, older_than_ms: int | None, limit: int | None = None
+) -> int:
+    """Remove ended rescale records beyond the newest ``keep``, and those that ended before ``older_than_ms``."""
+    newest = select(func.max(rescales.c.number)).where(rescales.c.job_id == job_id).scalar_subquery()
+    too_many = rescales.c.number <= newest - keep if keep is not None else None
+    too_old = rescales.c.end_ms < older_than_ms if older_than_ms is not None else None
+    conditions = [condition for condition in (too_many, too_old) if condition is not None]
+    if not conditions:
+        return 0
+    doomed = (
+        select(rescales.c.number)
+        .where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None), or_(*conditions))
+        .order_by(rescales.c.number)
+        .limit(limit)
+    )
+    removed = connection.execute(
+        rescales.delete().where(rescales.c.job_id == job_id, rescales.c.number.in_(doomed))
+    )
+    return int(removed.rowcount)
+
+
+def prune_requests(
+    connection: Connection, job_id: str, keep: int, older_than_ms: int, limit: int | None = None
+) -> int:
+    """Remove idempotency keys older than ``older_than_ms``, and requirements that are as old and not the newest."""
+    old_keys = (
+        select(idempotency.c.key)
+        .where(idempotency.c.job_id == job_id, idempotency.c.created_ms < older_than_ms)
+        .limit(limit)
+    )
+    keys = connection.execute(
+        idempotency.delete().where(idempotency.c.job_id == job_id, idempotency.c.key.in_(old_keys))
+    )
+    newest = select(func.max(requirements.c.version)).where(requirements.c.job_id == job_id).scalar_subquery()
+    old_versions = (
+        select(requirements.c.version)
+        .where(
+            requirements.c.job_id == job_id,
+            requirements.c.version <= newest - max(1, keep),
+            requirements.c.created_ms < older_than_ms,
+        )
+        .order_by(requirements.c.version)
+        .limit(limit)
+    )
+    versions = connection.execute(
+        requirements.delete().where(requirements.c.job_id == job_id, requirements.c.version.in_(old_versions))
+    )
+    return int(keys.rowcount + versions.rowcount)
+
+
+def prunable(connection: Connection, keep: Mapping[str, int], older_than_ms: int) -> list[str]:
+    """The jobs of ``keep`` of which `prune` or `prune_requests` would remove something, in its order."""
+    found: set[str] = set()
+    job_ids = list(keep)
+    for first in range(0, len(job_ids), _JOBS_PER_QUERY):
+        found |= _prunable(connection, job_ids[first : first + _JOBS_PER_QUERY], keep, older_than_ms)
+    return [job_id for job_id in job_ids if job_id in found]
+
+
+def _prunable(
+    connection: Connection, job_ids: list[str], keep: Mapping[str, int], older_than_ms: int
+) -> set[str]:
+    found: set[str] = set()
+    # Numbers have no gaps. An open record is the newest one, and is never removed.
+    numbers = (
+        select(rescales.c.job_id, func.min(rescales.c.number), func.max(rescales.c.number))
+        .where(rescales.c.job_id.in_(job_ids))
+        .group_by(rescales.c.job_id)
+    )
+    for job_id, oldest, newest in connection.execute(numbers):
+        if newest - oldest >= max(1, keep[job_id]):
+            found.add(job_id)
+    if none_kept := [job_id for job_id in job_ids if keep[job_id] == 0 and job_id not in found]:
+        ended = select(rescales.c.job_id).where(
+            rescales.c.job_id.in_(none_kept), rescales.c.terminal_state.is_not(None)
+        )
+        found.update(row.job_id for row in connection.execute(ended))
+    for table, at_ms in ((rescales, rescales.c.end_ms), (idempotency, idempotency.c.created_ms)):
+        old = select(table.c.job_id).where(table.c.job_id.in_(job_ids), at_ms < older_than_ms).distinct()
+        found.update(row.job_id for row in connection.execute(old))
+    newest_version = (
+        select(requirements.c.job_id, func.max(requirements.c.version).label("version"))
+        .where(requirements.c.job_id.in_(job_ids))
+        .group_by(requirements.c.job_id)
+        .subquery()
+    )
+    old_versions = (
+        select(requirements.c.job_id, newest_version.c.version - func.min(requirements.c.version))
+        .join(newest_version, newest_version.c.job_id == requirements.c.job_id)
+        .where(requirements.c.created_ms < older_than_ms)
+        .group_by(requirements.c.job_id, newest_version.c.version)
+    )
+    for job_id, behind in connection.execute(old_versions):
+        if behind >= max(1, keep[job_id]):
+            found.add(job_id)
+    return found

@@ -1,0 +1,38 @@
+"""The clock of the control plane: it does not jump when somebody sets the wall clock, and never goes back."""
+
+from __future__ import annotations
+
+from app.worker.clock import SystemClock
+
+
+class Machine(SystemClock):
+    wall = 5_000_000
+    steady = 100
+
+    def _wall_ms(self) -> int:
+        return self.wall
+
+    def _steady_ms(self) -> int:
+        return self.steady
+
+
+def test_it_starts_at_wall_clock_time_and_goes_on_steadily() -> None:
+    clock = Machine()
+    assert clock.now_ms() == 5_000_000
+    clock.steady += 70
+    clock.wall -= 3_600_000
+    assert clock.now_ms() == 5_000_070
+
+
+def test_it_is_never_before_what_is_stored() -> None:
+    clock = Machine()
+    clock.not_before(4_000_000)
+    assert clock.now_ms() == 5_000_000
+    clock.not_before(6_000_000)
+    clock.steady += 1
+    assert clock.now_ms() == 6_000_001
+
+
+def test_the_real_one_advances() -> None:
+    clock = SystemClock()
+    assert 0 <= SystemClock().now_ms() - clock.now_ms() < 5_000
