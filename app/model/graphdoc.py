@@ -65,6 +65,9 @@ _OWN_SETTINGS: Final = {
     "spark.submit.deployMode": "Slotwise starts the driver itself",
     "spark.sql.streaming.checkpointLocation": "Slotwise keeps a checkpoint per query",
     "spark.sql.shuffle.partitions": "give maxParallelism at the stateful vertices",
+    "spark.sql.adaptive.enabled": "it would choose the number of tasks itself",
+    "spark.sql.optimizer.excludedRules": "rescaling in place depends on the rules that are excluded",
+    "spark.local.dir": "Slotwise removes what a driver spilled",
 }
 """Spark settings that are Slotwise's own, and why."""
 

@@ -46,9 +46,7 @@ def counting(
 
 def expected_counts(rows: int) -> dict[int, tuple[int, int]]:
     """What the sink should hold after ``rows`` rows: per key the count and the sum."""
-    return {
-        key: (len(range(key, rows, KEYS)), sum(range(key, rows, KEYS))) for key in range(min(KEYS, rows))
-    }
+    return {key: (len(range(key, rows, KEYS)), sum(range(key, rows, KEYS))) for key in range(min(KEYS, rows))}
 
 
 def stored_counts(directory: Path) -> dict[int, tuple[int, int]]:

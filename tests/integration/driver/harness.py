@@ -207,7 +207,9 @@ class Bench:
         self.drivers: list[Driver] = []
         self._attempt = 0
 
-    def spec(self, document: dict[str, Any], parallelism: dict[str, int] | None = None, **changes: Any) -> Path:
+    def spec(
+        self, document: dict[str, Any], parallelism: dict[str, int] | None = None, **changes: Any
+    ) -> Path:
         """Write the assignment of the next attempt. ``parallelism`` is by vertex name, 1 where it says nothing."""
         graph = parse_document(document)
         self._attempt += 1
@@ -230,14 +232,19 @@ class Bench:
         )
         value = {**asdict(spec), **changes}
         self.control_plane.order(
-            plan_version=value["plan_version"], parallelism=value["parallelism"], stop="none", epoch=value["epoch"]
+            plan_version=value["plan_version"],
+            parallelism=value["parallelism"],
+            stop="none",
+            epoch=value["epoch"],
         )
         path = Path(value["work_dir"]) / "spec.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(value), encoding="utf-8")
         return path
 
-    def start(self, document: dict[str, Any], parallelism: dict[str, int] | None = None, **changes: Any) -> Driver:
+    def start(
+        self, document: dict[str, Any], parallelism: dict[str, int] | None = None, **changes: Any
+    ) -> Driver:
         driver = Driver(self.directory / "run")
         self.drivers.append(driver)
         driver.wait_ready()

@@ -98,7 +98,9 @@ def test_a_newer_owner_of_the_checkpoint_fences_without_any_message(rig: Bench) 
     driver = rig.start(counting(rig.directory, rows=None))
     rig.wait_batches(1)
     owner = rig.checkpoint_dir / "owner.json"
-    owner.write_text(owner.read_text(encoding="utf-8").replace('"attempt": 1', '"attempt": 2'), encoding="utf-8")
+    owner.write_text(
+        owner.read_text(encoding="utf-8").replace('"attempt": 1', '"attempt": 2'), encoding="utf-8"
+    )
     assert driver.exit_status() == 3
 
 
