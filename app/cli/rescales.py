@@ -213,7 +213,8 @@ def sentence_of(record: dict[str, Any]) -> str:
     parts.append(before_after(record))
     if record.get("outputGapInMillis") is not None:
         parts.append(f"output gap {format_ms(record['outputGapInMillis'])}")
-    return ", ".join(parts)
+    why = str(record.get("message") or "").partition("\n")[0].rstrip(".")
+    return ", ".join(parts) + (f": {why}" if why and record["terminalState"] != "COMPLETED" else "")
 
 
 def show_one(record: dict[str, Any]) -> None:

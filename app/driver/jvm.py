@@ -41,7 +41,7 @@ _OPENED_PACKAGES = (
     "sun.util.calendar",
 )
 
-# Chosen by measurement (docs/sources-and-sinks.md, "How a driver starts"): the serial collector and the C1 compiler
+# Chosen by measurement (docs/adr/0010-appcds-and-warm-drivers.md): the serial collector and the C1 compiler
 # start fastest and take the least memory; a 8 MB stack, because stopping a query inside a Python callback recurses
 # deeply. Options from SLOTWISE_DRIVER_JAVA_OPTIONS come later on the command line, so they win.
 DEFAULT_JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss8m", "-Xmx1g")

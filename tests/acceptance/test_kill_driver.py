@@ -7,6 +7,10 @@ that is exact at every instant that is looked at.
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +117,19 @@ def test_killed_while_idle(deployment: Deployment) -> None:
     lines = writers(deployment)
     assert {line["attempt"] for line in lines} == {1, 2}
     assert [line for line in lines if line.get("predecessor_lives")] == []
+
+
+def test_ready_is_said_in_one_write() -> None:
+    """Its reader closes the pipe at the word: a line break that came apart would kill the driver."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        subprocess.run(
+            [sys.executable, "-c", "from app.driver.process import _say_ready; _say_ready()"],
+            stdout=theirs,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)},
+            check=True,
+        )
+        assert ours.recv(100) == b"READY\n"
 
 
 def test_the_points_are_in_no_file_of_the_program() -> None:

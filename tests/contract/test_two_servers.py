@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.store import LeaseLost, Store, StoreUnavailable
+from app.store import AddIdempotencyKey, LeaseLost, Store, StoreUnavailable, UnitOfWork
 from app.worker.views import RequirementsUpdate, Unavailable
 from tests.unit.worker.fakes import FakeHost, Rig
 
@@ -26,8 +26,8 @@ _owners = itertools.count(1)
 async def server(
     url: str, directory: Path, host: FakeHost | None = None, *, home: str = "here", ttl_ms: int = LONG_MS
 ) -> AsyncIterator[Rig]:
-    """A control plane as `app.main` runs it on a shared database. Its end is that of a kill: leases stay as they are."""
-    directory.mkdir(exist_ok=True)
+    """A control plane as `app.main` runs it on a shared database. Its end is that of a kill: leases stay."""
+    directory.mkdir(exist_ok=True)  # noqa: ASYNC240 - a directory of the test's own
     owner = f"server-{next(_owners)}"
     store = await Store.open(url, owner, home=home, durable=False, lease_ttl_ms=ttl_ms)
     rig = Rig(store, directory, host=host)
@@ -219,8 +219,6 @@ async def test_jobs_of_servers_that_had_no_home_are_taken_up(database_url: str, 
 
 async def _write_as(url: str, rig: Rig, job: str) -> None:
     """Write in the name of a server that is over."""
-    from app.store import AddIdempotencyKey, UnitOfWork
-
     store = await Store.open(url, "late", durable=False)
     store._writer.owner = rig.store.owner
     try:

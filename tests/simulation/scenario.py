@@ -21,7 +21,7 @@ from app.worker.requirements import resolve_bounds
 from app.worker.views import ControlPlaneError, RequirementsUpdate, Unavailable
 from tests.simulation.database import database, let_go
 from tests.simulation.oracles import Oracles, Violation
-from tests.simulation.plane import Incarnation, hook_effects
+from tests.simulation.plane import Incarnation, Killed, hook_effects
 from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
 from tests.simulation.world import Away, Knobs, World
 
@@ -112,8 +112,8 @@ class _Scenario:
         world = self._world
 
         def note(_logger: object, method: str, event: dict[str, Any]) -> Any:
-            if "exc_info" in event and method in ("error", "exception"):
-                error = event["exc_info"]
+            error = event.get("exc_info")
+            if error is not None and method in ("error", "exception") and not isinstance(error, Killed):
                 text = f"{event['event']}: {error!r}"
                 if world.tracing:
                     text += "".join(traceback.format_exc())

@@ -130,3 +130,41 @@ def test_what_is_typed_wrongly_ends_with_2_and_a_sentence(
     assert outcome.status == 2
     assert sentence in outcome.err
     assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "server", ["http://127.0.0.1:99999", "http://[::1", "http://127.0.0.1:abc", "ftp://x"]
+)
+def test_an_address_that_is_none_is_a_sentence(slotwise: Run, server: str) -> None:
+    outcome = slotwise("jobs", "--server", server)
+    assert outcome.status == 2
+    assert "is not the address of a server" in outcome.err
+
+
+def test_something_else_than_slotwise_is_a_sentence(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", "/jobs/overview", (200, ["hello"]))
+    outcome = slotwise("jobs")
+    assert (outcome.status, outcome.err) == (1, f"{fake.url} answers, but not as a Slotwise server does.\n")
+
+
+def test_an_answer_that_no_one_expected_is_no_traceback(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", f"/jobs/{JOB_ID}", (200, {}))
+    outcome = slotwise("show", JOB_ID)
+    assert outcome.status == 1
+    assert outcome.err.startswith("slotwise met an error of its own, KeyError")
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_too_short_a_piece_of_an_id_is_not_taken_for_one(slotwise: Run, fake: Any) -> None:
+    outcome = slotwise("show", JOB_ID[:3])
+    assert outcome.status == 1
+    assert "at least 4 digits are needed" in outcome.err
+    assert slotwise("show", JOB_ID[:4]).status == 0
+
+
+def test_what_the_server_quotes_cannot_command_the_terminal(slotwise: Run, fake: Any) -> None:
+    entry = {"timestamp": 1, "exceptionName": "E", "stacktrace": "\x1b[2Jgone\x07", "taskName": None}
+    answer = {"exceptionHistory": {"entries": [entry], "truncated": False}}
+    fake.on("GET", f"/jobs/{JOB_ID}/exceptions", (200, answer))
+    outcome = slotwise("exceptions", "delays")
+    assert "?[2Jgone?" in outcome.out

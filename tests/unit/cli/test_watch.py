@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.cli import watch as watch_module
+from app.cli.errors import NoServer, Refused
 from app.model.ids import vertex_id
 
 Run = Callable[..., Any]
@@ -77,3 +78,43 @@ def test_ctrl_c_ends_watching_without_a_complaint(
     monkeypatch.setattr(watch_module.time, "sleep", interrupted)
     outcome = slotwise("watch", "delays")
     assert (outcome.status, outcome.err) == (0, "")
+
+
+def test_watching_goes_on_while_the_server_is_away(
+    slotwise: Run, metrics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([None, NoServer("No server."), NoServer("No server."), Refused(503, "Later."), None, None])
+    real = watch_module.look
+
+    def look(client: Any, job_id: str) -> Any:
+        error = next(looks, None)
+        if error is not None:
+            raise error
+        return real(client, job_id)
+
+    monkeypatch.setattr(watch_module, "look", look)
+    outcome = slotwise("watch", "delays", "--interval", "0.1")
+    first, away, *_, last = outcome.out.splitlines()
+    assert (first.split()[0], away, last.split()[0]) == ("RUNNING", "No server.", "FINISHED")
+    assert outcome.status == 0
+
+
+def test_any_other_refusal_ends_watching(
+    slotwise: Run, metrics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(client: Any, job_id: str) -> Any:
+        raise Refused(404, "The job was forgotten.")
+
+    monkeypatch.setattr(watch_module, "look", look)
+    outcome = slotwise("watch", "delays")
+    assert (outcome.status, outcome.err) == (1, "The job was forgotten.\n")
+
+
+def test_a_job_that_ends_between_two_requests_is_looked_at_again(slotwise: Run, metrics: Any) -> None:
+    running, ended = {"state": "RUNNING"}, {"state": "FINISHED"}
+    details = metrics.routes["GET", f"/jobs/{JOB_ID}"](None)[1]
+    path = f"/jobs/{JOB_ID}"
+    metrics.on("GET", path, (200, {**details, **running}), (200, {**details, **ended}))
+    metrics.on("GET", f"{path}/explanation", (409, {"errors": ["It has ended."]}))
+    outcome = slotwise("watch", "delays", "--json")
+    assert (outcome.status, outcome.json["status"]) == (0, "FINISHED")

@@ -1,0 +1,145 @@
+"""The rescale history as people see it, and waiting for a rescale."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.cli.rescales import before_after, history_text, remarks, sentence_of
+
+require = importlib.import_module("app.cli.require")
+Run = Callable[..., Any]
+JOB_ID = "0123456789abcdef0123456789abcdef"
+REQUIREMENTS = f"/jobs/{JOB_ID}/resource-requirements"
+HISTORY = f"/jobs/{JOB_ID}/rescales/history"
+
+
+def record(number: int = 1, **changes: Any) -> dict[str, Any]:
+    return {
+        "number": number,
+        "rescaleUuid": f"{number:032x}",
+        "vertices": vertices(delays=(1, 4), store=(2, 2)),
+        "startTimestampInMillis": 1_795_204_804_651,
+        "endTimestampInMillis": 1_795_204_879_651,
+        "terminalState": "COMPLETED",
+        "triggerCause": "RECOVERABLE_FAILOVER",
+        "terminatedReason": "SUCCEEDED",
+        "message": None,
+        "requestedBy": "ops",
+        "reason": None,
+        "rung": "new-driver",
+        "outputGapInMillis": 12,
+        **changes,
+    }
+
+
+def open_record(number: int = 1) -> dict[str, Any]:
+    return record(number, terminalState=None, terminatedReason=None, endTimestampInMillis=None, rung=None)
+
+
+def vertices(**parallelism: tuple[int | None, int | None]) -> dict[str, Any]:
+    return {
+        name: {"jobVertexName": name, "preRescaleParallelism": before, "postRescaleParallelism": after}
+        for name, (before, after) in parallelism.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (vertices(a=(1, 4), b=(2, 2)), "a 1->4"),
+        (vertices(a=(2, 2), b=(1, None)), "unchanged: a 2, b 1"),
+        (vertices(a=(None, 2), b=(None, 1)), "start: a 2, b 1"),
+        (vertices(a=(None, None)), "-"),
+        ({}, "-"),
+    ],
+)
+def test_before_and_after_in_words(given: dict[str, Any], text: str) -> None:
+    assert before_after(record(vertices=given)) == text
+
+
+def test_remarks_say_who_what_for_and_what_happened() -> None:
+    assert remarks(record(reason="evening peak")) == "ops: evening peak"
+    ignored = record(
+        requestedBy=None,
+        terminalState="IGNORED",
+        terminatedReason="NO_RESOURCES_OR_PARALLELISMS_CHANGE",
+        message="8 slots are wanted; only 4 came.\nat x",
+    )
+    assert remarks(ignored) == "NO_RESOURCES_OR_PARALLELISMS_CHANGE; 8 slots are wanted; only 4 came."
+    assert sentence_of(ignored).endswith("output gap 12 ms: 8 slots are wanted; only 4 came")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_the_history_fits_the_terminal_and_loses_nothing(width: int) -> None:
+    long = record(2, reason="because of a reason that is as long as reasons are " * 3)
+    text = history_text([long, record(1, outputGapInMillis=None)], width).plain
+    assert max(len(line) for line in text.splitlines()) <= width
+    words = " ".join(text.split())
+    for part in ("RECOVERABLE_FAILOVER", "COMPLETED", "new-driver", "1 min 15 s", "12 ms", "delays 1->4"):
+        assert part in words
+    assert words.count("as long as reasons are") == 3
+
+
+def test_the_plain_history_has_one_line_for_each_record(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", HISTORY, (200, [record(2, reason="peak " * 50), open_record(1)]))
+    header, first, second = slotwise("rescales", "delays").out.splitlines()
+    assert header.split()[:2] == ["#", "when"]
+    assert first.rstrip().endswith("peak")
+    assert "in progress" in second
+    assert second.split()[-4:] == ["-", "delays", "1->4", "ops"]
+
+
+def test_one_record_by_its_number(slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.on("GET", HISTORY, (200, [record(7)]))
+    fake.on("GET", f"/jobs/{JOB_ID}/rescales/details/{7:032x}", (200, record(7)))
+    outcome = slotwise("rescales", "delays", "--record", "7")
+    assert fake.sent("GET", HISTORY)[0].query == {"limit": "1", "after": "8"}
+    assert f"7, uuid {7:032x}" in outcome.out
+    assert slotwise("rescales", "delays", "--uuid", f"{7:032X}").status == 0
+    outcome = slotwise("rescales", "delays", "--record", "5")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "no rescale record with the number 5" in outcome.err
+    assert slotwise("rescales", "delays", "--record", "../x").status == 2
+
+
+def wait(slotwise: Run, fake: Any, *histories: list[dict[str, Any]]) -> Any:
+    """`require --wait` against a server that gives these histories one after another."""
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    fake.on("GET", HISTORY, *((200, history) for history in histories))
+    return slotwise("require", "delays", "delays=:4", "--wait")
+
+
+def test_waiting_ends_with_the_record_of_the_change(slotwise: Run, fake: Any) -> None:
+    before = record(1)
+    outcome = wait(slotwise, fake, [before], [open_record(2), before], [record(2), before])
+    assert outcome.status == 0
+    assert outcome.out.startswith("Version 2: COMPLETED after 1 min 15 s, new-driver, delays 1->4")
+
+
+def test_a_change_may_become_a_part_of_the_open_record(slotwise: Run, fake: Any) -> None:
+    assert wait(slotwise, fake, [open_record(1)], [open_record(1)], [record(1)]).status == 0
+
+
+def test_waiting_goes_on_with_the_record_of_a_failover(slotwise: Run, fake: Any) -> None:
+    broken = record(2, terminalState="IGNORED", terminatedReason="JOB_FAILOVER_RESTARTING")
+    outcome = wait(slotwise, fake, [record(1)], [broken, record(1)], [record(3), broken, record(1)])
+    assert outcome.status == 0
+
+
+def test_a_change_that_was_overtaken_ends_with_1(slotwise: Run, fake: Any) -> None:
+    late = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
+    outcome = wait(slotwise, fake, [record(1)], [open_record(3), late, record(1)])
+    assert outcome.status == 1
+    assert "The rescale did not succeed: RESOURCE_REQUIREMENTS_UPDATED" in outcome.err
+
+
+def test_waiting_ends_with_the_job_or_if_no_record_comes(
+    slotwise: Run, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(require, "NO_RECORD_PATIENCE_S", 0.0)
+    outcome = wait(slotwise, fake, [record(1)])
+    assert (outcome.status, outcome.out) == (0, "Accepted as version 2. No rescale followed from it.\n")
