@@ -4,8 +4,8 @@
 
 (a) Requests over HTTP with 1, 8 and 32 keep-alive clients, from a process of its own (`http_load.py`). The server is
 `slotwise serve` on SQLite with synchronous=FULL: a PUT is answered when it is on the disk. Each PUT changes the bounds;
-in "PUT, many jobs" each client has a job of its own, in "PUT, one job" all of them write the same one. The jobs wait for
-more slots than there are, so that no driver is started. Figures are medians over the rounds, with the lowest and the
+in "PUT, many jobs" each client has a job of its own, in "PUT, one job" all of them write the same one. The jobs wait
+for more slots than there are, so that no driver is started. Figures are medians over the rounds, with the lowest and the
 highest. "CPU/req" is the server's CPU time for a request; with other programs on the machine it is the figure to trust.
 
 (b) With many jobs: memory of the server per job, time to submit them (32 clients), to list them, and to restart.
@@ -38,7 +38,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks import core_steps, http_load
+from benchmarks import core_steps, http_load, store_commits
 from benchmarks.servers import Server
 
 SLOTS = 4
@@ -49,32 +49,21 @@ FLINK = {
     "GET": {"per_s": (4_700, 17_000), "p99_ms": (25, 70)},
     "PUT": {"per_s": (700, 1_000), "refused": (0.83, 0.93)},
 }
+_WAITING = {"parallelism": 2 * SLOTS, "lowerBound": 2 * SLOTS}
+_SQL = "SELECT value % 10 AS k, count(*) AS n FROM flights GROUP BY value % 10"
 GRAPH: dict[str, Any] = {
     "name": "waiting",
     "type": "STREAMING",
     # For ever: a job that waits for slots would otherwise fail after five minutes.
     "config": {"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"},
     "vertices": [
-        {
-            "name": "flights",
-            "source": {"format": "rate", "options": {"rowsPerSecond": "100"}},
-            "parallelism": 2 * SLOTS,
-            "lowerBound": 2 * SLOTS,
-        },
-        {
-            "name": "delays",
-            "inputs": ["flights"],
-            "sql": "SELECT value % 10 AS k, count(*) AS n FROM flights GROUP BY value % 10",
-            "parallelism": 2 * SLOTS,
-            "lowerBound": 2 * SLOTS,
-            "maxParallelism": 128,
-        },
+        {"name": "flights", "source": {"format": "rate", "options": {"rowsPerSecond": "100"}}, **_WAITING},
+        {"name": "delays", "inputs": ["flights"], "sql": _SQL, "maxParallelism": 128, **_WAITING},
         {
             "name": "store",
             "inputs": ["delays"],
             "sink": {"format": "noop", "outputMode": "update"},
-            "parallelism": 2 * SLOTS,
-            "lowerBound": 2 * SLOTS,
+            **_WAITING,
         },
     ],
 }
@@ -107,11 +96,11 @@ class Program:
         began = time.perf_counter()
         log = self.directory / "server.log"
         settings = {"LOG_FORMAT": "json", "LOG_LEVEL": "warning", "WARM_DRIVERS": "0", "APPCDS": "false"}
+        arguments = ["--data-dir", str(self.directory), "--port", "0", "--slots", str(SLOTS)]
         (self.directory / "address").unlink(missing_ok=True)
         with open(log, "ab") as output:
             process = subprocess.Popen(
-                [*self._command, "-m", "app.cli", "serve", "--data-dir", str(self.directory)]
-                + ["--port", "0", "--slots", str(SLOTS)],
+                [*self._command, "-m", "app.cli", "serve", *arguments],
                 stdout=output,
                 stderr=output,
                 cwd=Path(__file__).parent.parent,
@@ -152,15 +141,7 @@ class Program:
     def load(self, requests: list[list[str]], **plan: Any) -> dict[str, Any]:
         """Run the load generator; its figures, and the CPU time that the server took."""
         before = self.cpu_s()
-        done = subprocess.run(
-            [sys.executable, http_load.__file__, "-"],
-            input=json.dumps({"port": self.port, "requests": requests, **plan}),
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"the load generator failed: {done.stderr[-2000:]}")
-        figures: dict[str, Any] = json.loads(done.stdout)
+        figures = http_load.run({"port": self.port, "requests": requests, **plan})
         return {**figures, "server_cpu_s": self.cpu_s() - before}
 
     def submit(self, count: int, clients: int = 32) -> float:
@@ -249,9 +230,23 @@ def measure_requests(
                 tell(f"{name}, {clients} clients, round {number + 1}")
                 before = running.versions(changes)
                 figures = running.load(requests, clients=clients, seconds=seconds, warm_up_s=0.3)
-                done.append(round_of(figures, running.versions(changes) - before))
+                changed = running.versions(changes) - before
+                # Clients of one job may ask for what is in force already: that is answered, and changes nothing.
+                if (
+                    changes
+                    and not 0
+                    <= figures["all_statuses"].get("200", 0) - changed
+                    <= (clients > len(changes)) * 1e9
+                ):
+                    raise RuntimeError(f"{changed} new versions, but {figures['all_statuses']}")
+                done.append(round_of(figures, changed))
             found.setdefault(name, {})[clients] = done
     return found
+
+
+def cpu_us(figures: dict[str, Any]) -> float:
+    """CPU time of the server for an answer, in microseconds."""
+    return float(figures["server_cpu_s"] / sum(figures["all_statuses"].values()) * 1e6)
 
 
 def round_of(figures: dict[str, Any], changed: int) -> Round:
@@ -261,7 +256,7 @@ def round_of(figures: dict[str, Any], changed: int) -> Round:
         per_s=figures["answers"] / figures["seconds"],
         p50_ms=figures["p50_ms"],
         p99_ms=figures["p99_ms"],
-        cpu_us=figures["server_cpu_s"] / everything * 1e6,
+        cpu_us=cpu_us(figures),
         accepted_per_s=accepted / figures["seconds"],
         refused=everything - figures["all_statuses"].get("200", 0),
         changed=changed,
@@ -272,6 +267,7 @@ def measure_jobs(counts: list[int], tell: Callable[[str], None]) -> list[dict[st
     found = []
     with program() as running:
         there, empty_bytes = 0, running.rss_bytes()
+        empty = {"stop_s": running.stop(), "start_s": running.start()}
         for count in counts:
             tell(f"submit {count:,} jobs")
             submit_s = running.submit(count - there)
@@ -284,6 +280,9 @@ def measure_jobs(counts: list[int], tell: Callable[[str], None]) -> list[dict[st
                 shown = len(running.server.get("/jobs/overview")["jobs"])
                 took.append(time.perf_counter() - began)
                 assert shown == count, f"{shown} jobs are listed, not {count}"
+            tell(f"PUT with {count:,} jobs")
+            one = running.job_ids()[:1]
+            puts_there = running.load(puts(one, 1), clients=1, seconds=2.0, warm_up_s=0.3)
             tell(f"restart with {count:,} jobs")
             stop_s, start_s = running.stop(), running.start()
             assert len(running.job_ids()) == count
@@ -294,11 +293,13 @@ def measure_jobs(counts: list[int], tell: Callable[[str], None]) -> list[dict[st
                     "kib_per_job_after_restart": (running.rss_bytes() - empty_bytes) / count / 1024,
                     "submit_per_s": added / submit_s,
                     "overview_ms": statistics.median(took) * 1000,
+                    "put_p50_ms": puts_there["p50_ms"],
+                    "put_cpu_us": cpu_us(puts_there),
                     "stop_s": stop_s,
                     "start_s": start_s,
                 }
             )
-    return found
+    return [empty, *found]
 
 
 def measure_steps(repetitions: int, seconds: float, tell: Callable[[str], None]) -> dict[str, list[float]]:
@@ -356,8 +357,21 @@ def request_table(found: dict[str, Any]) -> Table:
 
 
 def job_table(found: list[dict[str, float]]) -> Table:
-    table = Table(title="(b) many jobs")
-    for column in ("jobs", "KiB/job", "after restart", "submitted/s", "overview ms", "stop s", "start s"):
+    empty, *found = found
+    table = Table(
+        title=f"(b) many jobs; without any: stop {empty['stop_s']:.1f} s, start {empty['start_s']:.1f} s"
+    )
+    for column in (
+        "jobs",
+        "KiB/job",
+        "after restart",
+        "submitted/s",
+        "overview ms",
+        "PUT p50 ms",
+        "PUT CPU µs",
+        "stop s",
+        "start s",
+    ):
         table.add_column(column, justify="right")
     for row in found:
         table.add_row(
@@ -366,6 +380,8 @@ def job_table(found: list[dict[str, float]]) -> Table:
             f"{row['kib_per_job_after_restart']:.1f}",
             f"{row['submit_per_s']:,.0f}",
             f"{row['overview_ms']:,.0f}",
+            f"{row['put_p50_ms']:.1f}",
+            f"{row['put_cpu_us']:,.0f}",
             f"{row['stop_s']:.1f}",
             f"{row['start_s']:.1f}",
         )
@@ -397,12 +413,15 @@ def main() -> int:
         "cores": os.cpu_count(),
         "python": sys.version.split()[0],
         "load_average_at_start": os.getloadavg()[0],
+        "fdatasync_per_s": store_commits.fdatasyncs_per_s(Path(tempfile.gettempdir()), 1.0),
     }
     console.print(
         f"{machine['cores']} cores, Python {machine['python']}, load {machine['load_average_at_start']:.1f}"
     )
     result: dict[str, Any] = {"machine": machine, "flink_on_another_machine": FLINK}
-    total = (len(CLIENTS) * 4 * rounds if "requests" in parts else 0) + (6 if "jobs" in parts else 0)
+    total = (len(CLIENTS) * 4 * rounds if "requests" in parts else 0) + (
+        4 * len(counts) if "jobs" in parts else 0
+    )
     total += len(core_steps.LOOPS) if "steps" in parts else 0
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=total)

@@ -15,11 +15,11 @@ from typing import Any
 
 import structlog
 
-from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.worker.requirements import resolve_bounds
 from app.worker.views import ControlPlaneError, RequirementsUpdate, Unavailable
 from tests.simulation.database import database, let_go
+from tests.simulation.jobs import random_graph
 from tests.simulation.oracles import Oracles, Violation
 from tests.simulation.plane import Incarnation, Killed, hook_effects
 from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
@@ -29,8 +29,6 @@ REST_WITHIN_S = 1800.0
 """Virtual time that a quiet world with enough slots may take to come to rest: every timeout of a job fits in."""
 
 ANSWER_WITHIN_S = 60.0
-
-_SCHEDULER = "jobmanager.adaptive-scheduler."
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +262,7 @@ class _Scenario:
     async def _client(self, number: int) -> None:
         world, rng = self._world, self._world.rng
         await asyncio.sleep(rng.uniform(0, 10) if number else 0)
-        graph = _graph(rng, number)
+        graph = random_graph(rng, number)
         while True:
             try:
                 job_id = await world.network.call("submit", lambda plane: plane.plane.submit(graph, {}))
@@ -388,54 +386,3 @@ async def _explain(plane: Incarnation, job_id: str) -> None:
     explanation = plane.plane.explanation(job_id)
     if not explanation.sentences:
         raise Unavailable("no sentence")
-
-
-def _graph(rng: random.Random, number: int) -> JobGraph:
-    """A job of three vertices, with options of all sorts."""
-    config = {
-        _SCHEDULER + "submission.resource-stabilization-timeout": rng.choice(("0 ms", "1 s", "10 s")),
-        _SCHEDULER + "submission.resource-wait-timeout": rng.choice(("-1", "300 s")),
-        _SCHEDULER + "executing.cooldown-after-rescaling": rng.choice(("0 ms", "5 s", "30 s")),
-        _SCHEDULER + "executing.resource-stabilization-timeout": rng.choice(("0 ms", "5 s", "60 s")),
-        "slotwise.rescale.apply-timeout": rng.choice(("3 s", "20 s", "60 s")),
-        "slotwise.driver.stop-timeout": rng.choice(("2 s", "10 s", "30 s")),
-        "slotwise.driver.start-timeout": rng.choice(("6 s", "30 s", "120 s")),
-        "slot.idle.timeout": rng.choice(("1 s", "10 s", "50 s")),
-    }
-    if rng.random() < 0.2:
-        config["restart-strategy.type"] = "fixed-delay"
-        config["restart-strategy.fixed-delay.attempts"] = "3"
-    inner = rng.random() < 0.4
-    vertices: list[dict[str, Any]] = [
-        {"name": "events", "source": {"format": "rate"}, "parallelism": rng.randint(1, 4)},
-        {
-            "name": "counts",
-            "inputs": ["events"],
-            "sql": "SELECT value % 10 AS k, count(*) AS n FROM events GROUP BY value % 10",
-            "parallelism": rng.randint(1, 4),
-            "maxParallelism": 8,
-        },
-    ]
-    last = "counts"
-    if inner:
-        vertices.append(
-            {
-                "name": "again",
-                "inputs": ["counts"],
-                "sql": "SELECT k % 2 AS j, count(*) AS n FROM counts GROUP BY k % 2",
-                "parallelism": rng.randint(1, 4),
-                "maxParallelism": 8,
-            }
-        )
-        last = "again"
-    vertices.append(
-        {
-            "name": "store",
-            "inputs": [last],
-            "sink": {"format": "noop", "outputMode": "complete"},
-            "parallelism": rng.randint(1, 4),
-            "slotSharingGroup": rng.choice(("default", "sinks")),
-        }
-    )
-    name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
-    return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})

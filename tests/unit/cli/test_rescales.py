@@ -37,7 +37,8 @@ def record(number: int = 1, **changes: Any) -> dict[str, Any]:
 
 
 def open_record(number: int = 1) -> dict[str, Any]:
-    return record(number, terminalState=None, terminatedReason=None, endTimestampInMillis=None, rung=None)
+    unknown = ("terminalState", "terminatedReason", "endTimestampInMillis", "rung", "outputGapInMillis")
+    return record(number, **dict.fromkeys(unknown))
 
 
 def vertices(**parallelism: tuple[int | None, int | None]) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""The jobs of the simulated world."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from app.model.graphdoc import parse_document
+from app.model.jobgraph import JobGraph
+
+_SCHEDULER = "jobmanager.adaptive-scheduler."
+
+
+def random_graph(rng: random.Random, number: int) -> JobGraph:
+    """A job of three vertices, with options of all sorts."""
+    config = {
+        _SCHEDULER + "submission.resource-stabilization-timeout": rng.choice(("0 ms", "1 s", "10 s")),
+        _SCHEDULER + "submission.resource-wait-timeout": rng.choice(("-1", "300 s")),
+        _SCHEDULER + "executing.cooldown-after-rescaling": rng.choice(("0 ms", "5 s", "30 s")),
+        _SCHEDULER + "executing.resource-stabilization-timeout": rng.choice(("0 ms", "5 s", "60 s")),
+        "slotwise.rescale.apply-timeout": rng.choice(("3 s", "20 s", "60 s")),
+        "slotwise.driver.stop-timeout": rng.choice(("2 s", "10 s", "30 s")),
+        "slotwise.driver.start-timeout": rng.choice(("6 s", "30 s", "120 s")),
+        "slot.idle.timeout": rng.choice(("1 s", "10 s", "50 s")),
+    }
+    if rng.random() < 0.2:
+        config["restart-strategy.type"] = "fixed-delay"
+        config["restart-strategy.fixed-delay.attempts"] = "3"
+    inner = rng.random() < 0.4
+    vertices: list[dict[str, Any]] = [
+        {"name": "events", "source": {"format": "rate"}, "parallelism": rng.randint(1, 4)},
+        {
+            "name": "counts",
+            "inputs": ["events"],
+            "sql": "SELECT value % 10 AS k, count(*) AS n FROM events GROUP BY value % 10",
+            "parallelism": rng.randint(1, 4),
+            "maxParallelism": 8,
+        },
+    ]
+    last = "counts"
+    if inner:
+        vertices.append(
+            {
+                "name": "again",
+                "inputs": ["counts"],
+                "sql": "SELECT k % 2 AS j, count(*) AS n FROM counts GROUP BY k % 2",
+                "parallelism": rng.randint(1, 4),
+                "maxParallelism": 8,
+            }
+        )
+        last = "again"
+    vertices.append(
+        {
+            "name": "store",
+            "inputs": [last],
+            "sink": {"format": "noop", "outputMode": "complete"},
+            "parallelism": rng.randint(1, 4),
+            "slotSharingGroup": rng.choice(("default", "sinks")),
+        }
+    )
+    name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
+    return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
