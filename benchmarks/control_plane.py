@@ -5,8 +5,8 @@
 (a) Requests over HTTP with 1, 8 and 32 keep-alive clients, from a process of its own (`http_load.py`). The server is
 `slotwise serve` on SQLite with synchronous=FULL: a PUT is answered when it is on the disk. Each PUT changes the bounds;
 in "PUT, many jobs" each client has a job of its own, in "PUT, one job" all of them write the same one. The jobs wait
-for more slots than there are, so that no driver is started. Figures are medians over the rounds, with the lowest and the
-highest. "CPU/req" is the server's CPU time for a request; with other programs on the machine it is the figure to trust.
+for more slots than there are, so that no driver is started. Figures are medians over the rounds, with the lowest and
+the highest. "CPU/req" is the server's CPU time for a request: with other programs on the machine, the one to trust.
 
 (b) With many jobs: memory of the server per job, time to submit them (32 clients), to list them, and to restart.
 
@@ -16,32 +16,26 @@ highest. "CPU/req" is the server's CPU time for a request; with other programs o
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks import core_steps, http_load, store_commits
-from benchmarks.servers import Server
+from benchmarks import core_steps, store_commits
+from benchmarks.waiting_jobs import Program, gets, program, put, puts
 
-SLOTS = 4
 CLIENTS = (1, 8, 32)
 HISTORY = 20
 # Given with the task of this benchmark; measured on another machine, not by this script.
@@ -49,25 +43,6 @@ FLINK = {
     "GET": {"per_s": (4_700, 17_000), "p99_ms": (25, 70)},
     "PUT": {"per_s": (700, 1_000), "refused": (0.83, 0.93)},
 }
-_WAITING = {"parallelism": 2 * SLOTS, "lowerBound": 2 * SLOTS}
-_SQL = "SELECT value % 10 AS k, count(*) AS n FROM flights GROUP BY value % 10"
-GRAPH: dict[str, Any] = {
-    "name": "waiting",
-    "type": "STREAMING",
-    # For ever: a job that waits for slots would otherwise fail after five minutes.
-    "config": {"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"},
-    "vertices": [
-        {"name": "flights", "source": {"format": "rate", "options": {"rowsPerSecond": "100"}}, **_WAITING},
-        {"name": "delays", "inputs": ["flights"], "sql": _SQL, "maxParallelism": 128, **_WAITING},
-        {
-            "name": "store",
-            "inputs": ["delays"],
-            "sink": {"format": "noop", "outputMode": "update"},
-            **_WAITING,
-        },
-    ],
-}
-NAMES = [vertex["name"] for vertex in GRAPH["vertices"]]
 
 
 @dataclass(frozen=True)
@@ -81,121 +56,6 @@ class Round:
     accepted_per_s: float
     refused: int
     changed: int
-
-
-class Program:
-    """`slotwise serve` in a directory that outlives it. ``command`` is how Python is started, for a profiler."""
-
-    def __init__(self, directory: Path, command: list[str]) -> None:
-        self.directory = directory
-        self._command = command
-        self.server: Server
-
-    def start(self) -> float:
-        """Start it; how long it took until it was ready, in seconds."""
-        began = time.perf_counter()
-        log = self.directory / "server.log"
-        settings = {"LOG_FORMAT": "json", "LOG_LEVEL": "warning", "WARM_DRIVERS": "0", "APPCDS": "false"}
-        arguments = ["--data-dir", str(self.directory), "--port", "0", "--slots", str(SLOTS)]
-        (self.directory / "address").unlink(missing_ok=True)
-        with open(log, "ab") as output:
-            process = subprocess.Popen(
-                [*self._command, "-m", "app.cli", "serve", *arguments],
-                stdout=output,
-                stderr=output,
-                cwd=Path(__file__).parent.parent,
-                env={**os.environ, **{f"SLOTWISE_{name}": value for name, value in settings.items()}},
-            )
-        try:
-            self.server = Server(self.directory, process, log)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        return time.perf_counter() - began
-
-    def stop(self) -> float:
-        """End it by SIGTERM; how long it took, in seconds."""
-        began = time.perf_counter()
-        self.server.http.close()
-        process = self.server.process
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        return time.perf_counter() - began
-
-    @property
-    def port(self) -> int:
-        return int(self.server.url.rpartition(":")[2])
-
-    def cpu_s(self) -> float:
-        times = psutil.Process(self.server.process.pid).cpu_times()
-        return times.user + times.system
-
-    def rss_bytes(self) -> int:
-        return int(psutil.Process(self.server.process.pid).memory_info().rss)
-
-    def load(self, requests: list[list[str]], **plan: Any) -> dict[str, Any]:
-        """Run the load generator; its figures, and the CPU time that the server took."""
-        before = self.cpu_s()
-        figures = http_load.run({"port": self.port, "requests": requests, **plan})
-        return {**figures, "server_cpu_s": self.cpu_s() - before}
-
-    def submit(self, count: int, clients: int = 32) -> float:
-        """Submit jobs; how long it took, in seconds."""
-        request = f"POST /jobs {json.dumps(GRAPH)}"
-        share = [count // clients + (number < count % clients) for number in range(clients)]
-        requests = [[request] * one for one in share if one]
-        figures = self.load(requests, clients=len(requests), once=True)
-        if figures["all_statuses"] != {"202": count}:
-            raise RuntimeError(f"not every job was accepted: {figures['all_statuses']}")
-        return float(figures["seconds"])
-
-    def job_ids(self) -> list[str]:
-        return [job["id"] for job in self.server.get("/jobs")["jobs"]]
-
-    def versions(self, job_ids: list[str]) -> int:
-        """The sum of the versions of the jobs' requirements."""
-        answers = (self.server.http.get(f"/jobs/{job_id}/resource-requirements") for job_id in job_ids)
-        return sum(int(answer.headers["etag"].strip('"')) for answer in answers)
-
-
-@contextlib.contextmanager
-def program(command: list[str] | None = None) -> Iterator[Program]:
-    directory = Path(tempfile.mkdtemp(prefix="slotwise-benchmark-"))
-    running = Program(directory, command or [sys.executable])
-    try:
-        running.start()
-        yield running
-    finally:
-        if hasattr(running, "server") and running.server.process.poll() is None:
-            running.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def put(job_id: str, upper: int) -> str:
-    """A PUT whose lower bounds no server of this benchmark can meet."""
-    bounds = {"parallelism": {"lowerBound": 2 * SLOTS, "upperBound": upper}}
-    return f"PUT /jobs/{job_id}/resource-requirements {json.dumps({name: bounds for name in NAMES})}"
-
-
-def puts(job_ids: list[str], clients: int) -> list[list[str]]:
-    """A cycle of PUTs for each client; no two that follow each other, of whatever client, are likely the same."""
-    uppers = range(2 * SLOTS, 128)
-    return [
-        [
-            put(job_ids[client % len(job_ids)], uppers[(one * 37 + client * 11) % len(uppers)])
-            for one in range(120)
-        ]
-        for client in range(clients)
-    ]
-
-
-def gets(job_ids: list[str], path: str) -> list[list[str]]:
-    return [[f"GET /jobs/{job_id}/{path}"] for job_id in job_ids]
 
 
 def loads(job_ids: list[str]) -> dict[str, Callable[[int], tuple[list[list[str]], list[str]]]]:
@@ -231,14 +91,7 @@ def measure_requests(
                 before = running.versions(changes)
                 figures = running.load(requests, clients=clients, seconds=seconds, warm_up_s=0.3)
                 changed = running.versions(changes) - before
-                # Clients of one job may ask for what is in force already: that is answered, and changes nothing.
-                if (
-                    changes
-                    and not 0
-                    <= figures["all_statuses"].get("200", 0) - changed
-                    <= (clients > len(changes)) * 1e9
-                ):
-                    raise RuntimeError(f"{changed} new versions, but {figures['all_statuses']}")
+                check(figures, changed, exactly=clients == len(changes), puts=bool(changes))
                 done.append(round_of(figures, changed))
             found.setdefault(name, {})[clients] = done
     return found
@@ -247,6 +100,16 @@ def measure_requests(
 def cpu_us(figures: dict[str, Any]) -> float:
     """CPU time of the server for an answer, in microseconds."""
     return float(figures["server_cpu_s"] / sum(figures["all_statuses"].values()) * 1e6)
+
+
+def check(figures: dict[str, Any], changed: int, *, exactly: bool, puts: bool) -> None:
+    """What was answered is there: a PUT that was accepted has made a version of the requirements.
+
+    Clients that write the same job may ask for what is in force already, which changes nothing.
+    """
+    accepted = figures["all_statuses"].get("200", 0)
+    if puts and (changed > accepted or (exactly and changed < accepted)):
+        raise RuntimeError(f"{changed} new versions, but the answers were {figures['all_statuses']}")
 
 
 def round_of(figures: dict[str, Any], changed: int) -> Round:

@@ -98,7 +98,7 @@ def heading(details: dict[str, Any]) -> list[str]:
     running = [
         f"{word} {details[key]}"
         for word, key in (("attempt", "attempt"), ("driver process", "driverPid"))
-        if details.get(key) is not None and not ended
+        if details.get(key) and not ended
     ]
     return [*lines, ", ".join(running)] if running else lines
 
@@ -123,7 +123,7 @@ def explain(
     if as_json:
         print_json(explanation)
         return
-    phase = explanation.get("schedulerState")
+    phase = None if explanation["status"] in TERMINAL else explanation.get("schedulerState")
     say(
         f"{explanation['name']}  {explanation['status']}{f' ({phase})' if phase else ''}  {explanation['jid']}"
     )
