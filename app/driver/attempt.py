@@ -90,21 +90,29 @@ class Attempt:
         self._inbox.put(Terminate())
 
     def run(self) -> Ending:
-        """Run until the attempt is over. Never raises for what a job can do wrong: that is reported."""
+        """Run until the attempt is over. Never raises for what a job can do wrong: that is reported.
+
+        Unless the answer is PARKED, queries may still be running: the process is to end at once.
+        """
         try:
-            self._start()
-            while True:
-                ending = self._turn()
-                if ending is not None:
-                    return ending
+            ending = self._until_end()
         except Fenced:
-            return self._give_up()
+            ending = self._give_up()
         except Exception as error:
-            if self._fenced:
-                return self._give_up()
-            return self._fail(describe(error))
-        finally:
-            self._close()
+            ending = self._give_up() if self._fenced else self._fail(describe(error))
+        if self._client is not None:
+            self._client.close()
+        if ending is Ending.PARKED:
+            for running in self._queries:
+                running.close()
+        return ending
+
+    def _until_end(self) -> Ending:
+        self._start()
+        while True:
+            ending = self._turn()
+            if ending is not None:
+                return ending
 
     # -- start
 
@@ -370,12 +378,6 @@ class Attempt:
     def _give_up(self) -> Ending:
         log.error("a newer owner or attempt exists: this driver ends without writing anything more")
         return Ending.FENCED
-
-    def _close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        for running in self._queries:
-            running.close()
 
 
 _OUTCOME_FIELDS = ("seq", "at_ms", "type", "drained", "location", "error")

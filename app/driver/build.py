@@ -94,7 +94,8 @@ class QueryBuilder:
             width = wanted
             if not vertex.is_sink:
                 # An operation that shuffles by itself has as many tasks as Spark's default says: hence the coalesce.
-                frame = self._apply_in_batch(session, vertex, edge, frame, static).coalesce(wanted)
+                build = partial(self._apply_in_batch, session, vertex, edge, frame, static)
+                frame = self._guarded(vertex, build).coalesce(wanted)
         return frame, groups
 
     # -- inside

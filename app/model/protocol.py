@@ -3,7 +3,7 @@
 | call (under /internal/v1/jobs/{job_id}/attempts/{attempt}) | body -> answer |
 |---|---|
 | POST .../register | `Registration` -> `Orders` |
-| GET  .../orders?plan=<version>&stop=<mode or none>&wait_ms=<n> | -> `Orders`: at once if they differ, else when they do or after wait_ms |
+| GET  .../orders?plan=<version>&stop=<mode>&wait_ms=<n> | -> `Orders`: once they differ, or after wait_ms |
 | POST .../reports | `Reports` -> `Acknowledgement` |
 
 Each call carries `Authorization: Bearer <secret of the attempt>` and `X-Slotwise-Epoch: <epoch>`. A wrong secret, an

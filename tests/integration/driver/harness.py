@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from app.model.graphdoc import parse_document, to_document
 from app.model.protocol import DriverSpec
@@ -148,6 +148,8 @@ class ControlPlaneDouble:
 class Driver:
     """A driver process, started as `app.cluster.processes` does."""
 
+    environment: ClassVar[dict[str, str]] = {}
+
     def __init__(self, directory: Path, *, warm: bool = False) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         name = f"driver-{secrets.token_hex(4)}"
@@ -160,7 +162,11 @@ class Driver:
                 stderr=errors,
                 start_new_session=True,
                 cwd=ROOT,
-                env={**os.environ, "SLOTWISE_DRIVER_LOCK": str(directory / f"{name}.lock")},
+                env={
+                    **os.environ,
+                    "SLOTWISE_DRIVER_LOCK": str(directory / f"{name}.lock"),
+                    **Driver.environment,
+                },
             )
         self._output = b""
 
