@@ -2,7 +2,7 @@
 
     python benchmarks/control_plane.py [--quick] [--json FILE] [--only requests jobs steps]
 
-(a) Requests over HTTP with 1, 8 and 32 keep-alive clients, from a process of its own (`http_load.py`). The server is
+(a) Requests over HTTP with 1, 8 and 32 keep-alive clients, from a process of its own (`_http_load.py`). The server is
 `slotwise serve` on SQLite with synchronous=FULL: a PUT is answered when it is on the disk. Each PUT changes the bounds;
 in "PUT, many jobs" each client has a job of its own, in "PUT, one job" all of them write the same one. The jobs wait
 for more slots than there are, so that no driver is started. Figures are medians over the rounds, with the lowest and
@@ -34,7 +34,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import core_steps, store_commits
-from benchmarks.waiting_jobs import Program, gets, program, put, puts
+from benchmarks._waiting_jobs import Program, gets, program, put, puts
 
 CLIENTS = (1, 8, 32)
 HISTORY = 20

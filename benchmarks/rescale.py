@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import itertools
 
-from benchmarks.servers import Server, server, wait_for
+from benchmarks._servers import Server, server, wait_for
 
 SLOTS = 4
 STATE_PARTITIONS = 12

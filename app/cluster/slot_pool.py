@@ -84,7 +84,8 @@ class SlotPool:
         """Record what ``job_id`` wants; the ids of the jobs whose grants changed."""
         claim = self._claims.setdefault(job_id, _Claim(desired, minimal))
         claim.desired, claim.minimal = desired, minimal
-        return self.serve()
+        # No slot became free, so nobody else can get more than before: with thousands of jobs that matters.
+        return self._grant({job_id: claim})
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> set[str]:
         """Take slots back from ``job_id`` (those it does hold); the ids of the jobs whose grants changed."""
@@ -106,9 +107,14 @@ class SlotPool:
 
     def serve(self) -> set[str]:
         """Grant free slots to the jobs that want them; the ids of the jobs whose grants changed."""
+        return self._grant(self._claims)
+
+    def _grant(self, claims: Mapping[str, _Claim]) -> set[str]:
         changed: set[str] = set()
+        if not self._free:
+            return changed
         for only_minimum in (True, False):
-            for job_id, claim in self._claims.items():
+            for job_id, claim in claims.items():
                 wanted = (claim.minimal if only_minimum else claim.desired) - len(claim.held)
                 starving = len(claim.held) < claim.minimal
                 if wanted <= 0 or not self._free:

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks import http_load
-from benchmarks.servers import Server
+from benchmarks import _http_load as http_load
+from benchmarks._servers import Server
 
 SLOTS = 4
 _WAITING = {"parallelism": 2 * SLOTS, "lowerBound": 2 * SLOTS}

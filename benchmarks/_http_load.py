@@ -1,6 +1,6 @@
 """A load generator for `control_plane.py`, in a process of its own: keep-alive clients on raw sockets.
 
-    echo '{"port": 8081, "clients": 8, "seconds": 2, "requests": [["GET /jobs/overview"]]}' | python http_load.py -
+    echo '{"port": 8081, "clients": 8, "seconds": 2, "requests": [["GET /jobs/overview"]]}' | python _http_load.py -
 
 Each client has one connection and sends its next request when the answer to the last one is complete. The plan is JSON
 on standard input, the figures are JSON on standard output. ``requests`` are texts ``METHOD PATH [BODY]``, a list per
