@@ -21,7 +21,7 @@ from app.model.options import JobOptions
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.events import CancelRequested, StartScheduling, StopRequested
-from app.scheduler.adaptive.state import JobState, Stop
+from app.scheduler.adaptive.state import Executing, JobState, Rescaling, Stop, StopWithSavepoint
 from app.scheduler.adaptive.step import initial_state, status_of
 from app.store.errors import OutcomeUnknown, StoreError
 from app.store.queries import RescalePage
@@ -226,6 +226,11 @@ class ControlPlane:
         def decide(state: JobState) -> Verdict:
             if state.stop is not None and state.stop.trigger_id == trigger:
                 return Verdict(None, trigger)
+            if not isinstance(state.phase, (Executing, Rescaling, StopWithSavepoint)):
+                raise StateConflict(
+                    f"Job {job_id} cannot be stopped now: it is {status_of(state).value} ({state.phase.kind}), so "
+                    "there is no batch to finish. Stop it once it is RUNNING, or cancel it."
+                )
             return Verdict(StopRequested(trigger, requested_by), trigger)
 
         answer: str = await job.worker.ask(decide)
