@@ -62,7 +62,8 @@ class StoredJob:
     """Everything that a worker needs to go on with a job, of one moment.
 
     ``document`` is the job graph document as JSON text. ``seq`` is the number of the stored state. ``attempt`` is the
-    live attempt, if there is one. ``effects`` are in the order in which they were written.
+    live attempt, if there is one, ``ended_attempt`` the newest one if none is live. ``effects`` are in the order in
+    which they were written.
     """
 
     summary: JobSummary
@@ -72,6 +73,7 @@ class StoredJob:
     seq: int
     lease: Lease | None
     attempt: Attempt | None
+    ended_attempt: Attempt | None
     effects: tuple[PendingEffect, ...]
 
     @property
@@ -169,10 +171,16 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
     else:
         chosen = jobs.c.job_id.in_(wanted)
     ids = select(jobs.c.job_id).where(chosen)
+    newest = select(attempts.c.job_id, func.max(attempts.c.attempt).label("attempt"))
+    newest_of = newest.where(attempts.c.job_id.in_(ids)).group_by(attempts.c.job_id).subquery()
+    query = select(attempts).outerjoin(
+        newest_of, (attempts.c.job_id == newest_of.c.job_id) & (attempts.c.attempt == newest_of.c.attempt)
+    )
     live: dict[str, Attempt] = {}
-    query = select(attempts).where(attempts.c.job_id.in_(ids), attempts.c.state == "LIVE")
-    for row in connection.execute(query):
-        live[row.job_id] = _attempt(row)
+    ended: dict[str, Attempt] = {}
+    last = (attempts.c.state == "LIVE") | newest_of.c.job_id.is_not(None)
+    for row in connection.execute(query.where(attempts.c.job_id.in_(ids), last)):
+        (live if row.state == "LIVE" else ended)[row.job_id] = _attempt(row)
     held = {
         row.job_id: _lease(row) for row in connection.execute(select(leases).where(leases.c.job_id.in_(ids)))
     }
@@ -196,6 +204,7 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
             seq=row[10],
             lease=held.get(row[0]),
             attempt=live.get(row[0]),
+            ended_attempt=None if row[0] in live else ended.get(row[0]),
             effects=tuple(effects.get(row[0], ())),
         )
         for row in found

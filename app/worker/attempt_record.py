@@ -47,7 +47,7 @@ def hash_secret(secret: str) -> str:
 
 def write_spec(spec: DriverSpec) -> Path:
     """Write the assignment for the driver, readable by its owner only: it has a secret."""
-    # The epoch in the name: whoever was overtaken and does not know it yet must not replace the assignment of the owner.
+    # The epoch in the name: one who was overtaken and does not know it yet must not replace the owner's assignment.
     target = Path(spec.work_dir) / f"spec-{spec.epoch}.json"
     _write_json(target, dataclasses.asdict(spec))
     return target

@@ -165,10 +165,7 @@ class JobKeeper:
         names = json.loads(stored.document).get("artifacts") or ()
         if not all((directory / name).exists() for name in names):
             write_artifacts(directory, await self._store.artifacts(stored.job_id))
-        if stored.attempt is not None:
-            return None
-        rows = await self._store.attempts(stored.job_id)
-        return attempt_record(rows[-1]) if rows else None
+        return attempt_record(stored.ended_attempt) if stored.ended_attempt is not None else None
 
     def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
