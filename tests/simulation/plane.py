@@ -128,8 +128,8 @@ def hook_effects() -> Callable[[], None]:
     original = Job._perform
 
     def perform(self: Job, job_id: str, effect: Effect) -> None:
-        incarnation = CURRENT.get()
-        assert incarnation is not None
+        # Its own store says whose job it is: the call may come from a client's task.
+        incarnation: Incarnation = self.writer._store._incarnation  # type: ignore[attr-defined]
         incarnation.before_effect(effect)
         incarnation.world.tell(f"{incarnation}: job {job_id[-2:]} {effect}")
         original(self, job_id, effect)

@@ -116,8 +116,11 @@ class ControlPlaneDouble:
             self.registrations.append(body)
             return self._send(handler, 200, self._orders)
         if path.endswith("/reports"):
-            known = {report["seq"] for report in self.reports}
-            self.reports.extend(report for report in body["reports"] if report["seq"] not in known)
+            # Numbers of reports begin again with each attempt.
+            attempt = int(path.split("/")[-2])
+            known = {(report["attempt"], report["seq"]) for report in self.reports}
+            new = [report for report in body["reports"] if (attempt, report["seq"]) not in known]
+            self.reports.extend({**report, "attempt": attempt} for report in new)
             return self._send(handler, 200, {"acknowledged": body["reports"][-1]["seq"]})
         asked = dict(part.split("=") for part in query.split("&"))
         with self._changed:
