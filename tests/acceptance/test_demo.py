@@ -21,6 +21,8 @@ pytest.importorskip("pandas", reason="the demo's extra is not installed")
 
 DEMO_TIMEOUT_S = 360
 
+pytestmark = pytest.mark.timeout(DEMO_TIMEOUT_S + 60)
+
 
 def processes_of(folder: Path) -> list[int]:
     """The demo's processes: drivers with their JVMs, and whatever has ``folder`` in its command line."""
@@ -81,7 +83,14 @@ def test_the_demo_ends_exact_after_rescales_and_a_kill(folder: Path) -> None:
 
 
 def test_a_demo_that_is_interrupted_leaves_no_process(folder: Path) -> None:
-    process = subprocess.Popen(command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A suite that runs in the background of a shell ignores the signal, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         wait_for("the job has written", (folder / "routes.db").exists, 120)
         process.send_signal(signal.SIGINT)
