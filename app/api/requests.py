@@ -11,7 +11,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.api.auth import PRINCIPAL
 from app.api.errors import ApiError, bad_request
+from app.model import sentences
 from app.model.ids import InvalidId, normalize_id
+from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
 BODY_LIMIT_BYTES = 1024 * 1024
@@ -36,12 +38,6 @@ def path_id(request: Request, name: str) -> str:
         raise bad_request(
             f"The path parameter {name} should be 32 hexadecimal digits, found {shown(text)}."
         ) from None
-
-
-def shown(text: str) -> str:
-    """Foreign text fit for a sentence."""
-    short = text if len(text) <= 80 else text[:77] + "..."
-    return repr(short)
 
 
 def query(request: Request, allowed: Collection[str] = ()) -> dict[str, str]:
@@ -177,13 +173,4 @@ async def read_json_object(request: Request, *, what: str, empty_ok: bool = Fals
 
 def kind_of(value: object) -> str:
     """What a JSON value is, for a sentence."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        text = str(value) if abs(value) < 1e30 else "a huge number"
-        return f"the number {text}"
-    if isinstance(value, str):
-        return f"the text {shown(value)}"
-    return "an array" if isinstance(value, list) else "an object"
+    return sentences.kind_of(value, array="an array", mapping="an object")

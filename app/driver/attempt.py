@@ -6,7 +6,7 @@ import json
 import logging
 import queue
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,15 @@ from app.driver.sources.control import ControlFile
 from app.driver.stages import vertex_batches
 from app.model.analysis import queries
 from app.model.jobgraph import JobGraph
-from app.model.protocol import DriverSpec, Orders, Registration, Report, VertexBatch
+from app.model.protocol import (
+    OUTCOME_FILE,
+    DriverSpec,
+    Orders,
+    Registration,
+    Report,
+    VertexBatch,
+    outcome_document,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,9 +233,9 @@ class Attempt:
             vertices = vertex_batches(
                 run.groups,
                 dict(run.plan.parallelism),
-                run.stages,
+                running.stages(run),
                 tail_shuffles=run.tail_shuffles,
-                source_ids=running.sources,
+                source_ids=running.query.own_sources,
                 input_rows=happening.input_rows,
                 output_rows=run.output_rows,
             )
@@ -349,8 +357,7 @@ class Attempt:
     def _last_word(self, **fields: object) -> Ending:
         """Report the end, and leave it in a file for a control plane that is away."""
         report = Report(seq=0, at_ms=_now_ms(), **fields)  # type: ignore[arg-type]
-        content = {key: value for key, value in asdict(report).items() if key in _OUTCOME_FIELDS}
-        write_atomically(self._work_dir / "outcome.json", json.dumps(content))
+        write_atomically(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)))
         assert self._client is not None
         self._client.report(**fields)
         self._client.flush(_LAST_WORD_S)
@@ -378,9 +385,6 @@ class Attempt:
     def _give_up(self) -> Ending:
         log.error("a newer owner or attempt exists: this driver ends without writing anything more")
         return Ending.FENCED
-
-
-_OUTCOME_FIELDS = ("seq", "at_ms", "type", "drained", "location", "error")
 
 
 def _now_ms() -> int:

@@ -17,7 +17,7 @@ from app.driver.failures import DriverError, describe
 from app.driver.functions import Functions
 from app.driver.sources import open_stream, read_static
 from app.driver.sources.control import ControlFile
-from app.model.analysis import BUILT_IN_SOURCES, Query
+from app.model.analysis import Query
 from app.model.jobgraph import JobVertex, Partitioner, PythonSpec, SourceSpec, SqlSpec, VertexInput
 
 if TYPE_CHECKING:
@@ -204,15 +204,6 @@ class QueryBuilder:
             raise DriverError(
                 failure.sentence, vertex=vertex.name, recoverable=failure.recoverable
             ) from error
-
-
-def streaming_sources(query: Query) -> tuple[str, ...]:
-    """Ids of the built-in sources of a query: those that ask for their parallelism in each batch."""
-    return tuple(
-        vertex.id
-        for vertex in query.head
-        if isinstance(vertex.operation, SourceSpec) and vertex.operation.format in BUILT_IN_SOURCES
-    )
 
 
 def _needs_exchange(edge: VertexInput, width: int, wanted: int) -> bool:

@@ -56,7 +56,6 @@ class ControlPlaneClient:
         self._orders = Orders(spec.plan_version, spec.parallelism, "none", spec.epoch)
         self._reports: deque[Report] = deque()
         self._next_seq = 1
-        self._dropped = 0
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._registered = threading.Event()

@@ -23,7 +23,10 @@ class Functions:
         self._found: dict[str, Callable[..., Any]] = {}
 
     def install(self) -> None:
-        """Put the artifacts first on the path of this process, and forget modules of an earlier attempt."""
+        """Put the artifacts first on the path of this process.
+
+        Modules that an earlier attempt of the job imported here stay: artifacts do not change once submitted.
+        """
         for path in self._paths:
             if path in sys.path:
                 sys.path.remove(path)

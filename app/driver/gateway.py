@@ -8,11 +8,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.driver.build import QueryBuilder, streaming_sources
+from app.driver.build import QueryBuilder
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
 from app.driver.plans import DriverPlan, Plans
 from app.driver.sinks import BatchRef, Sink
-from app.driver.stages import Stage, StageReader
+from app.driver.stages import StageReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ _SHUFFLE = re.compile(r"(?<!Broadcast)Exchange (?:hash|range|RoundRobin|SinglePa
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """One run of a batch, after its sink has it and before its commit."""
+    """One run of a batch, after its sink has it and before its commit. ``job_id`` is the Spark job that wrote it."""
 
     batch_id: int
     plan: DriverPlan
@@ -32,7 +32,7 @@ class BatchRun:
     tail_shuffles: int
     started_ms: int
     output_rows: int | None
-    stages: tuple[Stage, ...]
+    job_id: int | None
 
 
 class Gateway:
@@ -56,7 +56,6 @@ class Gateway:
         self._epoch = epoch
         self._may_commit = may_commit
         self._beginning = beginning
-        self._sources = streaming_sources(builder.query)
         self._lock = threading.Lock()
         self._stopping = False
         self._running: int | None = None
@@ -116,9 +115,7 @@ class Gateway:
         started_ms = time.time_ns() // 1_000_000
         self._may_commit()
         self._beginning(batch_id)
-        plan = self._plans.for_batch(self._sources, self._builder.query.key)
-        if self.stages is not None:
-            self.stages.mark()
+        plan = self._plans.for_batch(self._builder.query.own_sources, self._builder.query.key)
         output, groups = self._builder.tail(frame, plan.parallelism)
         shuffles = self._tail_shuffles(output, plan.version, len(groups))
         batch = BatchRef(self._query_id(), batch_id, self._epoch())
@@ -130,8 +127,8 @@ class Gateway:
             # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
             failure = describe(error)
             raise DriverError(failure.sentence, recoverable=failure.recoverable) from error
-        stages = tuple(self.stages.of_batch()) if self.stages is not None else ()
-        return BatchRun(batch_id, plan, tuple(groups), shuffles, started_ms, written.rows, stages)
+        job_id = self.stages.batch_job() if self.stages is not None else None
+        return BatchRun(batch_id, plan, tuple(groups), shuffles, started_ms, written.rows, job_id)
 
     def _tail_shuffles(self, output: DataFrame, version: int, groups: int) -> int:
         """Shuffles of the tail that its vertices make by themselves; looked up once per plan."""

@@ -44,7 +44,7 @@ def take_driver_lock(path: str) -> int:
     return fd
 
 
-def is_held(path: str) -> bool:
+def is_held(path: str | Path) -> bool:
     """Whether some process holds the lock file ``path``. One that does not exist is not held."""
     try:
         fd = os.open(path, os.O_RDWR)
@@ -67,7 +67,7 @@ def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoc
     """
     try:
         checkpoint_dir.mkdir(parents=True, exist_ok=True)
-        with _short_lock(checkpoint_dir / "owner.lock"):
+        with short_lock(checkpoint_dir / "owner.lock"):
             _claim(checkpoint_dir, lock_file, attempt, epoch)
     except OSError as error:
         transient = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE)
@@ -133,7 +133,12 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _short_lock(path: Path) -> Iterator[None]:
+def short_lock(path: Path) -> Iterator[None]:
+    """Hold ``path`` locked for a few statements; waits for whoever holds it.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.driver.build import QueryBuilder, streaming_sources
+from app.driver.build import QueryBuilder
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.functions import Functions
 from app.driver.gateway import BatchRun, Gateway
@@ -20,9 +21,8 @@ from app.driver.session import query_session
 from app.driver.sinks import open_sink
 from app.driver.sources import register_all
 from app.driver.sources.control import ControlFile
-from app.driver.stages import StageReader
-from app.model.analysis import BUILT_IN_SOURCES, Query
-from app.model.jobgraph import SourceSpec
+from app.driver.stages import Stage, StageReader
+from app.model.analysis import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,6 @@ class RunningQuery:
     ) -> None:
         self.query = query
         self.checkpoint_dir = checkpoint_dir / query.key
-        self.sources = streaming_sources(query)
         self.applied_version = 0
         self.reprocessed_records: int | None = None
         self._control = control
@@ -145,10 +144,16 @@ class RunningQuery:
     def is_active(self) -> bool:
         return bool(self._spark_query.isActive)
 
+    def stages(self, run: BatchRun) -> list[Stage]:
+        """What Spark says of the stages of a batch; empty if it cannot say."""
+        if run.job_id is None or self.gateway.stages is None:
+            return []
+        return self.gateway.stages.of_job(run.job_id)
+
     @property
     def backlog(self) -> int | None:
         """Records that wait at the sources; None if a source cannot tell."""
-        waiting = [self._control.backlog(source, self.query.key) for source in self.sources]
+        waiting = [self._control.backlog(source, self.query.key) for source in self.query.own_sources]
         if not waiting or any(each is None for each in waiting):
             return None
         return sum(each for each in waiting if each is not None)
@@ -156,13 +161,13 @@ class RunningQuery:
     @property
     def is_exhausted(self) -> bool:
         """Whether every source has said that nothing will come any more."""
-        streams = [v for v in self.query.head if isinstance(v.operation, SourceSpec)]
-        return all(
-            isinstance(v.operation, SourceSpec)
-            and v.operation.format in BUILT_IN_SOURCES
-            and self._control.exhausted(v.id, self.query.key)
-            for v in streams
+        return not self._has_other_sources and all(
+            self._control.exhausted(source, self.query.key) for source in self.query.own_sources
         )
+
+    @property
+    def _has_other_sources(self) -> bool:
+        return len(self.query.streams) > len(self.query.own_sources)
 
     # -- ending
 
@@ -171,8 +176,7 @@ class RunningQuery:
 
         A source that Spark plans itself cannot be told: then the end of a batch has to do.
         """
-        streams = [vertex for vertex in self.query.head if vertex.is_source]
-        return not self.is_active or len(streams) > len(self.sources) or self._idle_ms > since_ms
+        return not self.is_active or self._has_other_sources or self._idle_ms > since_ms
 
     def try_stop(self) -> bool:
         """End the query between two batches, if it is between two now; whether it has ended.
@@ -204,8 +208,6 @@ class RunningQuery:
 
 def _id_in(checkpoint_dir: Path) -> str:
     """The id that Spark wrote into the checkpoint when the query was started first."""
-    import json
-
     deadline = time.monotonic() + 5.0
     while True:
         try:

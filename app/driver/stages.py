@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError
 
 from app.model.protocol import VertexBatch
 
@@ -31,26 +33,33 @@ class StageReader:
     def __init__(self, context: SparkContext, run_id: str) -> None:
         self._tracker = context._jsc.sc().statusTracker()
         self._store = context._jsc.sc().statusStore()
-        self._option: Any = context._jvm.scala.Option  # type: ignore[union-attr]
         self._run_id = run_id
         self._last_job = -1
 
-    def mark(self) -> None:
-        """The next batch begins: its jobs are those that are new from here."""
-        self._last_job = max(self._jobs(), default=self._last_job)
+    def batch_job(self) -> int | None:
+        """The job that wrote the batch that was run since the last call; None if it ran none. Asked between batches.
 
-    def of_batch(self) -> list[Stage]:
-        """The stages of the newest job since `mark`, in the order of their ids; empty if Spark has forgotten it.
-
-        The job that writes a batch is its last: side tables that are broadcast run before it. The store learns of a
-        job's end a moment after the job's caller does.
+        It is the newest: side tables that are broadcast run before it.
         """
-        new = [job for job in self._jobs() if job > self._last_job]
-        if not new:
-            return []
+        newest = max((int(job) for job in self._tracker.getJobIdsForGroup(self._run_id)), default=-1)
+        if newest <= self._last_job:
+            return None
+        self._last_job = newest
+        return newest
+
+    def of_job(self, job_id: int) -> list[Stage]:
+        """The stages of ``job_id``, in the order of their ids; empty if Spark has forgotten it.
+
+        The store learns of a job's end a moment after the job's caller does: this waits for it, so it is not for the
+        thread that runs batches.
+        """
         deadline = time.monotonic() + _SETTLE_S
         while True:
-            info = self._store.job(max(new))
+            try:
+                info = self._store.job(job_id)
+            except Py4JJavaError:
+                # Spark keeps a limited number of jobs.
+                return []
             if info.status().toString() != "RUNNING" or time.monotonic() > deadline:
                 break
             time.sleep(_POLL_S)
@@ -58,13 +67,10 @@ class StageReader:
         found = [self._stage(int(ids.apply(position))) for position in range(ids.size())]
         return sorted((stage for stage in found if stage is not None), key=lambda stage: stage.stage_id)
 
-    def _jobs(self) -> list[int]:
-        return [int(job) for job in self._tracker.getJobIdsForGroup(self._run_id)]
-
     def _stage(self, stage_id: int) -> Stage | None:
         try:
             data = self._store.lastStageAttempt(stage_id)
-        except Exception:
+        except Py4JJavaError:
             # Spark keeps a limited number of stages.
             return None
         if data.status().toString() == "SKIPPED":

@@ -42,6 +42,16 @@ class Query:
         return self.sink.id
 
     @property
+    def streams(self) -> tuple[JobVertex, ...]:
+        """The streaming sources."""
+        return tuple(vertex for vertex in self.head if vertex.is_source)
+
+    @property
+    def own_sources(self) -> tuple[str, ...]:
+        """Ids of the streaming sources that ask for their parallelism in every micro-batch."""
+        return tuple(vertex.id for vertex in self.streams if _is_own(vertex))
+
+    @property
     def vertices(self) -> tuple[JobVertex, ...]:
         return (*self.static, *self.head, *self.tail)
 
@@ -91,13 +101,13 @@ def in_place_of(vertices: Sequence[JobVertex]) -> dict[str, InPlace]:
     answer = {vertex.id: InPlace.YES for vertex in vertices}
     for query in queries_of(vertices):
         for vertex in query.head:
-            if isinstance(vertex.operation, SourceSpec):
-                free = vertex.operation.format in BUILT_IN_SOURCES
-            else:
-                free = vertex is query.cut
-            if not free:
+            if not (_is_own(vertex) if vertex.is_source else vertex is query.cut):
                 answer[vertex.id] = InPlace.QUERY_RESTART
     return answer
+
+
+def _is_own(vertex: JobVertex) -> bool:
+    return isinstance(vertex.operation, SourceSpec) and vertex.operation.format in BUILT_IN_SOURCES
 
 
 def _query_of(

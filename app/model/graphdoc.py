@@ -14,13 +14,7 @@ from typing import Final
 from app.model.analysis import in_place_of
 from app.model.graphdoc_build import build, derive
 from app.model.graphdoc_edges import RawVertex, check_edges, read_inputs
-from app.model.graphdoc_fields import (
-    Errors,
-    Fields,
-    GraphErrors,
-    kind_of,
-    shown,
-)
+from app.model.graphdoc_fields import Errors, Fields, GraphErrors
 from app.model.graphdoc_operations import (
     missing_module,
     python_of,
@@ -38,6 +32,7 @@ from app.model.jobgraph import (
     Operation,
 )
 from app.model.options import JobOptions
+from app.model.sentences import kind_of, shown
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 

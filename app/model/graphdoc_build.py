@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.model.graphdoc_edges import RawInput, RawVertex
-from app.model.graphdoc_fields import Errors, shown
+from app.model.graphdoc_fields import Errors
 from app.model.ids import slot_sharing_group_id, vertex_id
 from app.model.jobgraph import (
     MAX_PARALLELISM_LIMIT,
@@ -21,6 +21,7 @@ from app.model.jobgraph import (
     SqlSpec,
     VertexInput,
 )
+from app.model.sentences import shown
 from app.model.sqltext import is_stateful, tokens_of
 
 DEFAULT_STATE_PARTITIONS: Final = 12

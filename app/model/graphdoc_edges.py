@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.model.graphdoc_fields import Errors, Fields, hint, kind_of, shown
+from app.model.graphdoc_fields import Errors, Fields
 from app.model.jobgraph import (
     DEFAULT_SLOT_SHARING_GROUP,
     Exchange,
@@ -17,6 +17,7 @@ from app.model.jobgraph import (
     Partitioner,
     SqlSpec,
 )
+from app.model.sentences import hint, kind_of, shown
 from app.model.sqltext import mentioned, tokens_of
 
 MAX_INPUTS: Final = 50

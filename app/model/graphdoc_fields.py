@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
+
+from app.model.sentences import hint, kind_of, shown
 
 MAX_ERRORS: Final = 100
 """More errors than this are counted only: nobody reads them, and a hostile document could have any number."""
@@ -54,31 +55,6 @@ class Errors:
     def texts(self) -> list[str]:
         more = [f"There are {self._left_out} more errors."] if self._left_out else []
         return [*self._found, *more]
-
-
-def shown(text: str) -> str:
-    """Foreign text, fit for a sentence."""
-    return repr(text if len(text) <= 80 else text[:77] + "...")
-
-
-def kind_of(value: object) -> str:
-    """What a value of a document is, for a sentence."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return f"the number {value}" if abs(value) < 1e30 else "a huge number"
-    if isinstance(value, str):
-        return f"the text {shown(value)}"
-    return "a list" if isinstance(value, list | tuple) else "a mapping"
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """A guess at what ``name`` should have been, as a sentence with a leading blank; empty if nothing is near."""
-    candidates = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name[:80].lower(), candidates, n=1)
-    return f" Did you mean {candidates[close[0]]!r}?" if close else ""
 
 
 def below(place: str, key: object) -> str:

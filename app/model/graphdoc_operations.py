@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from app.model.graphdoc_fields import Fields, hint, shown
+from app.model.graphdoc_fields import Fields
 from app.model.jobgraph import JobType, Operation, OutputMode, PythonSpec, SinkSpec, SourceSpec, SqlSpec
+from app.model.sentences import hint, shown
 from app.model.sqltext import SqlTextError, check_query, tokens_of
 
 FILE_SOURCES: Final = ("csv", "json", "parquet", "orc", "text")

@@ -123,6 +123,22 @@ class Report:
     location: str | None = None
 
 
+OUTCOME_FILE = "outcome.json"
+"""In the work directory of an attempt: the last word of its driver, for a control plane that was away."""
+
+
+def outcome_document(report: Report) -> dict[str, object]:
+    """What `OUTCOME_FILE` holds of the report that ended an attempt; ``Report(**document)`` reads it."""
+    return {
+        "seq": report.seq,
+        "at_ms": report.at_ms,
+        "type": report.type,
+        "drained": report.drained,
+        "location": report.location,
+        "error": report.error,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Reports:
     reports: tuple[Report, ...]

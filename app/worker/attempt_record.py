@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from app.cluster.ports import DriverRef
-from app.model.protocol import DriverSpec, Report
+from app.model.protocol import OUTCOME_FILE, DriverSpec, Report, outcome_document
 from app.scheduler.adaptive.events import AttemptFinished, AttemptStopped, Event
 from app.store.writes import Write
-
-OUTCOME_FILE = "outcome.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +57,7 @@ def write_outcome(work_dir: Path, report: Report) -> None:
     Raises:
         OSError: it is not kept.
     """
-    _write_json(
-        work_dir / OUTCOME_FILE,
-        {
-            "seq": report.seq,
-            "at_ms": report.at_ms,
-            "type": report.type,
-            "drained": report.drained,
-            "location": report.location,
-            "error": report.error,
-        },
-    )
+    _write_json(work_dir / OUTCOME_FILE, outcome_document(report))
 
 
 def read_outcome(work_dir: Path) -> Report | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.api.examples.common import JOB, NOW, cores
+from app.api.render.cluster import MEMORY_PARTS, TASK_MANAGER_METRICS
 
 CONFIG: dict[str, Any] = {
     "refresh-interval": 3000,
@@ -44,46 +45,10 @@ TASK_MANAGER: dict[str, Any] = {
         "freeMemory": 8589934592,
         "managedMemory": -1,
     },
-    "memoryConfiguration": {
-        "frameworkHeap": -1,
-        "taskHeap": -1,
-        "frameworkOffHeap": -1,
-        "taskOffHeap": -1,
-        "networkMemory": -1,
-        "managedMemory": -1,
-        "jvmMetaspace": -1,
-        "jvmOverhead": -1,
-        "totalFlinkMemory": -1,
-        "totalProcessMemory": 25276502016,
-    },
+    "memoryConfiguration": {**dict.fromkeys(MEMORY_PARTS, -1), "totalProcessMemory": 25276502016},
 }
 TASK_MANAGER_DETAILS: dict[str, Any] = {
     **TASK_MANAGER,
     "allocatedSlots": [{"jobId": JOB, "resource": cores(1.0), "assignedTasks": 2}],
-    "metrics": {
-        **dict.fromkeys(
-            (
-                "heapUsed",
-                "heapCommitted",
-                "heapMax",
-                "nonHeapUsed",
-                "nonHeapCommitted",
-                "nonHeapMax",
-                "directCount",
-                "directUsed",
-                "directMax",
-                "mappedCount",
-                "mappedUsed",
-                "mappedMax",
-                "nettyShuffleMemorySegmentsAvailable",
-                "nettyShuffleMemorySegmentsUsed",
-                "nettyShuffleMemorySegmentsTotal",
-                "nettyShuffleMemoryAvailable",
-                "nettyShuffleMemoryUsed",
-                "nettyShuffleMemoryTotal",
-            ),
-            -1,
-        ),
-        "garbageCollectors": [],
-    },
+    "metrics": {**dict.fromkeys(TASK_MANAGER_METRICS, -1), "garbageCollectors": []},
 }

@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from app.api.examples.common import COUNTS, GROUP, JOB, NOW, SOURCE, START
+from app.api.render.execution import EXECUTION_STATES
+from app.api.render.jobs import NOT_MEASURED
 
-STATES = (
-    "CREATED",
-    "SCHEDULED",
-    "DEPLOYING",
-    "INITIALIZING",
-    "RUNNING",
-    "FINISHED",
-    "CANCELING",
-    "CANCELED",
-    "FAILED",
-    "RECONCILING",
-)
-NO_TASKS = dict.fromkeys(STATES, 0)
+NO_TASKS = dict.fromkeys(EXECUTION_STATES, 0)
 
 GRAPH: dict[str, Any] = {
     "name": "counts-by-key",
@@ -55,20 +45,6 @@ vertices:
     inputs: [counts]
     sink: {format: noop, outputMode: update}
 """
-
-NOT_MEASURED: dict[str, Any] = {
-    "read-bytes": 0,
-    "read-bytes-complete": False,
-    "write-bytes": 0,
-    "write-bytes-complete": False,
-    "read-records": 0,
-    "read-records-complete": False,
-    "write-records": 0,
-    "write-records-complete": False,
-    "accumulated-backpressured-time": 0,
-    "accumulated-idle-time": 0,
-    "accumulated-busy-time": 0.0,
-}
 
 PLAN: dict[str, Any] = {
     "jid": JOB,
@@ -160,7 +136,7 @@ OVERVIEW: dict[str, Any] = {
             "duration": NOW - START,
             "state": "RUNNING",
             "last-modification": START + 1500,
-            "tasks": {**{state.lower(): 0 for state in STATES}, "running": 6, "total": 6},
+            "tasks": {**{state.lower(): 0 for state in EXECUTION_STATES}, "running": 6, "total": 6},
             "pending-operators": 0,
         }
     ]

@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from app.api.examples.common import COUNTS, GROUP, JOB, NOW, REQUIREMENTS_UUID, RESCALE, SOURCE, cores
+from app.api.render.rescales import UNKNOWN_PROFILE
 
 REQUIREMENTS: dict[str, Any] = {
     SOURCE: {"parallelism": {"lowerBound": 1, "upperBound": 2}},
     COUNTS: {"parallelism": {"lowerBound": 1, "upperBound": 4}},
-}
-_PROFILE = {
-    "cpuCores": -1.0,
-    "taskHeapMemory": -1,
-    "taskOffHeapMemory": -1,
-    "managedMemory": -1,
-    "networkMemory": -1,
-    "extendedResources": {},
 }
 
 RECORD: dict[str, Any] = {
@@ -39,7 +32,7 @@ RECORD: dict[str, Any] = {
         GROUP: {
             "slotSharingGroupId": GROUP,
             "slotSharingGroupName": "default",
-            "requestResourceProfile": _PROFILE,
+            "requestResourceProfile": UNKNOWN_PROFILE,
             "desiredSlots": 4,
             "minimalRequiredSlots": 1,
             "preRescaleSlots": 2,

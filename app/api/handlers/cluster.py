@@ -11,7 +11,8 @@ from app.api.errors import error_response, not_found
 from app.api.handlers.jobs import find_job
 from app.api.render import cluster as render
 from app.api.render.metrics import metric_list, server_metrics
-from app.api.requests import names, query, shown
+from app.api.requests import names, query
+from app.model.sentences import shown
 
 
 async def config(context: Context, request: Request) -> Response:

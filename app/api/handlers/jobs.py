@@ -16,8 +16,9 @@ from app.api.render.exceptions import exception_history
 from app.api.render.execution import VertexExecution, vertex_executions
 from app.api.render.metrics import AGGREGATIONS, aggregated_metrics, job_metrics, metric_list, vertex_metrics
 from app.api.render.vertices import vertex_details
-from app.api.requests import names, path_id, query, shown, whole_number
+from app.api.requests import names, path_id, query, whole_number
 from app.model.graphdoc import to_document
+from app.model.sentences import shown
 from app.worker.views import JobView
 
 MAX_EXCEPTIONS = 1000

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
 from app.api.context import Context
 from app.api.errors import bad_request
-from app.api.requests import kind_of, path_id, query, read_json_object, requested_by, shown
+from app.api.requests import kind_of, path_id, query, read_json_object, requested_by
 from app.model.ids import InvalidId, normalize_id
+from app.model.sentences import shown
 from app.scheduler.adaptive.state import Stop
 
 _STOP_FIELDS = ("targetDirectory", "drain", "formatType", "triggerId")

@@ -13,9 +13,10 @@ from app.api.context import Context
 from app.api.errors import bad_request
 from app.api.handlers.jobs import find_job
 from app.api.render.explanation import dry_run as render_dry_run
-from app.api.requests import boolean, header, kind_of, query, read_json_object, requested_by, shown
+from app.api.requests import boolean, header, kind_of, query, read_json_object, requested_by
 from app.model.ids import InvalidId, normalize_id
 from app.model.jobgraph import JobGraph
+from app.model.sentences import shown
 from app.worker.views import RequirementsUpdate, StaleVersion
 
 MAX_REASON_LENGTH = 1000

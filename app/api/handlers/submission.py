@@ -16,9 +16,10 @@ from starlette.responses import Response
 from app.api.answers import json_response
 from app.api.context import Context
 from app.api.errors import ApiError, bad_request
-from app.api.requests import BODY_LIMIT_BYTES, header, query, read_body, requested_by, shown, too_large
+from app.api.requests import BODY_LIMIT_BYTES, header, query, read_body, requested_by, too_large
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.model.graphdoc import GraphErrors, parse_document
+from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
 FORM_LIMIT_BYTES = 32 * 1024 * 1024

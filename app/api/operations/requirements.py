@@ -14,50 +14,39 @@ from app.api.schema.base import Empty
 
 _WHOLE = {"type": "integer", "minimum": 1}
 _BOUND = {"type": "integer", "minimum": -1, "maximum": 32768}
+
+
+def _requirements(bound: dict[str, Any]) -> dict[str, Any]:
+    """The schema of bounds per vertex, each of which is a ``bound``."""
+    bounds = {
+        "type": "object",
+        "required": ["lowerBound", "upperBound"],
+        "additionalProperties": False,
+        "properties": {"lowerBound": bound, "upperBound": bound},
+    }
+    vertex = {
+        "type": "object",
+        "required": ["parallelism"],
+        "additionalProperties": False,
+        "properties": {"parallelism": bounds},
+    }
+    return {"type": "object", "additionalProperties": vertex}
+
+
 _REQUIREMENTS_SCHEMA: dict[str, Any] = {
-    "type": "object",
+    **_requirements(_BOUND),
     "minProperties": 1,
     "description": (
         "Keys are vertex ids; a unique vertex name is accepted as well. Every vertex must be there."
     ),
-    "additionalProperties": {
-        "type": "object",
-        "required": ["parallelism"],
-        "additionalProperties": False,
-        "properties": {
-            "parallelism": {
-                "type": "object",
-                "required": ["lowerBound", "upperBound"],
-                "additionalProperties": False,
-                "properties": {"lowerBound": _BOUND, "upperBound": _BOUND},
-            }
-        },
-    },
 }
-
-
 _PATH = JOB_PATH + "/resource-requirements"
 _READ = Doc(
     id="getResourceRequirements",
     tag="requirements",
     summary="The bounds of parallelism of every vertex",
     description="Resolved numbers: a bound that was given as -1 is shown as its default.",
-    answer={
-        "type": "object",
-        "additionalProperties": {
-            "type": "object",
-            "required": ["parallelism"],
-            "additionalProperties": False,
-            "properties": {
-                "parallelism": {
-                    "type": "object",
-                    "required": ["lowerBound", "upperBound"],
-                    "additionalProperties": False,
-                    "properties": {"lowerBound": _WHOLE, "upperBound": _WHOLE},
-                }
-            },
-        },
-    },
+    answer=_requirements(_WHOLE),
     example=rescales_examples.REQUIREMENTS,
     headers={"ETag": "The version of the requirements, for If-Match."},
 )

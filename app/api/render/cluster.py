@@ -19,7 +19,7 @@ FLINK_API_VERSION = "2.3.0"
 
 UNKNOWN = -1
 
-_MEMORY_PARTS = (
+MEMORY_PARTS = (
     "frameworkHeap",
     "taskHeap",
     "frameworkOffHeap",
@@ -30,7 +30,7 @@ _MEMORY_PARTS = (
     "jvmOverhead",
     "totalFlinkMemory",
 )
-_METRICS = (
+TASK_MANAGER_METRICS = (
     "heapUsed",
     "heapCommitted",
     "heapMax",
@@ -105,7 +105,7 @@ def task_manager(manager: TaskManager, views: Sequence[JobView], now_ms: int) ->
             "managedMemory": UNKNOWN,
         },
         "memoryConfiguration": {
-            **dict.fromkeys(_MEMORY_PARTS, UNKNOWN),
+            **dict.fromkeys(MEMORY_PARTS, UNKNOWN),
             "totalProcessMemory": manager.memory_bytes,
         },
     }
@@ -115,7 +115,7 @@ def task_manager_details(manager: TaskManager, views: Sequence[JobView], now_ms:
     return {
         **task_manager(manager, views, now_ms),
         "allocatedSlots": allocated_slots(manager, views),
-        "metrics": {**dict.fromkeys(_METRICS, UNKNOWN), "garbageCollectors": []},
+        "metrics": {**dict.fromkeys(TASK_MANAGER_METRICS, UNKNOWN), "garbageCollectors": []},
     }
 
 

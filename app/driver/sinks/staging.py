@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.driver.locks import is_held, short_lock
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -48,9 +50,9 @@ class StagingArea:
         """
         self.root.mkdir(parents=True, exist_ok=True)
         # One at a time: between the making of a directory and its lock it looks like a dead one.
-        with _locked(self.root / _LOCK):
+        with short_lock(self.root / _LOCK):
             for left in self.root.iterdir():
-                if left.is_dir() and left != self._own and not _is_held(left / _LOCK):
+                if left.is_dir() and left != self._own and not is_held(left / _LOCK):
                     shutil.rmtree(left, ignore_errors=True)
             if self._own is None or not self._own.is_dir():
                 own = self.root / uuid.uuid4().hex
@@ -82,28 +84,4 @@ def write_parts(frame: DataFrame, directory: Path, file_format: str, options: di
 def _discard(directory: Path, fd: int) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     with contextlib.suppress(OSError):
-        os.close(fd)
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
         os.close(fd)

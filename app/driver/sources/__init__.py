@@ -116,14 +116,9 @@ def _open_files(
     _check_types(vertex, source.format, schema)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spec = ReadSpec(vertex.name, FILE_FORMATS[source.format], options, zone)
-    return (
-        spark.readStream.format(FileSource.name())
-        .schema(schema)
-        .options(**side_options(SourceSide(control.directory, vertex.id, vertex.name, query_key)))
-        .options(spec=spec_to_text(spec), root=str(root.absolute()))
-        .options(state_dir=str(state_directory(checkpoint_dir, vertex.id)))
-        .load()
-    )
+    reader = spark.readStream.format(FileSource.name()).schema(schema)
+    own = {"spec": spec_to_text(spec), "root": str(root.absolute())}
+    return reader.options(**own, **_common_options(vertex, control, query_key, checkpoint_dir)).load()
 
 
 def _open_rate(
@@ -141,13 +136,16 @@ def _open_rate(
     for name, value in (("path", source.path), ("schema", source.schema)):
         if value is not None:
             raise _refused(vertex, f"the source {source.format} takes no {name}.")
-    return (
-        spark.readStream.format(RateSource.name())
-        .options(**side_options(SourceSide(control.directory, vertex.id, vertex.name, query_key)))
-        .options(spec=rate_options_text(options), kind=source.format)
-        .options(state_dir=str(state_directory(checkpoint_dir, vertex.id)))
-        .load()
-    )
+    reader = spark.readStream.format(RateSource.name())
+    own = {"spec": rate_options_text(options), "kind": source.format}
+    return reader.options(**own, **_common_options(vertex, control, query_key, checkpoint_dir)).load()
+
+
+def _common_options(
+    vertex: JobVertex, control: ControlFile, query_key: str, checkpoint_dir: Path
+) -> dict[str, str]:
+    side = SourceSide(control.directory, vertex.id, vertex.name, query_key)
+    return {**side_options(side), "state_dir": str(state_directory(checkpoint_dir, vertex.id))}
 
 
 def _schema(vertex: JobVertex, source: SourceSpec, root: Path, options: FileOptions) -> StructType:

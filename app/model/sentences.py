@@ -1,0 +1,31 @@
+"""Foreign values in sentences that tell a person what is wrong with them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def shown(text: str) -> str:
+    """Foreign text, fit for a sentence."""
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def kind_of(value: object, *, array: str = "a list", mapping: str = "a mapping") -> str:
+    """What a value of a document is, for a sentence. JSON and YAML have different words for the last two."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}" if abs(value) < 1e30 else "a huge number"
+    if isinstance(value, str):
+        return f"the text {shown(value)}"
+    return array if isinstance(value, list | tuple) else mapping
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """A guess at what ``name`` should have been, as a sentence with a leading blank; empty if nothing is near."""
+    candidates = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name[:80].lower(), candidates, n=1)
+    return f" Did you mean {candidates[close[0]]!r}?" if close else ""
