@@ -264,7 +264,7 @@ class Attempt:
             return
         running.idle(self._plans.current.version, happening.at_ms)
         self._report_applied(idle=True)
-        if self._stop is None and not self._finishing and all(each.is_exhausted for each in self._queries):
+        if self._stop is None and not self._finishing and all(each.is_done for each in self._queries):
             self._finishing = True
             for each in self._queries:
                 each.gateway.stop_at_boundary()
@@ -291,6 +291,13 @@ class Attempt:
         )
 
     def _tick(self) -> Ending | None:
+        if self._fenced:
+            # Before anything else: the query of a fenced driver fails too, which is nobody's business any more.
+            raise Fenced
+        overdue = self._overdue()
+        if overdue is not None:
+            # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
+            return self._fail(overdue)
         if self._stop is not None:
             return self._try_stop()
         if self._finishing:
@@ -301,14 +308,16 @@ class Attempt:
                 if self._fenced:
                     raise Fenced
                 return self._fail(failure or Failure("A query of the job ended by itself.", ""))
-            limit_ms = self.spec.batch_timeout_ms
+        return None
+
+    def _overdue(self) -> Failure | None:
+        limit_ms = self.spec.batch_timeout_ms
+        for running in self._queries:
             if limit_ms and running.gateway.batch_age_s * 1000 > limit_ms:
                 name = running.query.sink.name
-                return self._fail(
-                    Failure(
-                        f"A micro-batch of sink {name} takes longer than {limit_ms} ms (slotwise.batch.timeout).",
-                        "",
-                    )
+                return Failure(
+                    f"A micro-batch of sink {name} takes longer than {limit_ms} ms (slotwise.batch.timeout).",
+                    "",
                 )
         return None
 
@@ -356,29 +365,39 @@ class Attempt:
 
     def _last_word(self, **fields: object) -> Ending:
         """Report the end, and leave it in a file for a control plane that is away."""
-        report = Report(seq=0, at_ms=_now_ms(), **fields)  # type: ignore[arg-type]
-        write_atomically(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)))
+        self._leave(fields)
         assert self._client is not None
         self._client.report(**fields)
         self._client.flush(_LAST_WORD_S)
         return Ending.DONE
 
+    def _leave(self, fields: dict[str, object]) -> None:
+        """Write the report of the end where a control plane that is away now will find it."""
+        report = Report(seq=0, at_ms=_now_ms(), **fields)  # type: ignore[arg-type]
+        write_atomically(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)))
+
     def _fail(self, failure: Failure) -> Ending:
         log.error("the attempt failed: %s\n%s", failure.sentence, failure.stack)
+        fields: dict[str, object] = {
+            "type": "failed",
+            "plan_version": self.spec.plan_version,
+            "error": failure.sentence,
+            "stack": failure.stack,
+            "vertex": failure.vertex,
+            "recoverable": failure.recoverable,
+        }
+        try:
+            self._leave(fields)
+        except OSError as error:
+            # A full disk may be what failed; the report is still sent.
+            log.warning("the end of the attempt could not be written down: %s", error)
         if self._client is None:
             # Nothing was started yet; the failure must still be told.
             self._client = ControlPlaneClient(
                 self.spec, self._registration(""), on_orders=lambda _: None, on_fenced=lambda: None
             )
             self._client.start()
-        self._client.report(
-            type="failed",
-            plan_version=self.spec.plan_version,
-            error=failure.sentence,
-            stack=failure.stack,
-            vertex=failure.vertex,
-            recoverable=failure.recoverable,
-        )
+        self._client.report(**fields)
         self._client.flush(_LAST_WORD_S)
         return Ending.FAILED
 

@@ -78,6 +78,7 @@ class RunningQuery:
         self._id: str | None = None
         self._run_id = ""
         self._idle_ms = 0
+        self._idle = False
 
     @property
     def query_id(self) -> str:
@@ -120,6 +121,7 @@ class RunningQuery:
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
+        self._idle = False
         run = self.gateway.committed(happening.batch_id)
         plan = run.plan if run is not None else self._plans.current
         newest = self._plans.current.version
@@ -139,6 +141,7 @@ class RunningQuery:
         """At ``at_ms`` the query had nothing to do: its next batch will run at plan ``version``."""
         self.applied_version = max(self.applied_version, version)
         self._idle_ms = max(self._idle_ms, at_ms)
+        self._idle = True
 
     @property
     def is_active(self) -> bool:
@@ -159,10 +162,15 @@ class RunningQuery:
         return sum(each for each in waiting if each is not None)
 
     @property
-    def is_exhausted(self) -> bool:
-        """Whether every source has said that nothing will come any more."""
-        return not self._has_other_sources and all(
-            self._control.exhausted(source, self.query.key) for source in self.query.own_sources
+    def is_done(self) -> bool:
+        """Whether nothing will come any more: every source has said so, and Spark has found nothing to do since the
+        last batch. After the last input it may run batches without data, to let out what a watermark held back.
+        """
+        return (
+            not self._has_other_sources
+            and self._idle
+            and self.gateway.running_batch is None
+            and all(self._control.exhausted(source, self.query.key) for source in self.query.own_sources)
         )
 
     @property

@@ -6,10 +6,11 @@
 | GET  .../orders?plan=<version>&stop=<mode>&wait_ms=<n> | -> `Orders`: once they differ, or after wait_ms |
 | POST .../reports | `Reports` -> `Acknowledgement` |
 
-Each call carries `Authorization: Bearer <secret of the attempt>` and `X-Slotwise-Epoch: <epoch>`. A wrong secret, an
-older epoch or an attempt that is over is answered 410 with `{"errors": [...], "fenced": true}`: the driver stops
-writing and exits. Any other failure (refused, 5xx, time-out) means that the control plane is away: the driver keeps
-processing, keeps its reports, and tries again, reading the address file anew each time.
+Each call carries `Authorization: Bearer <secret of the attempt>` and `X-Slotwise-Epoch: <epoch>`. A wrong secret or an
+attempt that is over is answered 410 with `{"errors": [...], "fenced": true}`: the driver stops writing and exits. An
+older epoch is that of a driver that was adopted and has not heard of its new owner; the answer tells it. Any other
+failure (refused, 5xx, time-out) means that the control plane is away: the driver keeps processing, keeps its reports,
+and tries again, reading the address file anew each time.
 
 Orders are a level, not a queue: what the driver should be doing now. Reports are numbered from 1 within an attempt
 and sent again until acknowledged, so each arrives at least once and in order.
@@ -28,10 +29,10 @@ class DriverSpec:
     """The assignment: a JSON file (mode 0600) whose path is written to the standard input of a waiting driver.
 
     ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
-    ``slots`` is N of local[N]. ``lock_file`` is locked (flock) by the driver and inherited by its JVM from before the
-    assignment: it is free only once nothing of the driver lives. ``checkpoint_dir`` has one directory per query.
-    ``master`` is a Spark master URL. Times are milliseconds; ``batch_timeout_ms`` 0 means never, ``batch_interval_ms``
-    0 that the next micro-batch starts as soon as there are data.
+    ``slots`` is N of local[N]. ``checkpoint_dir`` has one directory per query. ``master`` is a Spark master URL. The
+    lock file of the driver is not here: the process was started with it, and it is free only once nothing of the
+    process and its JVM lives. Times are milliseconds; ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that
+    the next micro-batch starts as soon as there are data.
     """
 
     job_id: str
@@ -136,6 +137,9 @@ def outcome_document(report: Report) -> dict[str, object]:
         "drained": report.drained,
         "location": report.location,
         "error": report.error,
+        "stack": report.stack,
+        "vertex": report.vertex,
+        "recoverable": report.recoverable,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from app.cluster.ports import DriverRef
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Report, outcome_document
-from app.scheduler.adaptive.events import AttemptFinished, AttemptStopped, Event
+from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, AttemptStopped, Event
 from app.store.writes import Write
 
 
@@ -72,6 +72,15 @@ def outcome_event(attempt: int, report: Report) -> Event:
     """The end that the last word of a driver stands for."""
     if report.type == "finished":
         return AttemptFinished(attempt)
+    if report.type == "failed":
+        return AttemptFailed(
+            attempt,
+            report.error or "The driver ended with a failure and no message.",
+            stopped=True,
+            recoverable=report.recoverable,
+            vertex=report.vertex,
+            stack=report.stack,
+        )
     return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
 
 

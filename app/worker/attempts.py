@@ -265,7 +265,11 @@ class Attempts:
             self._recorded = None
         self._live = None
         self._last_ended = max(self._last_ended, attempt)
-        self._deliver(event, *rows)
+        if isinstance(event, AttemptFailed):
+            # Its driver may have reported it before, to us or to a control plane before us.
+            self._deliver(lambda state: AttemptStopped(attempt) if _is_known(state, event) else event, *rows)
+        else:
+            self._deliver(event, *rows)
 
     async def _abandon_start(self, attempt: int, starting: asyncio.Task[None]) -> None:
         try:
@@ -392,6 +396,13 @@ async def _kill_surely(handle: DriverHandle) -> None:
         except DriverLaunchError as error:
             log.error("a driver cannot be ended", driver=handle.ref.driver_id, error=str(error))
             await asyncio.sleep(_RETRY_S)
+
+
+def _is_known(state: JobState, event: AttemptFailed) -> bool:
+    """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
+    latest = state.failures[-1] if state.failures else ()
+    # The history keeps both ends of a long text.
+    return any(each.attempt == event.attempt and each.error[:1000] == event.error[:1000] for each in latest)
 
 
 def _ended_early(state: JobState, attempt: int) -> Event | None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from app.scheduler.adaptive.events import AttemptFailed
+from app.worker.attempt_record import outcome_event, read_outcome
 from tests.integration.driver.documents import counting
 from tests.integration.driver.harness import Bench, wait_for
 
@@ -88,6 +90,37 @@ def test_a_batch_that_hangs_is_a_failure(rig: Bench) -> None:
     failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
     assert "slotwise.batch.timeout" in failed["error"]
     assert driver.exit_status() == 4
+
+
+def test_a_batch_that_hangs_is_a_failure_also_while_the_job_drains(rig: Bench) -> None:
+    body = (
+        "import pathlib, time\n"
+        f"begun = pathlib.Path({str(rig.directory / 'begun')!r})\n"
+        "def f(x):\n"
+        "    begun.touch()\n"
+        "    time.sleep(600)\n"
+        "    return x\n"
+    )
+    driver = rig.start(with_python(rig, body), batch_timeout_ms=3_000)
+    wait_for("the batch", (rig.directory / "begun").exists)
+    rig.control_plane.order(stop="drain")
+    failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
+    assert "slotwise.batch.timeout" in failed["error"]
+    assert driver.exit_status() == 4
+    assert not rig.control_plane.of_type("stopped")
+
+
+def test_a_failure_that_nobody_hears_is_written_down(rig: Bench) -> None:
+    document = with_python(rig, "def f(x): return x.select('missing')")
+    rig.control_plane.go_away()
+    driver = rig.start(document)
+    assert driver.exit_status() == 4
+    outcome = read_outcome(rig.directory / "attempt-1")
+    assert outcome is not None
+    event = outcome_event(1, outcome)
+    assert isinstance(event, AttemptFailed)
+    assert (event.vertex, event.recoverable, event.stopped) == ("mapped", False, True)
+    assert "missing" in event.error
 
 
 def test_an_assignment_that_is_not_there_is_said(rig: Bench, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -9,6 +10,14 @@ import pytest
 
 from tests.integration.driver.documents import counting, expected_counts, stored_counts
 from tests.integration.driver.harness import Bench, Driver, wait_for
+
+WINDOWS = """
+from pyspark.sql import functions as F
+
+def windows(rows):
+    late = rows.withWatermark("timestamp", "0 seconds")
+    return late.groupBy(F.window("timestamp", "10 seconds")).agg(F.count("*").alias("n")).select("n")
+"""
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -26,6 +35,31 @@ def test_a_finite_source_ends_the_job(rig: Bench) -> None:
     assert stored_counts(rig.directory) == expected_counts(10_000)
     assert {call["authorization"] for call in rig.control_plane.calls} == {"Bearer the secret"}
     assert {call["epoch"] for call in rig.control_plane.calls} == {"1"}
+
+
+def test_a_job_ends_when_each_query_has_let_out_what_its_watermark_held_back(rig: Bench) -> None:
+    (rig.artifacts_dir / "code.py").write_text(WINDOWS, encoding="utf-8")
+    options = {"rowsPerBatch": "1000", "rowCount": "5000", "advanceMillisPerBatch": "10000"}
+    target = {"format": "json", "path": str(rig.directory / "windows"), "outputMode": "append"}
+    document = {
+        "name": "windows",
+        "type": "STREAMING",
+        "artifacts": ["code.py"],
+        "vertices": [
+            {"name": "numbers", "source": {"format": "rate-micro-batch", "options": options}},
+            {"name": "windows", "inputs": ["numbers"], "python": "code:windows", "stateful": True},
+            {"name": "stored", "inputs": ["windows"], "sink": target},
+            # The other query is exhausted long before, and says every moment that it has nothing to do.
+            {"name": "few", "source": {"format": "rate-micro-batch", "options": {"rowCount": "1"}}},
+            {"name": "nowhere", "inputs": ["few"], "sink": {"format": "noop"}},
+        ],
+    }
+    driver = rig.start(document)
+    wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
+    assert driver.exit_status() == 0, driver.log
+    lines = [line for f in (rig.directory / "windows").rglob("*.json") for line in f.read_text().splitlines()]
+    # The watermark is the time of the last batch: the windows before it are complete, its own is not.
+    assert sorted(json.loads(line)["n"] for line in lines) == [1_000] * 4
 
 
 def test_a_boundary_stop_leaves_the_process_to_the_next_attempt(rig: Bench) -> None:

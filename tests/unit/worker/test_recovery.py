@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -62,6 +63,48 @@ async def test_the_last_word_of_a_driver_counts(sqlite_url: str, tmp_path: Path,
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         await again.until(lambda: again.kind(job) == "Finished")
         assert again.plane.job(job).status == "FINISHED"
+
+
+FAILED_WORDS = {
+    "seq": 0,
+    "at_ms": 1,
+    "type": "failed",
+    "error": "Vertex counts failed at code.py:3: KeyError: 'k'",
+    "stack": "Traceback",
+    "vertex": "counts",
+    "recoverable": False,
+}
+
+
+async def test_a_failure_that_nobody_heard_is_the_one_that_counts(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        (rig.places.attempt_dir(job, 1) / "outcome.json").write_text(json.dumps(FAILED_WORDS))
+    rig.driver.die(4)
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        await again.until(lambda: again.kind(job) == "Finished")
+        assert again.plane.job(job).status == "FAILED", "it said that another attempt would fail as well"
+        ((failure,),) = again.plane.job(job).state.failures
+        assert (failure.error, failure.vertex) == (FAILED_WORDS["error"], "counts")
+        assert failure.stack == "Traceback"
+
+
+async def test_a_failure_that_was_reported_before_is_not_told_twice(sqlite_url: str, tmp_path: Path) -> None:
+    words = {**FAILED_WORDS, "recoverable": True}
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        rig.driver.hold_kill = asyncio.Event()
+        await rig.report(
+            job, **{k: v for k, v in words.items() if k not in ("seq", "at_ms", "type")}, kind="failed"
+        )
+        await rig.until_kind(job, "Restarting")
+        (rig.places.attempt_dir(job, 1) / "outcome.json").write_text(json.dumps(words))
+    rig.driver.die(4)
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        await again.bring_up(job, 2)
+        state = again.plane.job(job).state
+        assert [len(entry) for entry in state.failures] == [1]
+        assert state.num_restarts == 1
 
 
 async def test_an_adopted_driver_that_said_it_ends_is_waited_for(sqlite_url: str, tmp_path: Path) -> None:

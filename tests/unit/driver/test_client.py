@@ -1,0 +1,129 @@
+"""The driver's end of its protocol, against a server on this machine that can be away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.driver import client as module
+from app.driver.client import ControlPlaneClient
+from app.model.protocol import DriverSpec, Orders, Registration
+from tests.integration.driver.harness import ControlPlaneDouble, wait_for
+
+REGISTRATION = Registration(pid=1, pid_started_at=1.0, host="here", spark_version="4", spark_app_id="app")
+
+
+class Rig:
+    """A client, its server, and what the client has said of orders and fences."""
+
+    def __init__(self, directory: Path) -> None:
+        self.server = ControlPlaneDouble(directory / "address")
+        self.orders: list[Orders] = []
+        self.fenced: list[bool] = []
+        spec = DriverSpec(
+            job_id="0" * 32,
+            job_name="job",
+            attempt=1,
+            epoch=3,
+            secret="the secret",
+            address_file=str(directory / "address"),
+            graph={},
+            plan_version=1,
+            parallelism={"a": 1},
+            master="local[1]",
+            slots=1,
+            checkpoint_dir="",
+            work_dir="",
+            artifacts_dir="",
+        )
+        self.server.order(plan_version=1, parallelism={"a": 1}, stop="none", epoch=3)
+        self.client = ControlPlaneClient(
+            spec, REGISTRATION, on_orders=self.orders.append, on_fenced=lambda: self.fenced.append(True)
+        )
+
+    def numbers(self) -> list[int]:
+        return [report["seq"] for report in self.server.reports]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    made.client.close()
+    if made.server._server is not None:
+        made.server.go_away()
+
+
+def batch(rig: Rig, number: int) -> None:
+    rig.client.report(type="batch", batch_id=number)
+
+
+def test_reports_are_numbered_and_acknowledged(rig: Rig) -> None:
+    rig.client.start()
+    for number in range(3):
+        batch(rig, number)
+    assert rig.client.flush(10)
+    assert rig.numbers() == [1, 2, 3]
+    assert rig.server.registrations[0]["spark_app_id"] == "app"
+    assert {call["authorization"] for call in rig.server.calls} == {"Bearer the secret"}
+
+
+def test_reports_wait_for_a_server_that_is_away_and_find_it_elsewhere(rig: Rig) -> None:
+    rig.server.go_away()
+    rig.client.start()
+    for number in range(2):
+        batch(rig, number)
+    assert not rig.client.flush(0.1)
+    rig.server.come_back()
+    assert rig.client.flush(10)
+    assert rig.numbers() == [1, 2]
+    assert len(rig.server.registrations) == 1
+
+
+def test_orders_arrive_once_each(rig: Rig) -> None:
+    rig.client.start()
+    rig.server.order(plan_version=2, parallelism={"a": 2})
+    wait_for("the plan", lambda: rig.orders)
+    rig.server.order(stop="drain")
+    wait_for("the stop", lambda: len(rig.orders) > 1)
+    assert [(each.plan_version, each.stop) for each in rig.orders] == [(2, "none"), (2, "drain")]
+
+
+def test_the_epoch_of_a_new_owner_is_taken_up_and_an_older_one_is_ignored(rig: Rig) -> None:
+    rig.client.start()
+    rig.server.order(plan_version=2, parallelism={"a": 2}, epoch=5)
+    wait_for("the plan", lambda: rig.orders)
+    assert rig.client.epoch == 5
+    rig.client._take_orders({"plan_version": 9, "parallelism": {"a": 9}, "stop": "kill", "epoch": 4})
+    assert rig.client.epoch == 5
+    assert len(rig.orders) == 1
+
+
+def test_a_fenced_client_says_so_once_and_gives_up(rig: Rig) -> None:
+    rig.server.fenced = True
+    rig.client.start()
+    batch(rig, 0)
+    wait_for("the fence", lambda: rig.fenced)
+    assert not rig.client.flush(0.05)
+    for thread in rig.client._threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert rig.fenced == [True]
+    assert not rig.server.reports
+
+
+def test_while_nobody_answers_old_batches_are_forgotten_and_nothing_else(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BATCH_REPORTS_KEPT", 4)
+    rig.client.report(type="running")
+    for number in range(10):
+        batch(rig, number)
+    rig.client.start()
+    assert rig.client.flush(10)
+    kept: list[dict[str, Any]] = rig.server.reports
+    assert [report["type"] for report in kept] == ["running", "batch", "batch", "batch"]
+    assert [report["batch_id"] for report in kept[1:]] == [7, 8, 9]

@@ -1,0 +1,98 @@
+"""What a checkpoint says of its past, and the pauses that are measured from it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app.driver.recovery import GapMeter, Past, mark_begun, read_past
+
+
+def checkpoint(directory: Path, *, planned: int, committed: int) -> Path:
+    """A checkpoint with batches 0 to ``planned`` - 1, of which ``committed`` were committed, one per second."""
+    for name, count in (("offsets", planned), ("commits", committed)):
+        (directory / name).mkdir(parents=True)
+        for batch in range(count):
+            file = directory / name / str(batch)
+            file.touch()
+            os.utime(file, (1_000 + batch, 1_000 + batch))
+            (directory / name / f".{batch}.crc").touch()
+    return directory
+
+
+def test_a_new_query_has_no_past(tmp_path: Path) -> None:
+    assert read_past(tmp_path / "nowhere") == Past((), None)
+
+
+def test_a_query_that_ended_after_a_commit_has_nothing_to_repeat(tmp_path: Path) -> None:
+    past = read_past(checkpoint(tmp_path, planned=3, committed=3))
+    assert past == Past((1_000_000, 1_001_000, 1_002_000), None)
+
+
+def test_a_batch_that_was_begun_runs_again(tmp_path: Path) -> None:
+    directory = checkpoint(tmp_path, planned=3, committed=2)
+    mark_begun(directory, 2)
+    assert read_past(directory).interrupted == 2
+
+
+@pytest.mark.parametrize("begun", [None, 1])
+def test_a_batch_that_was_planned_only_is_no_repetition(tmp_path: Path, begun: int | None) -> None:
+    directory = checkpoint(tmp_path, planned=3, committed=2)
+    if begun is not None:
+        mark_begun(directory, begun)
+    assert read_past(directory).interrupted is None
+
+
+def test_only_the_latest_commits_are_remembered(tmp_path: Path) -> None:
+    past = read_past(checkpoint(tmp_path, planned=40, committed=40))
+    assert past.committed_ms[-1] == 1_039_000
+    assert len(past.committed_ms) == 11
+
+
+def committed_every_second(meter: GapMeter, count: int) -> None:
+    for second in range(1, count + 1):
+        meter.committed(second * 1_000, at_plan=True)
+
+
+def test_the_gap_is_the_longest_pause_less_the_steady_interval() -> None:
+    meter = GapMeter(Past((), None))
+    committed_every_second(meter, 5)
+    meter.changing(5_200)
+    meter.committed(6_000, at_plan=False)
+    meter.committed(9_500, at_plan=True)
+    assert meter.take() == 2_500
+    assert meter.take() is None, "it is told once"
+
+
+def test_a_change_that_nobody_noticed_has_no_gap() -> None:
+    meter = GapMeter(Past((), None))
+    committed_every_second(meter, 5)
+    meter.changing(5_200)
+    meter.committed(5_900, at_plan=True)
+    assert meter.take() == 0
+
+
+def test_of_several_changes_the_first_counts() -> None:
+    meter = GapMeter(Past((), None))
+    committed_every_second(meter, 3)
+    meter.changing(3_100)
+    meter.committed(6_000, at_plan=False)
+    meter.changing(6_100)
+    meter.committed(7_000, at_plan=True)
+    assert meter.take() == 2_000
+
+
+def test_an_attempt_is_measured_from_the_last_commit_before_it() -> None:
+    meter = GapMeter(Past((1_000, 2_000, 3_000), None))
+    meter.committed(8_000, at_plan=True)
+    assert meter.take() == 4_000
+
+
+def test_without_a_steady_interval_no_gap_can_be_told() -> None:
+    meter = GapMeter(Past((), None))
+    meter.changing(500)
+    meter.committed(1_000, at_plan=True)
+    meter.committed(2_000, at_plan=True)
+    assert meter.take() is None
