@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from app.model.javaoptions import java_options_fault
+
 ENV_PREFIX = "SLOTWISE_"
 
 # Variables of the same prefix that belong to the command line and to the driver, not to the server.
@@ -77,6 +79,13 @@ class Settings(BaseModel):
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return None if value is None else value.expanduser().absolute()
+
+    @field_validator("driver_java_options")
+    @classmethod
+    def _splittable(cls, value: str) -> str:
+        if fault := java_options_fault(value):
+            raise ValueError(f"driver_java_options: {fault}")
+        return value
 
     @model_validator(mode="after")
     def _loopback_without_tokens(self) -> Settings:

@@ -14,7 +14,7 @@ from typing import Final
 from app.model.analysis import in_place_of
 from app.model.graphdoc_build import build, derive
 from app.model.graphdoc_edges import RawVertex, check_edges, read_inputs
-from app.model.graphdoc_fields import Errors, Fields, GraphErrors
+from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
 from app.model.graphdoc_operations import (
     missing_module,
     python_of,
@@ -24,6 +24,7 @@ from app.model.graphdoc_operations import (
     read_sql,
 )
 from app.model.graphdoc_write import to_document
+from app.model.javaoptions import JAVA_OPTION_SETTINGS, java_options_fault
 from app.model.jobgraph import (
     DEFAULT_SLOT_SHARING_GROUP,
     MAX_PARALLELISM_LIMIT,
@@ -123,9 +124,11 @@ def _artifacts(fields: Fields) -> tuple[str, ...]:
 
 def _config(fields: Fields) -> tuple[tuple[str, str], ...]:
     config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
-    for name, _ in config:
+    for name, value in config:
         if name in _OWN_SETTINGS:
             fields.errors.add("config", f"The setting {name} is not allowed: {_OWN_SETTINGS[name]}.")
+        elif name in JAVA_OPTION_SETTINGS and (fault := java_options_fault(value)):
+            fields.errors.add(below("config", name), fault)
     _, sentences = JobOptions.from_config(config)
     for sentence in sentences:
         fields.errors.add("config", sentence)

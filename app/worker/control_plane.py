@@ -144,8 +144,9 @@ class ControlPlane:
             AddRequirements(requirements, now_ms),
             *(AddArtifact(name, content) for name, content in artifacts.items()),
         )
+        job = self._keeper.build_new(state, now_ms, requested_by)
         await self._make_durable(unit, artifacts)
-        job = self._keeper.add(state, FIRST_EPOCH, now_ms, requested_by)
+        self._keeper.add(job)
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
         job.deliver(StartScheduling())
         return job_id

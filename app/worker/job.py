@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import structlog
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import to_document
+from app.model.javaoptions import JAVA_OPTION_SETTINGS, split_java_options
 from app.model.protocol import DriverSpec, Orders, Report
 from app.scheduler.adaptive.effects import (
     DeclareResources,
@@ -245,6 +245,6 @@ def _java_options(state: JobState) -> tuple[str, ...]:
     for key, value in state.graph.config:
         if key == "spark.driver.memory":
             options.append(f"-Xmx{value}")
-        elif key in ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"):
-            options.extend(shlex.split(value))
+        elif key in JAVA_OPTION_SETTINGS:
+            options.extend(split_java_options(value))
     return tuple(options)

@@ -111,11 +111,13 @@ class JobKeeper:
             job.close()
         await asyncio.gather(*(job.worker.ended() for job in jobs))
 
-    def add(self, state: JobState, epoch: int, submitted_ms: int, submitted_by: str | None) -> Job:
-        """A job that was just submitted and is durable."""
-        job = self._build(state, epoch, submitted_ms, submitted_by, state_seq=1, effect_seq=0)
-        self.jobs[state.job_id] = job
-        return job
+    def build_new(self, state: JobState, submitted_ms: int, submitted_by: str | None) -> Job:
+        """The job that is being submitted: built before it is durable, since what is stored must be buildable."""
+        return self._build(state, FIRST_EPOCH, submitted_ms, submitted_by, state_seq=1, effect_seq=0)
+
+    def add(self, job: Job) -> None:
+        """Serve a job that was just submitted and is durable."""
+        self.jobs[job.job_id] = job
 
     def view(self, job_id: str) -> JobView | None:
         job = self.jobs.get(job_id)
@@ -131,29 +133,30 @@ class JobKeeper:
     # -- taking up
 
     def _take_up(self, stored: StoredJob) -> Job | None:
-        """The job as it is stored, with the slots it held; None if it is not ours or cannot be read."""
+        """The job as it is stored, with the slots it held; None if it is not ours, or cannot be read or built."""
         if stored.lease is None or stored.lease.owner != self._store.owner:
             self.away.add(stored.job_id)
             return None
         try:
             graph = parse_document(json.loads(stored.document))
             state = stored.state(graph)
-        except (StoreError, GraphErrors, ValueError) as error:
-            log.error("a stored job cannot be read; it is left alone", job=stored.job_id, error=str(error))
+            job = self._build(
+                state,
+                stored.lease.epoch,
+                stored.summary.submitted_ms,
+                stored.summary.submitted_by,
+                state_seq=stored.seq,
+                effect_seq=max((effect.seq for effect in stored.effects), default=0),
+            )
+        except Exception as error:
+            # Whatever is wrong with one job, the others are served.
+            expected = isinstance(error, StoreError | GraphErrors)
+            sentence = "a stored job cannot be read; it is left alone"
+            log.error(sentence, job=stored.job_id, error=str(error), exc_info=None if expected else error)
             self._unreadable.add(stored.job_id)
             self.away.add(stored.job_id)
             return None
         self._clock.not_before(_latest_ms(state))
-        summary = stored.summary
-        last_effect = max((effect.seq for effect in stored.effects), default=0)
-        job = self._build(
-            state,
-            stored.lease.epoch,
-            summary.submitted_ms,
-            summary.submitted_by,
-            state_seq=stored.seq,
-            effect_seq=last_effect,
-        )
         self.jobs[state.job_id] = job
         self.away.discard(state.job_id)
         self._pool.restore(state.job_id, state.slots, state.declared_slots, state.declared_minimal)

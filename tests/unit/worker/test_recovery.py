@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from app.model.rescale import TerminatedReason
+from app.scheduler.adaptive.state import JobState
 from app.store import Store
 from app.worker.recovery import implied_effects
 from app.worker.views import RequirementsUpdate
@@ -158,3 +160,37 @@ async def test_a_running_job_implies_nothing(sqlite_url: str, tmp_path: Path) ->
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await rig.run()
         assert implied_effects(rig.plane.job(job).state) == ()
+
+
+def unbuildable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """From now on jobs of this name cannot be built, as if another version had stored them."""
+
+    def java_options(state: JobState) -> tuple[str, ...]:
+        if state.graph.name == name:
+            raise ValueError("No closing quotation")
+        return ()
+
+    monkeypatch.setattr("app.worker.job._java_options", java_options)
+
+
+async def test_a_job_that_cannot_be_built_is_left_alone_and_the_others_are_served(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        broken = await rig.run()
+        good = await rig.plane.submit(replace(graph(), name="others"), {})
+    unbuildable(monkeypatch, "counts")
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        assert not again.is_served(broken)
+        assert again.is_served(good)
+        assert again.driver.kills == 0, "its driver runs on"
+
+
+async def test_a_job_that_cannot_be_built_is_not_stored(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        unbuildable(monkeypatch, "counts")
+        with pytest.raises(ValueError, match="No closing quotation"):
+            await rig.plane.submit(graph(), {})
+        assert await rig.store.list_jobs() == []
