@@ -221,6 +221,10 @@ class ControlPlane:
     async def stop(
         self, job_id: str, *, trigger_id: str | None = None, requested_by: str | None = None
     ) -> str:
+        stop = self.job(job_id).state.stop
+        if stop is not None and stop.trigger_id == trigger_id:
+            # A repeat, also when the job has ended since. What is shown is durable.
+            return stop.trigger_id
         job = self._running(job_id, "it cannot be stopped")
         trigger = trigger_id or self._new_id()
 

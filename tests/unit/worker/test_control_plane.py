@@ -217,3 +217,19 @@ async def test_slots_that_come_change_the_job_in_place(sqlite_url: str, tmp_path
         rig.plane.offer_slots({"host": 2, "other": 2})
         await rig.until_kind(job, "Rescaling")
         assert set((await rig.orders(job)).parallelism.values()) == {4}
+
+
+async def test_a_repeated_stop_is_answered_alike_when_the_job_has_ended(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        assert await rig.plane.stop(job, trigger_id="once") == "once"
+        await rig.report(job, "stopped", drained=True, location="checkpoint")
+        rig.driver.die(0)
+        await rig.until_kind(job, "Finished")
+        assert await rig.plane.stop(job, trigger_id="once") == "once"
+        with pytest.raises(StateConflict, match="terminal state FINISHED: it cannot be stopped"):
+            await rig.plane.stop(job, trigger_id="another")
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        assert await again.plane.stop(job, trigger_id="once") == "once"
