@@ -261,6 +261,11 @@ def load_artifacts(connection: Connection, job_id: str) -> dict[str, bytes]:
     return {row[0]: bytes(row[1]) for row in connection.execute(query.order_by(artifacts.c.name))}
 
 
+def load_artifact_digests(connection: Connection, job_id: str) -> dict[str, str]:
+    query = select(artifacts.c.name, artifacts.c.sha256).where(artifacts.c.job_id == job_id)
+    return {row[0]: row[1] for row in connection.execute(query.order_by(artifacts.c.name))}
+
+
 def load_rescales(connection: Connection, job_id: str, page: RescalePage) -> list[RescaleRecord]:
     """Newest first, an open one included."""
     query: Select[Any] = select(rescales).where(rescales.c.job_id == job_id)

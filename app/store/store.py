@@ -270,6 +270,10 @@ class Store:
         """The files of a job by name."""
         return await self._read(queries.load_artifacts, job_id)
 
+    async def artifact_digests(self, job_id: str) -> dict[str, str]:
+        """The SHA-256 of the files of a job, in hexadecimal digits, by name."""
+        return await self._read(queries.load_artifact_digests, job_id)
+
     async def rescales(self, job_id: str, page: RescalePage = _ALL) -> list[RescaleRecord]:
         """Rescale records newest first, an open one included."""
         return await self._read(queries.load_rescales, job_id, page)

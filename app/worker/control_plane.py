@@ -30,8 +30,9 @@ from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJo
 from app.worker.clock import Clock
 from app.worker.insight import dry_run, explanation
 from app.worker.job import Job, JobPlaces
+from app.worker.job_files import write_artifacts
 from app.worker.mailbox import RequestKey, Verdict, repeated
-from app.worker.recovery import JobKeeper, write_artifacts
+from app.worker.recovery import JobKeeper
 from app.worker.requirements import (
     decide_update,
     initial_requirements,
@@ -156,7 +157,7 @@ class ControlPlane:
         directory = self._places.artifacts_dir(unit.job_id)
         try:
             if artifacts:
-                write_artifacts(directory, artifacts)
+                await asyncio.to_thread(write_artifacts, directory, artifacts)
             while True:
                 try:
                     await self._store.commit(unit)
@@ -165,7 +166,8 @@ class ControlPlane:
                     log.error("it is not known whether a job was stored", job=unit.job_id, error=str(error))
                     await asyncio.sleep(_DOUBT_RETRY_S)
         except (OSError, StoreError) as error:
-            shutil.rmtree(self._places.job_dir(unit.job_id), ignore_errors=True)
+            directory_of_job = self._places.job_dir(unit.job_id)
+            await asyncio.to_thread(shutil.rmtree, directory_of_job, ignore_errors=True)
             sentence = str(error) if isinstance(error, StoreError) else f"{error.strerror}: {directory}."
             raise Unavailable(f"{sentence} The job was not submitted; try again.") from error
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -39,6 +38,7 @@ from app.store.writes import FIRST_EPOCH
 from app.worker.attempt_record import AttemptRecord
 from app.worker.clock import Clock
 from app.worker.job import Job, JobPlaces
+from app.worker.job_files import are_intact, write_artifacts
 from app.worker.persistence import JobWriter, attempt_record
 from app.worker.views import JobView
 
@@ -163,11 +163,14 @@ class JobKeeper:
         return job
 
     async def _prepare(self, stored: StoredJob) -> AttemptRecord | None:
-        """Lay out the files of a job if they are gone; its last attempt, if that is over."""
-        directory = self._places.artifacts_dir(stored.job_id)
-        names = json.loads(stored.document).get("artifacts") or ()
-        if not all((directory / name).exists() for name in names):
-            write_artifacts(directory, await self._store.artifacts(stored.job_id))
+        """Lay out the files of a job again if any is gone or damaged; its last attempt, if that is over."""
+        if _lists_artifacts(stored.document):
+            directory = self._places.artifacts_dir(stored.job_id)
+            digests = await self._store.artifact_digests(stored.job_id)
+            if not await asyncio.to_thread(are_intact, directory, digests):
+                artifacts = await self._store.artifacts(stored.job_id)
+                await asyncio.to_thread(write_artifacts, directory, artifacts)
+                log.warning("the files of a job were laid out again", job=stored.job_id)
         return attempt_record(stored.ended_attempt) if stored.ended_attempt is not None else None
 
     def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
@@ -375,8 +378,9 @@ def _latest_ms(state: JobState) -> int:
     return max(state.phase_since_ms, record.start_ms if record else 0)
 
 
-def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
-    """Lay out a job's files for its drivers. The database keeps the originals."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, content in artifacts.items():
-        (directory / name).write_bytes(content)
+def _lists_artifacts(document: str) -> bool:
+    try:
+        return bool(json.loads(document).get("artifacts"))
+    except (ValueError, AttributeError):
+        # What cannot be read has no files to lay out; taking the job up says why.
+        return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._virtual_s = 0.0
+        self.blocking_s: Callable[[], float] = lambda: 0.001
         super().__init__(_NoSelector(self))
 
     def time(self) -> float:
@@ -57,6 +58,17 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def advance(self, seconds: float) -> None:
         self._virtual_s += seconds
+
+    def run_in_executor(self, _executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """No threads: the work is done at once, and its outcome is told ``blocking_s()`` later."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            result = func(*args)
+        except Exception as error:
+            self.call_later(self.blocking_s(), _tell, future, None, error)
+        else:
+            self.call_later(self.blocking_s(), _tell, future, result, None)
+        return future
 
     def _make_self_pipe(self) -> None:  # no threads talk to this loop
         pass
@@ -72,6 +84,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         scheduled: list[Any] = self._scheduled  # type: ignore[attr-defined]
         heapq.heapify(scheduled)
         return sum(1 for handle in scheduled if not handle.cancelled())
+
+
+def _tell(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 def run_virtual(work: Coroutine[Any, Any, T]) -> tuple[T, float]:

@@ -158,6 +158,7 @@ class World:
         self.network = Network(self)
         self.loop = asyncio.get_running_loop()
         assert isinstance(self.loop, VirtualTimeLoop)
+        self.loop.blocking_s = lambda: self.rng.uniform(0, 0.01)
         self.loop.set_task_factory(_task_factory)
 
     @property

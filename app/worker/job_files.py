@@ -1,0 +1,51 @@
+"""The files of jobs: what is laid out for drivers, and what is removed.
+
+Everything here waits for the disk: on the event loop it is called by `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
+    """Lay out a job's files for its drivers, each whole or not at all. The database keeps the originals.
+
+    Raises:
+        OSError: they are not all there.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in artifacts.items():
+        # No artifact may have a name that begins with a dot.
+        temporary = directory / f".{name}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, directory / name)
+    for changed in (directory, directory.parent, directory.parent.parent):
+        _sync(changed)
+
+
+def are_intact(directory: Path, digests: Mapping[str, str]) -> bool:
+    """Whether every file is there with its SHA-256, by name in hexadecimal digits."""
+    return all(_digest(directory / name) == digest for name, digest in digests.items())
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
