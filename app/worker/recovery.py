@@ -16,20 +16,8 @@ import structlog
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import GraphErrors, parse_document
-from app.scheduler.adaptive.effects import Effect, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
-from app.scheduler.adaptive.state import (
-    Canceling,
-    Created,
-    CreatingExecutionGraph,
-    Executing,
-    Failing,
-    Finished,
-    JobState,
-    Rescaling,
-    Restarting,
-    StopWithSavepoint,
-)
+from app.scheduler.adaptive.state import Created, Executing, JobState, Rescaling, StopWithSavepoint
 from app.store.errors import StoreError
 from app.store.leases import Lease
 from app.store.queries import StoredJob
@@ -37,6 +25,7 @@ from app.store.store import Store
 from app.store.writes import FIRST_EPOCH
 from app.worker.attempt_record import AttemptRecord
 from app.worker.clock import Clock
+from app.worker.implied import implied_effects
 from app.worker.job import Job, JobPlaces
 from app.worker.job_files import are_intact, write_artifacts
 from app.worker.persistence import JobWriter, attempt_record
@@ -47,6 +36,7 @@ log = structlog.get_logger()
 _LEASES_PER_CLAIM = 1000
 _JOBS_PER_READ = 200
 _RELOAD_AFTER_S = 0.5
+_RELOAD_AFTER_MAX_S = 30.0
 
 
 class JobKeeper:
@@ -85,12 +75,12 @@ class JobKeeper:
         await self._load_ended()
         while await self._store.claim_leases(_LEASES_PER_CLAIM):
             pass
-        found = [(stored, await self._prepare(stored)) for stored in await self._store.load_live_jobs()]
+        found = await self._prepare_all(await self._store.load_live_jobs())
         # Without a pause from here on: nobody may find a job that does not know its driver yet.
         taken = [(self._take_up(stored), stored, dead) for stored, dead in found]
         for job, stored, dead in taken:
             if job is not None:
-                self._recover(job, stored, dead)
+                self._recover_or_load_again(job, stored, dead)
         # Slots may have become free or new while no control plane was there to say so.
         self.tell_grants(self._pool.serve())
         if self.away:
@@ -162,6 +152,18 @@ class JobKeeper:
         self._pool.restore(state.job_id, state.slots, state.declared_slots, state.declared_minimal)
         return job
 
+    async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, AttemptRecord | None]]:
+        """Each job with what `_prepare` says of it, but for those whose files cannot be laid out now."""
+        found = []
+        for stored in page:
+            try:
+                found.append((stored, await self._prepare(stored)))
+            except OSError as error:
+                log.error("the files of a job cannot be laid out", job=stored.job_id, error=str(error))
+                self.away.add(stored.job_id)
+                self._load_later(stored.job_id, None)
+        return found
+
     async def _prepare(self, stored: StoredJob) -> AttemptRecord | None:
         """Lay out the files of a job again if any is gone or damaged; its last attempt, if that is over."""
         if _lists_artifacts(stored.document):
@@ -189,6 +191,14 @@ class JobKeeper:
             job.deliver(AttemptFailed(state.attempt, "The driver of the attempt is not known.", stopped=True))
         outbox = tuple(effect.effect for effect in stored.effects)
         job.worker.start((*outbox, *(effect for effect in implied_effects(state) if effect not in outbox)))
+
+    def _recover_or_load_again(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
+        """One job that cannot be taken up now must not keep the others from being served."""
+        try:
+            self._recover(job, stored, dead)
+        except Exception as error:
+            log.error("a job could not be taken up", job=job.job_id, exc_info=error)
+            self._on_diverged(job.job_id)
 
     async def _load_ended(self) -> None:
         summaries = await self._store.list_jobs(ended=True)
@@ -262,21 +272,29 @@ class JobKeeper:
         if job is not None:
             self.away.add(job_id)
             job.close()
-            self._loading.add(job_id)
-            self._spawn(self._load_again(job_id, job))
+            self._load_later(job_id, job)
 
-    async def _load_again(self, job_id: str, old: Job) -> None:
-        """Go on from what the database says."""
+    def _load_later(self, job_id: str, old: Job | None) -> None:
+        self._loading.add(job_id)
+        self._spawn(self._load_again(job_id, old))
+
+    async def _load_again(self, job_id: str, old: Job | None) -> None:
+        """Go on from what the database says, when ``old`` has ended; tried until it succeeds."""
+        delay_s = _RELOAD_AFTER_S
         try:
-            await old.worker.ended()
-            await old.attempts.quiet()
+            if old is not None:
+                await _ended(old)
             while not self._closing:
-                await asyncio.sleep(_RELOAD_AFTER_S)
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _RELOAD_AFTER_MAX_S)
                 try:
                     await self._load_once_more(job_id)
                     return
-                except StoreError as error:
-                    log.error("a job cannot be loaded again yet", job=job_id, error=str(error))
+                except Exception as error:
+                    # A full disk, or no more file descriptors: whatever it is, it may pass.
+                    defect = None if isinstance(error, StoreError | OSError) else error
+                    sentence = "a job cannot be loaded again yet"
+                    log.error(sentence, job=job_id, error=str(error), retry_in_s=delay_s, exc_info=defect)
         finally:
             self._loading.discard(job_id)
 
@@ -290,9 +308,17 @@ class JobKeeper:
             return
         dead = await self._prepare(stored)
         job = self._take_up(stored)
-        if job is not None:
+        if job is None:
+            return
+        try:
             self._recover(job, stored, dead)
-            log.info("job loaded again", job=job_id)
+        except Exception:
+            self.jobs.pop(job_id, None)
+            self.away.add(job_id)
+            job.close()
+            await _ended(job)
+            raise
+        log.info("job loaded again", job=job_id)
 
     async def _renew(self, every_s: float) -> None:
         while not self._closing:
@@ -327,13 +353,13 @@ class JobKeeper:
         missing = [job for job, lease in ours.items() if lease.epoch > FIRST_EPOCH and not self._knows(job)]
         for first in range(0, len(missing), _JOBS_PER_READ):
             page = await self._store.load_jobs(missing[first : first + _JOBS_PER_READ])
-            for stored, dead in [(stored, await self._prepare(stored)) for stored in page]:
+            for stored, dead in await self._prepare_all(page):
                 if self._closing or self._knows(stored.job_id):
                     continue
                 if stored.summary.status.is_globally_terminal:
                     self._show_ended(stored)
                 elif (job := self._take_up(stored)) is not None:
-                    self._recover(job, stored, dead)
+                    self._recover_or_load_again(job, stored, dead)
                     log.info("job taken over", job=job.job_id, epoch=job.writer.epoch)
         if missing:
             self.tell_grants(self._pool.serve())
@@ -353,29 +379,16 @@ class JobKeeper:
             log.error("a background task failed", exc_info=error)
 
 
-def implied_effects(state: JobState) -> tuple[Effect, ...]:
-    """What a state asks to be done about its attempt, whether or not the outbox still says so."""
-    phase = state.phase
-    kill = StopAttempt(state.attempt, StopMode.KILL)
-    if isinstance(phase, CreatingExecutionGraph):
-        return (StartAttempt(state.attempt, phase.plan),) if phase.failure is None else (kill,)
-    if isinstance(phase, StopWithSavepoint):
-        return ()
-    if isinstance(phase, Restarting):
-        if phase.stopped:
-            return ()
-        return (kill,) if phase.target is None else (StopAttempt(state.attempt, StopMode.BOUNDARY),)
-    if isinstance(phase, Canceling | Failing):
-        return (kill,)
-    if isinstance(phase, Executing | Rescaling | Finished):
-        return ()
-    return (kill,) if state.attempt_alive else ()
-
-
 def _latest_ms(state: JobState) -> int:
     """The latest instant that the state has seen."""
     record = state.timeline.open
     return max(state.phase_since_ms, record.start_ms if record else 0)
+
+
+async def _ended(job: Job) -> None:
+    """Returns when nothing that a closed job had begun is still going on."""
+    await job.worker.ended()
+    await job.attempts.quiet()
 
 
 def _lists_artifacts(document: str) -> bool:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.model.rescale import TerminatedReason
 from app.scheduler.adaptive.state import JobState
 from app.store import Store
-from app.worker.recovery import implied_effects
+from app.worker import recovery
+from app.worker.implied import implied_effects
 from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
@@ -194,3 +197,64 @@ async def test_a_job_that_cannot_be_built_is_not_stored(
         with pytest.raises(ValueError, match="No closing quotation"):
             await rig.plane.submit(graph(), {})
         assert await rig.store.list_jobs() == []
+
+
+class Flaky:
+    """Stands in for a function: fails the first ``times`` times with ``error``."""
+
+    def __init__(self, real: Callable[..., Any], times: int, error: Exception) -> None:
+        self.real, self.left, self.error = real, times, error
+
+    def __call__(self, *args: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise self.error
+        return self.real(*args)
+
+
+NO_FILES = OSError(24, "Too many open files")
+DISK_FULL = OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.worker.recovery._RELOAD_AFTER_S", 0.001)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("error", [NO_FILES, DISK_FULL, RuntimeError("a defect")])
+async def test_a_job_that_cannot_be_taken_up_now_is_tried_again(
+    sqlite_url: str, tmp_path: Path, error: Exception
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        other = await rig.plane.submit(graph(), {})
+        await rig.until_kind(other, "CreatingExecutionGraph")
+    flaky = Flaky(rig.host.adopt, 3, error)
+    rig.host.adopt = flaky  # type: ignore[method-assign]
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        await again.until(lambda: again.is_served(job) and again.is_served(other), "both jobs")
+        assert flaky.left == 0
+        assert again.plane.job(job).driver_pid == rig.host.drivers[0].ref.pid
+        assert rig.host.drivers[0].kills == 0
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_full_disk_keeps_one_job_from_being_served_and_not_for_ever(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.plane.submit(replace(graph(), artifacts=("f.py",)), {"f.py": b"x = 1\n"})
+        await rig.bring_up(job, 1)
+        other = await rig.plane.submit(graph(), {})
+    file = rig.places.artifacts_dir(job) / "f.py"
+    file.unlink()
+    full = Flaky(recovery.write_artifacts, 10**6, DISK_FULL)
+    monkeypatch.setattr(recovery, "write_artifacts", full)
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        assert again.is_served(other) and not again.is_served(job)
+        await again.until(lambda: full.left < 10**6 - 3, "three more tries")
+        assert not again.is_served(job)
+        full.left = 0
+        await again.until(lambda: again.is_served(job), "the job")
+        assert file.read_bytes() == b"x = 1\n"
