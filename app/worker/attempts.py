@@ -38,6 +38,7 @@ from app.worker.attempt_record import (
     write_spec,
 )
 from app.worker.clock import Clock
+from app.worker.drivers import is_known_failure, kill_surely
 from app.worker.persistence import LostOwnership, StateDiverged, WriteFailed
 
 log = structlog.get_logger()
@@ -89,17 +90,17 @@ class Attempts:
         self._log = log.bind(job=job_id)
 
     @property
-    def live(self) -> AttemptRecord | None:
-        """The attempt that may be writing the checkpoint, if any."""
-        return self._live
+    def current(self) -> AttemptRecord | None:
+        """The attempt whose driver is listened to: the live one, or one that is over and waits for the next."""
+        return self._live or self._parked
 
     @property
     def driver_pid(self) -> int | None:
         return self._live.ref.pid if self._live else None
 
     def accepts(self, attempt: int, secret: str) -> bool:
-        """Whether a caller is the driver of the live attempt, or of one that is over and waits for the next."""
-        caller = self._live or self._parked
+        """Whether a caller is the driver of the `current` attempt."""
+        caller = self.current
         return (
             caller is not None
             and caller.attempt == attempt
@@ -175,12 +176,20 @@ class Attempts:
 
     # -- what drivers report
 
-    def on_report(self, report: Report) -> None:
-        """Take note of an end that the driver announces; the event follows when nothing of it lives any more.
+    async def keep_last_word(self, report: Report) -> None:
+        """Before `on_report`: it is acknowledged before the process is gone, so it must survive a crash of ours.
 
         Raises:
-            OSError: what it said could not be kept; it must not be acknowledged.
+            OSError: what the driver said could not be kept; it must not be acknowledged.
         """
+        live = self._live
+        if live is not None and report.type in ("stopped", "finished") and not report.driver_alive:
+            # The process may end while this is written, and then this is how it ended.
+            self._outcome = outcome_event(live.attempt, report)
+            await asyncio.to_thread(write_outcome, self._work_dir(live.attempt), report)
+
+    def on_report(self, report: Report) -> None:
+        """Take note of an end that the driver announces; the event follows when nothing of it lives any more."""
         live = self._live
         if live is None:
             return
@@ -193,8 +202,6 @@ class Attempts:
         elif report.type == "stopped" and report.driver_alive:
             self._park(live.attempt, report)
         elif report.type in ("stopped", "finished"):
-            # The report is acknowledged before the process is gone: what it said must survive a crash of ours.
-            write_outcome(self._work_dir(live.attempt), report)
             self._outcome = outcome_event(live.attempt, report)
             self._spawn(self._expect_exit())
 
@@ -211,7 +218,7 @@ class Attempts:
             record = AttemptRecord(
                 effect.attempt, spec.epoch, handle.ref, hash_secret(secret), self._clock.now_ms()
             )
-            spec_file = write_spec(spec)
+            spec_file = await asyncio.to_thread(write_spec, spec)
             await self._write_down(record)
             self._take(record, handle, adopted=False)
             self._log.info("attempt assigned", attempt=effect.attempt, pid=handle.ref.pid)
@@ -267,7 +274,9 @@ class Attempts:
         self._last_ended = max(self._last_ended, attempt)
         if isinstance(event, AttemptFailed):
             # Its driver may have reported it before, to us or to a control plane before us.
-            self._deliver(lambda state: AttemptStopped(attempt) if _is_known(state, event) else event, *rows)
+            self._deliver(
+                lambda state: AttemptStopped(attempt) if is_known_failure(state, event) else event, *rows
+            )
         else:
             self._deliver(event, *rows)
 
@@ -314,7 +323,7 @@ class Attempts:
             await asyncio.wait_for(handle.gone(), _EXIT_GRACE_S)
         except TimeoutError:
             self._log.warning("driver said it ended but lives on; killing it", pid=handle.ref.pid)
-            await _kill_surely(handle)
+            await kill_surely(handle)
 
     def _on_exit(self, handle: DriverHandle, status: int | None) -> None:
         if handle is self._handle:
@@ -325,7 +334,7 @@ class Attempts:
         if busy:
             await asyncio.wait(busy)
         # Its JVM may outlive the Python process for a moment, and it is the JVM that writes the checkpoint.
-        await _kill_surely(handle)
+        await kill_surely(handle)
         if handle is not self._handle:
             return
         self._handle = None
@@ -350,7 +359,7 @@ class Attempts:
         """End the process, if there is one; when this returns nothing of it lives."""
         handle = self._handle
         if handle is not None:
-            await _kill_surely(handle)
+            await kill_surely(handle)
             if handle is self._handle:
                 self._handle = None
 
@@ -368,7 +377,7 @@ class Attempts:
         for task in list(self._tasks):
             task.cancel()
         if self._live is None and self._handle is not None:
-            self._spawn(_kill_surely(self._handle))
+            self._spawn(kill_surely(self._handle))
 
     async def quiet(self) -> None:
         """Returns when nothing that was begun here is still going on."""
@@ -385,24 +394,6 @@ class Attempts:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("an attempt's task failed", exc_info=error)
-
-
-async def _kill_surely(handle: DriverHandle) -> None:
-    """When this returns nothing of the driver lives; one that cannot be killed holds the job up, for ever."""
-    while True:
-        try:
-            await handle.kill()
-            return
-        except DriverLaunchError as error:
-            log.error("a driver cannot be ended", driver=handle.ref.driver_id, error=str(error))
-            await asyncio.sleep(_RETRY_S)
-
-
-def _is_known(state: JobState, event: AttemptFailed) -> bool:
-    """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
-    latest = state.failures[-1] if state.failures else ()
-    # The history keeps both ends of a long text.
-    return any(each.attempt == event.attempt and each.error[:1000] == event.error[:1000] for each in latest)
 
 
 def _ended_early(state: JobState, attempt: int) -> Event | None:

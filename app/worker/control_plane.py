@@ -28,6 +28,7 @@ from app.store.queries import RescalePage
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
 from app.worker.clock import Clock
+from app.worker.forgetting import Forgetter
 from app.worker.insight import dry_run, explanation
 from app.worker.job import Job, JobPlaces
 from app.worker.job_files import write_artifacts
@@ -91,6 +92,7 @@ class ControlPlane:
             clock=clock,
             validate_states=validate_states,
         )
+        self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._started_ms = clock.now_ms()
         self._closing = False
 
@@ -101,6 +103,7 @@ class ControlPlane:
 
         ``renew_every_s``: how often leases are renewed; None where they cannot expire (one process, SQLite).
         """
+        await self._forgetter.finish()
         await self._keeper.start(renew_every_s=renew_every_s)
 
     async def close(self) -> None:
@@ -252,15 +255,7 @@ class ControlPlane:
         return stop
 
     async def forget(self, job_id: str) -> None:
-        view = self.job(job_id)
-        if not view.status.is_globally_terminal:
-            raise StateConflict(
-                f"Job {job_id} cannot be forgotten while it is {view.status.value}: cancel or stop it first."
-            )
-        await _reading(self._store.forget(job_id))
-        self._keeper.ended.pop(job_id, None)
-        self._keeper.jobs.pop(job_id, None)
-        shutil.rmtree(self._places.job_dir(job_id), ignore_errors=True)
+        await self._forgetter.forget(job_id)
 
     def explanation(self, job_id: str) -> Explanation:
         job = self._keeper.jobs.get(job_id)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import structlog
+
+from app.cluster.ports import DriverHandle, DriverLaunchError
 from app.model.protocol import Orders, Report, StopOrder
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -22,6 +25,10 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
+
+log = structlog.get_logger()
+
+_KILL_RETRY_S = 1.0
 
 
 def orders_for(state: JobState, epoch: int) -> Orders:
@@ -98,3 +105,21 @@ class Bell:
         finally:
             self._waiting.pop(future, None)
         return True
+
+
+def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
+    """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
+    latest = state.failures[-1] if state.failures else ()
+    # The history keeps both ends of a long text.
+    return any(each.attempt == event.attempt and each.error[:1000] == event.error[:1000] for each in latest)
+
+
+async def kill_surely(handle: DriverHandle) -> None:
+    """When this returns nothing of the driver lives; one that cannot be killed holds the job up, for ever."""
+    while True:
+        try:
+            await handle.kill()
+            return
+        except DriverLaunchError as error:
+            log.error("a driver cannot be ended", driver=handle.ref.driver_id, error=str(error))
+            await asyncio.sleep(_KILL_RETRY_S)

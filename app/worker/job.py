@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,7 @@ class Job:
         self._on_grants = on_grants
         self._on_ended = on_ended
         self._taken = (0, 0)
+        self._taking = asyncio.Lock()
         self.worker = JobWorker(
             state,
             writer=writer,
@@ -150,26 +152,38 @@ class Job:
         Raises:
             Unavailable: they are not durable yet; the driver is to send them again.
         """
-        if attempt != self._taken[0]:
-            self._taken = (attempt, 0)
-        for report in reports:
-            if report.seq <= self._taken[1]:
-                continue
-            if report.type == "batch":
-                self.last_batches = {**self.last_batches, report.query_id: report}
-                self.last_batch_ms = self._clock.now_ms()
-            try:
-                self.attempts.on_report(report)
-            except OSError as error:
-                raise Unavailable(f"A report could not be kept: {error.strerror}. Send it again.") from error
-            self._taken = (attempt, report.seq)
-            event = event_of(report, attempt)
-            if event is not None:
-                self.worker.deliver(event)
-        number = self._taken[1]
+        async with self._taking:
+            self._must_be_at(attempt)
+            if attempt != self._taken[0]:
+                self._taken = (attempt, 0)
+            for report in reports:
+                if report.seq > self._taken[1]:
+                    await self._take(attempt, report)
+            number = self._taken[1]
         # An acknowledged report is not sent again, also one that was taken down by a call that got no answer.
         await self.worker.settle()
         return number
+
+    async def _take(self, attempt: int, report: Report) -> None:
+        try:
+            await self.attempts.keep_last_word(report)
+        except OSError as error:
+            raise Unavailable(f"A report could not be kept: {error.strerror}. Send it again.") from error
+        self._must_be_at(attempt)
+        if report.type == "batch":
+            self.last_batches = {**self.last_batches, report.query_id: report}
+            self.last_batch_ms = self._clock.now_ms()
+        self.attempts.on_report(report)
+        self._taken = (attempt, report.seq)
+        event = event_of(report, attempt)
+        if event is not None:
+            self.worker.deliver(event)
+
+    def _must_be_at(self, attempt: int) -> None:
+        """Whoever waited may have been overtaken: reports of one attempt must not be taken for those of another."""
+        current = self.attempts.current
+        if current is None or current.attempt != attempt:
+            raise Unavailable(f"Attempt {attempt} ended meanwhile.")
 
     def close(self) -> None:
         """Let go of the job without touching its driver."""

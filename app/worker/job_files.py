@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+
+# No job has an id that begins with a dot.
+_ASIDE = ".forgotten-"
 
 
 def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
@@ -49,3 +53,35 @@ def _sync(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def set_aside(job_dir: Path) -> None:
+    """Take the files of a job away under another name: at once, however many they are. Harmless when repeated.
+
+    Raises:
+        OSError: they are where they were.
+    """
+    if job_dir.exists():
+        os.rename(job_dir, _aside(job_dir))
+
+
+def put_back(job_dir: Path) -> None:
+    """Undo `set_aside`."""
+    if _aside(job_dir).exists():
+        os.rename(_aside(job_dir), job_dir)
+
+
+def remove_set_aside(job_dir: Path) -> None:
+    """Remove what was set aside of a job; what cannot be removed stays, and the next start tries again."""
+    shutil.rmtree(_aside(job_dir), ignore_errors=True)
+
+
+def jobs_set_aside(jobs_dir: Path) -> list[str]:
+    """The jobs whose files were set aside and are still there."""
+    if not jobs_dir.is_dir():
+        return []
+    return [path.name.removeprefix(_ASIDE) for path in jobs_dir.iterdir() if path.name.startswith(_ASIDE)]
+
+
+def _aside(job_dir: Path) -> Path:
+    return job_dir.with_name(_ASIDE + job_dir.name)
