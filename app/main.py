@@ -103,11 +103,12 @@ async def _running(
         archive=archive if settings.appcds else None,
     )
     address_file = data_dir / "address"
+    places = JobPlaces(jobs_dir=data_dir / "jobs", address_file=address_file, slots=settings.slots)
     clock = SystemClock()
     control_plane = ControlPlane(
         store,
         host=host,
-        places=JobPlaces(jobs_dir=data_dir / "jobs", address_file=address_file, slots=settings.slots),
+        places=places,
         clock=clock,
         new_id=lambda: secrets.token_hex(16),
         validate_states=settings.validate_states,
@@ -116,7 +117,11 @@ async def _running(
         store,
         jobs=control_plane.jobs,
         clock=clock,
+        job_dir=places.job_dir,
+        forget=control_plane.forget,
         max_age_days=settings.history_max_age_days,
+        ended_jobs_max_age_days=settings.ended_jobs_max_age_days,
+        ended_jobs_max_count=settings.ended_jobs_max_count,
     )
     background: asyncio.Task[bool] | None = None
     keeping: asyncio.Task[None] | None = None

@@ -69,6 +69,12 @@ class Settings(BaseModel):
         None, description="Where the class data archive is kept; default: the user's cache."
     )
     history_max_age_days: int = Field(90, ge=1, description="Rescale records older than this are deleted.")
+    ended_jobs_max_age_days: int = Field(
+        90, ge=1, description="Jobs that ended longer ago are forgotten, with their history and files."
+    )
+    ended_jobs_max_count: int = Field(
+        1000, ge=1, description="Beyond this many ended jobs, those that ended first are forgotten."
+    )
     validate_states: bool = Field(False, description="Check the scheduler's invariants after every step.")
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="auto: console on a terminal, else JSON."

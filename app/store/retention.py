@@ -1,4 +1,4 @@
-"""What is too old to keep, or too many: records of rescales, versions of the requirements, idempotency keys.
+"""What is too old to keep, or too many: records of rescales, versions of the requirements, keys, dead attempts.
 
 Removing takes bounded steps, since there is one writer and everybody waits for it. Looking for what there is to remove
 is a read, which nobody waits for.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import case, func, or_, select
 from sqlalchemy.engine import Connection
 
-from app.store.tables import idempotency, requirements, rescales
+from app.store.tables import AttemptState, attempts, idempotency, requirements, rescales
 
 _JOBS_PER_QUERY = 500
 
@@ -65,6 +65,42 @@ def prune_requests(
         requirements.delete().where(requirements.c.job_id == job_id, requirements.c.version.in_(old_versions))
     )
     return int(keys.rowcount + versions.rowcount)
+
+
+def prune_attempts(connection: Connection, job_id: str, keep: int, limit: int | None = None) -> int:
+    """Remove dead attempts, but for those that are among the newest ``keep`` (at least one) of the job."""
+    newest = select(func.max(attempts.c.attempt)).where(attempts.c.job_id == job_id).scalar_subquery()
+    doomed = (
+        select(attempts.c.attempt)
+        .where(
+            attempts.c.job_id == job_id,
+            attempts.c.state == str(AttemptState.DEAD),
+            # The newest one says which attempts have been.
+            attempts.c.attempt <= newest - max(1, keep),
+        )
+        .order_by(attempts.c.attempt)
+        .limit(limit)
+    )
+    removed = connection.execute(
+        attempts.delete().where(attempts.c.job_id == job_id, attempts.c.attempt.in_(doomed))
+    )
+    return int(removed.rowcount)
+
+
+def dead_attempts(connection: Connection, job_ids: list[str]) -> dict[str, tuple[int, int]]:
+    """The oldest attempt that is stored of each job, and the newest one that is known to be dead, if there is one."""
+    found: dict[str, tuple[int, int]] = {}
+    dead = case(
+        (attempts.c.state == str(AttemptState.DEAD), attempts.c.attempt), else_=attempts.c.attempt - 1
+    )
+    for first in range(0, len(job_ids), _JOBS_PER_QUERY):
+        query = (
+            select(attempts.c.job_id, func.min(attempts.c.attempt), func.max(dead))
+            .where(attempts.c.job_id.in_(job_ids[first : first + _JOBS_PER_QUERY]))
+            .group_by(attempts.c.job_id)
+        )
+        found.update((row[0], (row[1], row[2])) for row in connection.execute(query) if row[2] >= 1)
+    return found
 
 
 def prunable(connection: Connection, keep: Mapping[str, int], older_than_ms: int) -> list[str]:

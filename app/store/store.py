@@ -177,6 +177,14 @@ class Store:
         """
         return await self._write(retention.prune_requests, job_id, keep, older_than_ms, limit)
 
+    async def prune_attempts(self, job_id: str, *, keep: int, limit: int | None = None) -> int:
+        """Remove dead attempts that are not among the newest ``keep`` of the job. Returns the number removed."""
+        return await self._write(retention.prune_attempts, job_id, keep, limit)
+
+    async def dead_attempts(self, job_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """By job: its oldest stored attempt, and its newest one of which nothing lives. Others are left out."""
+        return await self._read(retention.dead_attempts, list(job_ids))
+
     async def prunable(self, keep: Mapping[str, int], *, older_than_ms: int) -> list[str]:
         """Those of the jobs from which `prune` or `prune_requests` would remove something; ``keep`` is by job."""
         return await self._read(retention.prunable, keep, older_than_ms)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 
 import structlog
 
 from app.store.errors import StoreError
 from app.store.store import Store
 from app.worker.clock import Clock
-from app.worker.views import JobView
+from app.worker.job_files import tidy_attempts
+from app.worker.views import ControlPlaneError, JobView, UnknownJob
 
 log = structlog.get_logger()
 
@@ -23,13 +25,17 @@ EVERY_S = 300.0
 FIRST_AFTER_S = 10.0
 RETRY_AFTER_S = 30.0
 _ROWS_PER_TRANSACTION = 500
+# Who looks for what went wrong reads the newest logs; a job that fails and restarts may have thousands of attempts.
+ATTEMPTS_KEPT = 10
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Housekeeper:
     """Keeps to ``max_age_days`` for all ``jobs``, and to `web.adaptive-scheduler.rescale-history.size` of each.
 
-    Jobs are those that this control plane serves, and those that have ended.
+    Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
+    that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of
+    attempts of which nothing lives, the newest few are kept, without their secrets; ``job_dir`` is where they are.
     """
 
     def __init__(
@@ -37,14 +43,24 @@ class Housekeeper:
         store: Store,
         *,
         jobs: Callable[[], Iterable[JobView]],
+        job_dir: Callable[[str], Path],
+        forget: Callable[[str], Awaitable[None]],
         clock: Clock,
         max_age_days: int,
+        ended_jobs_max_age_days: int,
+        ended_jobs_max_count: int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._store = store
         self._jobs = jobs
         self._clock = clock
+        self._job_dir = job_dir
+        self._forget = forget
         self._max_age_ms = max_age_days * _DAY_MS
+        self._ended_max_age_ms = ended_jobs_max_age_days * _DAY_MS
+        self._ended_max_count = ended_jobs_max_count
+        # Up to which attempt the files of a job are tidy.
+        self._tidy_to: dict[str, int] = {}
         self._sleep = sleep
 
     async def run(self) -> None:
@@ -72,6 +88,7 @@ class Housekeeper:
         Raises:
             StoreError: it cannot be told what there is to remove.
         """
+        failed_to_forget = await self._forget_ended()
         older_than_ms = self._clock.now_ms() - self._max_age_ms
         keep = {view.state.job_id: view.state.options.rescale_history_size for view in self._jobs()}
         removed = failed = 0
@@ -81,7 +98,54 @@ class Housekeeper:
             except StoreError as error:
                 failed += 1
                 log.warning("old records of a job could not be removed", job=job_id, error=str(error))
+        of_attempts, not_tidy = await self._tidy_attempts(list(keep))
+        return removed + of_attempts, failed + not_tidy + failed_to_forget
+
+    async def _forget_ended(self) -> int:
+        """Forget the jobs that ended long ago, or that are too many; the number of those that could not be."""
+        ended = sorted(
+            ((view.ended_ms, view.state.job_id) for view in self._jobs() if view.ended_ms is not None),
+            reverse=True,
+        )
+        older_than_ms = self._clock.now_ms() - self._ended_max_age_ms
+        failed = 0
+        for place, (ended_ms, job_id) in enumerate(ended):
+            if place < self._ended_max_count and ended_ms >= older_than_ms:
+                continue
+            try:
+                await self._forget(job_id)
+                log.info("an ended job was forgotten", job=job_id)
+            except UnknownJob:
+                continue
+            except ControlPlaneError as error:
+                failed += 1
+                log.warning("an ended job could not be forgotten", job=job_id, error=str(error))
+        return failed
+
+    async def _tidy_attempts(self, job_ids: list[str]) -> tuple[int, int]:
+        """Remove what dead attempts leave behind: the rows removed, and the jobs with which it failed."""
+        found = await self._store.dead_attempts(job_ids)
+        self._tidy_to = {job_id: self._tidy_to[job_id] for job_id in found if job_id in self._tidy_to}
+        removed = failed = 0
+        for job_id, (oldest, dead) in found.items():
+            try:
+                if self._tidy_to.get(job_id) != dead:
+                    await asyncio.to_thread(tidy_attempts, self._job_dir(job_id), dead, ATTEMPTS_KEPT)
+                    self._tidy_to[job_id] = dead
+                if oldest <= dead - ATTEMPTS_KEPT:
+                    removed += await self._prune_attempts(job_id)
+            except (StoreError, OSError) as error:
+                failed += 1
+                log.warning("old attempts of a job could not be removed", job=job_id, error=str(error))
         return removed, failed
+
+    async def _prune_attempts(self, job_id: str) -> int:
+        removed = 0
+        while True:
+            rows = await self._store.prune_attempts(job_id, keep=ATTEMPTS_KEPT, limit=_ROWS_PER_TRANSACTION)
+            removed += rows
+            if rows < _ROWS_PER_TRANSACTION:
+                return removed
 
     async def _tidy_job(self, job_id: str, keep: int, older_than_ms: int) -> int:
         removed = 0

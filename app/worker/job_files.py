@@ -13,6 +13,7 @@ from pathlib import Path
 
 # No job has an id that begins with a dot.
 _ASIDE = ".forgotten-"
+_ATTEMPT = "attempt-"
 
 
 def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
@@ -53,6 +54,24 @@ def _sync(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
+    """Remove what attempts up to ``dead`` leave behind: all that is not of the newest ``keep``, and every assignment.
+
+    An assignment holds the secret of its attempt, and nobody reads it again when the attempt is over.
+    """
+    if not job_dir.is_dir():
+        return
+    for directory in job_dir.iterdir():
+        number = directory.name.removeprefix(_ATTEMPT)
+        if number == directory.name or not number.isdecimal() or int(number) > dead:
+            continue
+        if int(number) <= dead - keep:
+            shutil.rmtree(directory, ignore_errors=True)
+            continue
+        for spec in directory.glob("spec-*.json*"):
+            spec.unlink(missing_ok=True)
 
 
 def set_aside(job_dir: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,9 +15,9 @@ from app.model.status import JobStatus
 from app.store import AddIdempotencyKey, Store, StoreUnavailable, UnitOfWork
 from app.worker import housekeeping
 from app.worker.housekeeping import EVERY_S, FIRST_AFTER_S, RETRY_AFTER_S, Housekeeper
-from app.worker.views import JobView
+from app.worker.views import JobView, Unavailable
 from tests.unit.store import samples
-from tests.unit.worker.fakes import rig_on
+from tests.unit.worker.fakes import FakeClock, Rig, rig_on
 
 DAY_MS = 24 * 60 * 60 * 1000
 JOB, OTHER = samples.job_id(1), samples.job_id(2)
@@ -71,6 +71,25 @@ async def numbers(store: Store, job: str = JOB) -> list[int]:
     return [record.number for record in await store.rescales(job)]
 
 
+def housekeeper(
+    store: Store,
+    jobs: Callable[[], Iterable[JobView]],
+    clock: Clock | FakeClock,
+    days: int = 90,
+    **options: Any,
+) -> Housekeeper:
+    async def forget(job_id: str) -> None:
+        raise AssertionError(f"{job_id} is not to be forgotten")
+
+    defaults = {
+        "job_dir": lambda job_id: Path("/nowhere") / job_id,
+        "forget": forget,
+        "ended_jobs_max_age_days": 90,
+        "ended_jobs_max_count": 1000,
+    }
+    return Housekeeper(store, jobs=jobs, clock=clock, max_age_days=days, **{**defaults, **options})
+
+
 @asynccontextmanager
 async def keeper_on(
     url: str, sizes: dict[str, int], days: int = 90, **options: Any
@@ -79,7 +98,7 @@ async def keeper_on(
     clock = Clock()
     views = [view(job, size) for job, size in sizes.items()]
     try:
-        yield store, clock, Housekeeper(store, jobs=lambda: views, clock=clock, max_age_days=days, **options)
+        yield store, clock, housekeeper(store, lambda: views, clock, days, **options)
     finally:
         await store.close()
 
@@ -210,7 +229,7 @@ async def test_the_jobs_of_a_control_plane_are_kept_in_order(sqlite_url: str, tm
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await rig.run(**{"web.adaptive-scheduler.rescale-history.size": "0"})
         assert len(await rig.plane.rescales(job)) == 1
-        keeper = Housekeeper(rig.store, jobs=rig.plane.jobs, clock=rig.clock, max_age_days=90)
+        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, ended_jobs_max_age_days=365)
         assert await keeper.tidy() == (1, 0)
         assert await rig.plane.rescales(job) == []
         await rig.plane.cancel(job)
@@ -218,3 +237,122 @@ async def test_the_jobs_of_a_control_plane_are_kept_in_order(sqlite_url: str, tm
         rig.clock.ahead_ms += 91 * DAY_MS
         await keeper.tidy()
         assert await rig.plane.rescales(job) == [], "jobs that have ended are looked after as well"
+
+
+async def restarted(rig: Rig, times: int) -> str:
+    """A job with so many dead attempts and a live one."""
+    job = await rig.run(
+        **{
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": "100",
+            "restart-strategy.fixed-delay.delay": "0 ms",
+        }
+    )
+    for attempt in range(1, times + 1):
+        rig.driver.die(-9)
+        await rig.bring_up(job, attempt + 1)
+    return job
+
+
+def attempt_dirs(rig: Rig, job: str) -> list[int]:
+    return sorted(int(path.name.split("-")[1]) for path in rig.places.job_dir(job).glob("attempt-*"))
+
+
+def secrets_of(rig: Rig, job: str) -> list[int]:
+    """The attempts whose assignment is still there."""
+    return [n for n in attempt_dirs(rig, job) if list(rig.places.attempt_dir(job, n).glob("spec-*"))]
+
+
+async def test_of_dead_attempts_the_newest_are_kept_without_their_secrets(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "ATTEMPTS_KEPT", 2)
+    monkeypatch.setattr(housekeeping, "_ROWS_PER_TRANSACTION", 2)
+    async with rig_on(database_url, tmp_path) as rig:
+        job = await restarted(rig, 5)
+        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir)
+        removed, failed = await keeper.tidy()
+        assert (removed, failed) == (4, 0)
+        assert [(row.attempt, row.state) for row in await rig.store.attempts(job)] == [
+            (5, "DEAD"),
+            (6, "LIVE"),
+        ]
+        assert attempt_dirs(rig, job) == [4, 5, 6]
+        assert secrets_of(rig, job) == [6], "that of the live one is needed"
+        assert await keeper.tidy() == (0, 0)
+        await rig.plane.cancel(job)
+        await rig.until_kind(job, "Finished")
+        await keeper.tidy()
+        assert [row.attempt for row in await rig.store.attempts(job)] == [5, 6]
+        assert (attempt_dirs(rig, job), secrets_of(rig, job)) == ([5, 6], [])
+
+
+async def test_an_attempt_that_is_being_prepared_is_left_alone(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await restarted(rig, 1)
+        ahead = rig.places.attempt_dir(job, 3)
+        ahead.mkdir()
+        (ahead / "spec-1.json").write_text("{}")
+        await housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir).tidy()
+        assert secrets_of(rig, job) == [2, 3]
+
+
+async def run_another(rig: Rig) -> str:
+    rig.host.drivers.clear()
+    return await rig.run()
+
+
+async def end_job(rig: Rig) -> str:
+    job = await run_another(rig)
+    await rig.plane.cancel(job)
+    await rig.until_kind(job, "Finished")
+    rig.clock.ahead_ms += 1000
+    return job
+
+
+async def test_ended_jobs_are_forgotten_when_they_are_too_old_or_too_many(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        first, second, third = [await end_job(rig) for _ in range(3)]
+        running = await run_another(rig)
+
+        def keeper(**limits: int) -> Housekeeper:
+            plane = rig.plane
+            return housekeeper(
+                rig.store, plane.jobs, rig.clock, job_dir=rig.places.job_dir, forget=plane.forget, **limits
+            )
+
+        def shown() -> set[str]:
+            return {one.state.job_id for one in rig.plane.jobs()}
+
+        assert await keeper(ended_jobs_max_count=3).tidy() == (0, 0)
+        assert shown() == {first, second, third, running}
+        await keeper(ended_jobs_max_count=2).tidy()
+        assert shown() == {second, third, running}
+        assert await rig.store.load_job(first) is None and not rig.places.job_dir(first).exists()
+        (ended_ms,) = [one.ended_ms for one in rig.plane.jobs() if one.state.job_id == second]
+        assert ended_ms is not None
+        rig.clock.ahead_ms += ended_ms + DAY_MS + 100 - rig.clock.now_ms()
+        await keeper(ended_jobs_max_age_days=1).tidy()
+        assert shown() == {third, running}
+        rig.clock.ahead_ms += 10 * DAY_MS
+        await keeper(ended_jobs_max_age_days=1).tidy()
+        assert shown() == {running}, "however old, a job that has not ended stays"
+
+
+async def test_an_ended_job_that_cannot_be_forgotten_does_not_keep_the_others(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        jobs = [await end_job(rig) for _ in range(2)]
+
+        async def forget(job_id: str) -> None:
+            if job_id == jobs[1]:
+                raise Unavailable("The disk is full.")
+            await rig.plane.forget(job_id)
+
+        rig.clock.ahead_ms += 100 * DAY_MS
+        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, forget=forget)
+        assert (await keeper.tidy())[1] == 1
+        assert [one.state.job_id for one in rig.plane.jobs()] == [jobs[1]]
