@@ -38,7 +38,7 @@ from app.worker.attempt_record import (
     write_spec,
 )
 from app.worker.clock import Clock
-from app.worker.drivers import is_known_failure, kill_surely
+from app.worker.drivers import ended_early, is_known_failure, kill_surely
 from app.worker.persistence import LostOwnership, StateDiverged, WriteFailed
 
 log = structlog.get_logger()
@@ -154,7 +154,7 @@ class Attempts:
         if (self._live is not None and self._live.attempt == attempt) or self._starting_attempt == attempt:
             return
         if attempt <= self._last_ended:
-            self._deliver(lambda state: _ended_early(state, attempt))
+            self._deliver(lambda state: ended_early(state, attempt))
             return
         self._starting_attempt = attempt
         self._starting = self._spawn(self._start(effect))
@@ -394,9 +394,3 @@ class Attempts:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("an attempt's task failed", exc_info=error)
-
-
-def _ended_early(state: JobState, attempt: int) -> Event | None:
-    if state.attempt == attempt and state.attempt_alive:
-        return AttemptStartFailed(attempt, "The driver ended before the job ran.")
-    return None

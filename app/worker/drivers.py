@@ -11,6 +11,7 @@ from app.model.protocol import Orders, Report, StopOrder
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
+    AttemptStartFailed,
     BatchCompleted,
     Event,
     PlanApplied,
@@ -112,6 +113,13 @@ def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
     latest = state.failures[-1] if state.failures else ()
     # The history keeps both ends of a long text.
     return any(each.attempt == event.attempt and each.error[:1000] == event.error[:1000] for each in latest)
+
+
+def ended_early(state: JobState, attempt: int) -> Event | None:
+    """The end of ``attempt`` that its job has not heard of, if so."""
+    if state.attempt == attempt and state.attempt_alive:
+        return AttemptStartFailed(attempt, "The driver ended before the job ran.")
+    return None
 
 
 async def kill_surely(handle: DriverHandle) -> None:
