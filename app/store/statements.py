@@ -109,8 +109,14 @@ UPDATE_STATE = Statement(
 INSERT_REQUIREMENTS = _insert(
     "requirements", ("job_id", "version", "uuid", "bounds", "requested_by", "reason", "created_ms")
 )
+# A key may be written without a state, whose token would tell that the unit is stored: after a commit whose outcome
+# is not known the same row is written again. Another answer under the same key touches no row.
 INSERT_IDEMPOTENCY = _insert(
-    "idempotency", ("job_id", "key", "request_hash", "version", "changed", "created_ms")
+    "idempotency",
+    ("job_id", "key", "request_hash", "version", "changed", "created_ms"),
+    " ON CONFLICT (job_id, key) DO UPDATE SET created_ms = excluded.created_ms"
+    " WHERE idempotency.request_hash = excluded.request_hash AND idempotency.version = excluded.version"
+    " AND idempotency.changed = excluded.changed",
 )
 UPSERT_RESCALE = _upsert(
     "rescales",

@@ -15,7 +15,15 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.model.rescale import TerminatedReason
-from app.store import AddArtifact, OutcomeUnknown, Store, StoreUnavailable, UnitOfWork
+from app.store import (
+    AddArtifact,
+    AddIdempotencyKey,
+    ConstraintViolated,
+    OutcomeUnknown,
+    Store,
+    StoreUnavailable,
+    UnitOfWork,
+)
 from app.store import engine as store_engine
 from app.store.engine import create, parse_url
 from tests.databases import PostgresServer
@@ -251,6 +259,47 @@ async def test_a_doubt_that_is_settled_in_time_is_not_noticed(
         assert [job.seq for job in await store.load_live_jobs()] == [2, 2, 2]
         for number in (1, 2, 3):
             assert len(await store.rescales(samples.job_id(number))) == 2
+
+
+def key_alone(request_hash: str = "hash") -> UnitOfWork:
+    """What a PUT of equal bounds with an Idempotency-Key writes: its answer, and no state that has a token."""
+    return UnitOfWork(JOB, 1).add(AddIdempotencyKey("key", request_hash, 1, False, samples.NOW_MS))
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["answer lost", "commit lost"])
+@pytest.mark.parametrize("in_time", [True, False], ids=["in time", "too late"])
+async def test_a_key_without_a_state_whose_commit_was_in_doubt_is_written_again(
+    mortal_server: PostgresServer, postgresql_url: str, durable: bool, in_time: bool
+) -> None:
+    async with opened(postgresql_url, 60.0 if in_time else SHORT_S) as store:
+        await store.commit(samples.creation())
+        unit = key_alone()
+        with commits_interrupted(store, mortal_server, durable=durable):
+            committing = asyncio.create_task(store.commit(unit))
+            deadline = time.monotonic() + 30
+            while mortal_server.process is not None:
+                assert time.monotonic() < deadline, "the server was not killed"
+                await asyncio.sleep(0.01)
+            if in_time:
+                mortal_server.launch()
+                await committing
+            else:
+                with pytest.raises(OutcomeUnknown):
+                    await committing
+                mortal_server.launch()
+        await store.commit(unit)
+        answer = await store.answer(JOB, "key")
+        assert answer is not None and (answer.request_hash, answer.changed) == ("hash", False)
+
+
+async def test_a_key_is_written_twice_with_the_same_answer_only(store: Store) -> None:
+    await store.commit(samples.creation())
+    await store.commit(key_alone())
+    await store.commit(key_alone())
+    with pytest.raises(ConstraintViolated, match="another answer"):
+        await store.commit(key_alone("another hash"))
+    answer = await store.answer(JOB, "key")
+    assert answer is not None and answer.request_hash == "hash"
 
 
 async def test_in_doubt_or_not_an_owner_that_was_replaced_writes_nothing_more(
