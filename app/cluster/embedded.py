@@ -12,8 +12,16 @@ from pathlib import Path
 import structlog
 
 from app.cluster.appcds import ArchiveBuilder
+from app.cluster.java import Java
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
-from app.cluster.processes import LocalDriver, is_lock_free, is_running, start_driver, sweep
+from app.cluster.processes import (
+    DRIVER_ENV_PREFIX,
+    LocalDriver,
+    is_lock_free,
+    is_running,
+    start_driver,
+    sweep,
+)
 
 log = structlog.get_logger()
 
@@ -27,6 +35,7 @@ class EmbeddedHost:
         self,
         run_dir: Path,
         *,
+        java: Java,
         slots: int,
         warm_drivers: int,
         memory_mb: int,
@@ -34,6 +43,7 @@ class EmbeddedHost:
         archive: ArchiveBuilder | None = None,
     ) -> None:
         self._run_dir = run_dir
+        self._java = java
         self._slots = slots
         self._warm_wanted = warm_drivers
         self._memory_mb = memory_mb
@@ -104,7 +114,8 @@ class EmbeddedHost:
             environment={
                 "SLOTWISE_APPCDS": str(archive) if archive else "",
                 "SLOTWISE_WARM_MASTER": f"local[{self._slots}]",
-                "SLOTWISE_DRIVER_JAVA_OPTIONS": shlex.join(options),
+                DRIVER_ENV_PREFIX + "JAVA": self._java.command,
+                DRIVER_ENV_PREFIX + "JAVA_OPTIONS": shlex.join(options),
             },
         )
         self._track(driver)

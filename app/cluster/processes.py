@@ -27,6 +27,9 @@ from app.cluster.ports import DriverLaunchError, DriverRef
 
 log = structlog.get_logger()
 
+# What a driver process is told. Not SLOTWISE_: that is what people set, and a server refuses names it does not know.
+DRIVER_ENV_PREFIX = "_SLOTWISE_DRIVER_"
+
 _POLL_S = 0.02
 _KILL_DEADLINE_S = 20.0
 _LOGS_KEPT = 100
