@@ -23,8 +23,10 @@ from app.store import (
     Store,
     StoreUnavailable,
     UnitOfWork,
+    statements,
 )
 from app.store import engine as store_engine
+from app.store import store as store_module
 from app.store.engine import create, parse_url
 from tests.databases import PostgresServer
 from tests.unit.store import samples
@@ -333,3 +335,49 @@ async def test_in_doubt_or_not_an_owner_that_was_replaced_writes_nothing_more(
             assert record.reason is TerminatedReason.JOB_FINISHED
         finally:
             await second.close()
+
+
+# Readiness
+
+
+async def test_a_failed_write_is_told_until_one_succeeds(
+    short_waits: None, open_store: Opener, database_url: str
+) -> None:
+    store = await open_store()
+    await store.commit(samples.creation())
+    await store.check_writes()
+    unit = samples.put(JOB, 2)
+    with locked_by_another(database_url):
+        with pytest.raises(StoreUnavailable):
+            await store.commit(unit)
+        with pytest.raises(StoreUnavailable, match=r"locked by another (process|client)"):
+            store._probe_at = time.monotonic() + 60  # it is not tried again so soon
+            await store.check_writes()
+        assert store._probe is None
+    await store.commit(unit)
+    await store.check_writes()
+
+
+async def test_a_failure_is_over_without_a_job_that_writes(
+    open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store()
+    await store.commit(samples.creation())
+    tries = []
+    write = statements.write_and_take_back
+
+    def full(connection: Any) -> None:
+        tries.append(1)
+        raise StoreUnavailable("The disk is full.")
+
+    monkeypatch.setattr(store_module, "PROBE_EVERY_S", 0.0)
+    monkeypatch.setattr(statements, "write_and_take_back", full)
+    store._writer.problem = StoreUnavailable("The disk was full.")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=r"The disk is full\."):
+            await store.check_writes()
+    assert len(tries) == 2
+    monkeypatch.setattr(statements, "write_and_take_back", write)
+    await store.check_writes()
+    assert store._writer.problem is None
+    assert [job.job_id for job in await store.list_jobs()] == [JOB], "what was tried is gone"
