@@ -3,7 +3,7 @@
 FROM python:3.11-slim-bookworm AS build
 RUN pip install --no-cache-dir uv==0.13.8
 WORKDIR /opt/slotwise
-ENV UV_PYTHON_DOWNLOADS=never
+ENV UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1
 # What other people wrote is a layer of its own: it changes only with the lock.
 COPY pyproject.toml uv.lock ./
 RUN uv sync --locked --no-dev --no-install-project

@@ -22,7 +22,7 @@ from app.api.auth import TokenFileError, Tokens
 from app.api.info import ServerInfo
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
-from app.cluster.java import JavaNotUsable, java_version
+from app.cluster.java import Java, JavaNotUsable, usable_java
 from app.logs import configure_logs
 from app.settings import Settings
 from app.store.datadir import DataDirectory
@@ -56,7 +56,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
 
 async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> None:
     try:
-        java = java_version()
+        java = usable_java()
     except JavaNotUsable as error:
         raise StartRefused(str(error)) from error
     try:
@@ -72,12 +72,12 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
             raise StartRefused(str(error)) from error
         url = _url(listener)
         archive = ArchiveBuilder(settings.cache_dir or default_cache_dir(), java)
-        async with _running(settings, data_dir, home, archive, url) as control_plane:
+        async with _running(settings, data_dir, home, java, archive, url) as control_plane:
             info = ServerInfo(version=version("slotwise"), slots=settings.slots, url=url, settings=settings)
             app = create_app(control_plane, info=info, tokens=tokens)
             server = _Server(app, control_plane)
             _listen(listener)
-            log.info("serving", url=url, data_dir=str(data_dir), slots=settings.slots, java=java)
+            log.info("serving", url=url, data_dir=str(data_dir), slots=settings.slots, java=java.version)
             if on_ready is not None:
                 on_ready(url)
             await server.serve(sockets=[listener])
@@ -86,7 +86,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
 
 @contextlib.asynccontextmanager
 async def _running(
-    settings: Settings, data_dir: Path, home: str, archive: ArchiveBuilder, url: str
+    settings: Settings, data_dir: Path, home: str, java: Java, archive: ArchiveBuilder, url: str
 ) -> AsyncIterator[ControlPlane]:
     """The control plane with its store and its host, started; let go of in the opposite order."""
     owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -96,6 +96,7 @@ async def _running(
         raise StartRefused(str(error)) from error
     host = EmbeddedHost(
         data_dir / "run",
+        java=java,
         slots=settings.slots,
         warm_drivers=settings.warm_drivers,
         memory_mb=settings.driver_memory_mb,
@@ -137,7 +138,7 @@ async def _running(
         yield control_plane
     finally:
         if background is not None:
-            archive.close()
+            await archive.close()
             background.cancel()
         if keeping is not None:
             keeping.cancel()

@@ -15,9 +15,10 @@ from app.model.javaoptions import java_options_fault
 
 ENV_PREFIX = "SLOTWISE_"
 
-# Variables of the same prefix that belong to the command line and to the driver, not to the server.
+# Variables of the same prefix that belong to the command line, not to the server. Those of driver processes begin
+# with `app.cluster.processes.DRIVER_ENV_PREFIX`, but for one.
 OTHER_VARIABLES = frozenset(
-    {"SLOTWISE_SERVER", "SLOTWISE_TOKEN", "SLOTWISE_CONFIG", "SLOTWISE_DRIVER_LOCK", "SLOTWISE_APPCDS"}
+    {"SLOTWISE_SERVER", "SLOTWISE_TOKEN", "SLOTWISE_CONFIG", "SLOTWISE_DEBUG", "SLOTWISE_DRIVER_LOCK"}
 )
 
 
@@ -136,9 +137,10 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
         if variable in known:
             values[known[variable]] = value
         else:
-            errors.append(
-                f"Environment variable {variable} is not a setting.{_did_you_mean(variable, known)}"
-            )
+            # Compared without the prefix, which makes all of them look alike.
+            close = _closest(variable.removeprefix(ENV_PREFIX).lower())
+            hint = f" Did you mean {ENV_PREFIX}{close.upper()}?" if close else ""
+            errors.append(f"Environment variable {variable} is not a setting.{hint}")
     values.update({name: value for name, value in overrides.items() if value is not None})
     if errors:
         raise SettingsError(errors)
@@ -157,15 +159,16 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise SettingsError([f"The configuration file {path} is not valid TOML: {error}."]) from None
 
 
-def _did_you_mean(name: str, known: dict[str, Any] | list[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {close[0]}?" if close else ""
+def _closest(name: str) -> str | None:
+    close = difflib.get_close_matches(name, list(Settings.model_fields), n=1)
+    return close[0] if close else None
 
 
 def _sentence(item: Any) -> str:
     place = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        return f"{place} is not a setting.{_did_you_mean(place, list(Settings.model_fields))}"
+        close = _closest(place)
+        return f"{place} is not a setting." + (f" Did you mean {close}?" if close else "")
     if item["type"] == "value_error":
         return str(item["ctx"]["error"])
     return f"{place}: {item['msg']} (found {item['input']!r})."

@@ -102,10 +102,11 @@ def _python(_: Settings) -> Check:
 
 
 def _java(_: Settings) -> Check:
-    from app.cluster.java import JavaNotUsable, java_command, java_version
+    from app.cluster.java import JavaNotUsable, usable_java
 
     try:
-        return Check("Java", True, f"{java_version()}, {java_command()}")
+        java = usable_java()
+        return Check("Java", True, f"{java.version}, {java.command}")
     except JavaNotUsable as error:
         return Check("Java", False, "not usable", str(error))
 
@@ -127,13 +128,13 @@ def _pyspark(_: Settings) -> Check:
 
 def _class_data_archive(settings: Settings) -> Check:
     from app.cluster.appcds import ArchiveBuilder, default_cache_dir
-    from app.cluster.java import JavaNotUsable, java_version
+    from app.cluster.java import JavaNotUsable, usable_java
 
     name = "class data archive"
     if not settings.appcds:
         return Check(name, True, "switched off (appcds = false)")
     try:
-        path = ArchiveBuilder(settings.cache_dir or default_cache_dir(), java_version()).path
+        path = ArchiveBuilder(settings.cache_dir or default_cache_dir(), usable_java()).path
     except (JavaNotUsable, importlib.metadata.PackageNotFoundError):
         return Check(name, True, "cannot be looked for without Java and PySpark")
     if path.exists():

@@ -6,16 +6,26 @@ It belongs to one Java and one set of jars: its name carries a fingerprint of bo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import importlib.metadata
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import structlog
 
+from app.cluster.java import Java
+from app.cluster.processes import DRIVER_ENV_PREFIX
+
 log = structlog.get_logger()
+
+_COMMAND = (sys.executable, "-m", "app.driver.appcds")
+_GIVE_UP_S = 5.0
 
 
 def default_cache_dir() -> Path:
@@ -34,9 +44,13 @@ def fingerprint(java_version: str) -> str:
 class ArchiveBuilder:
     """Knows where the archive is and builds it when it is missing."""
 
-    def __init__(self, cache_dir: Path, java_version: str) -> None:
-        self.path = cache_dir / f"spark-{fingerprint(java_version)}.jsa"
+    def __init__(self, cache_dir: Path, java: Java, *, command: tuple[str, ...] = _COMMAND) -> None:
+        """``command``: what builds an archive at the path that is its last argument."""
+        self.path = cache_dir / f"spark-{fingerprint(java.version)}.jsa"
+        self._java = java
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
+        self._given_up = False
 
     def path_if_ready(self) -> Path | None:
         """The archive, or None while there is none."""
@@ -55,6 +69,8 @@ class ArchiveBuilder:
         log.info("building the class data archive (once per installation)", path=str(self.path))
         status = await asyncio.to_thread(process.wait)
         self._process = None
+        if self._given_up:
+            return self.path.exists()
         if status != 0 or not self.path.exists():
             log.warning("the class data archive could not be built", exit_status=status, log=str(log_file))
             return False
@@ -65,17 +81,35 @@ class ArchiveBuilder:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(log_file, "ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "app.driver.appcds", str(self.path)],
+                [*self._command, str(self.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                env={**os.environ, DRIVER_ENV_PREFIX + "JAVA": self._java.command},
                 start_new_session=True,
                 # It must never slow down a job that starts meanwhile. Nothing else runs between fork and exec.
                 preexec_fn=lambda: os.nice(10),
             )
         return self._process
 
-    def close(self) -> None:
-        """Give up a build that is under way."""
-        if self._process is not None:
-            self._process.kill()
+    async def close(self) -> None:
+        """Give up a build that is under way, and leave nothing of it: it has a few seconds to end by itself."""
+        self._given_up = True
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            await asyncio.to_thread(process.wait, _GIVE_UP_S)
+        except subprocess.TimeoutExpired:
+            # The JVM too, which else would go on and write the archive.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.to_thread(process.wait)
+        await asyncio.to_thread(self._remove_traces, process.pid)
+
+    def _remove_traces(self, pid: int) -> None:
+        """What a killed build left; one that ended by itself has removed it."""
+        self.path.with_name(f"{self.path.name}.{pid}.partial").unlink(missing_ok=True)
+        for scratch_dir in Path(tempfile.gettempdir()).glob(f"slotwise-archive-{pid}-*"):
+            shutil.rmtree(scratch_dir, ignore_errors=True)

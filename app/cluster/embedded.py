@@ -12,8 +12,16 @@ from pathlib import Path
 import structlog
 
 from app.cluster.appcds import ArchiveBuilder
+from app.cluster.java import Java
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
-from app.cluster.processes import LocalDriver, is_lock_free, is_running, start_driver, sweep
+from app.cluster.processes import (
+    DRIVER_ENV_PREFIX,
+    LocalDriver,
+    is_lock_free,
+    is_running,
+    start_driver,
+    sweep,
+)
 
 log = structlog.get_logger()
 
@@ -27,6 +35,7 @@ class EmbeddedHost:
         self,
         run_dir: Path,
         *,
+        java: Java,
         slots: int,
         warm_drivers: int,
         memory_mb: int,
@@ -34,6 +43,7 @@ class EmbeddedHost:
         archive: ArchiveBuilder | None = None,
     ) -> None:
         self._run_dir = run_dir
+        self._java = java
         self._slots = slots
         self._warm_wanted = warm_drivers
         self._memory_mb = memory_mb
@@ -43,18 +53,17 @@ class EmbeddedHost:
         self._all: set[LocalDriver] = set()
         self._failures = 0
         self._retry: asyncio.TimerHandle | None = None
+        self._tidying: set[asyncio.Task[None]] = set()
         self._closed = False
         sweep(run_dir)
 
     async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
         if not java_options:
-            for driver in list(self._warm):
-                if driver.has_exited:
-                    self._warm.remove(driver)
-            # A driver that is still warming up is nearer to its job than a new one.
+            # A driver that is still warming up is nearer to its job than a new one. One that has ended is dealt with
+            # by `_on_warm_exit`.
             for ready in (True, False):
                 for driver in self._warm:
-                    if driver.is_ready is ready:
+                    if driver.is_ready is ready and not driver.has_exited:
                         self._warm.remove(driver)
                         return driver
         return self._start(warm=False, java_options=java_options)
@@ -77,15 +86,15 @@ class EmbeddedHost:
             return
         self._warm.append(driver)
         driver.on_exit(lambda status: self._on_warm_exit(driver, status))
-        driver.on_ready(
-            lambda: log.info("warm driver ready", driver=driver.ref.driver_id, pid=driver.ref.pid)
-        )
+        driver.on_ready(lambda: self._on_warm_ready(driver))
 
     def close(self) -> None:
         """Leave running drivers alone and let the warm ones end (their standard input is closed with this process)."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
+        for task in self._tidying:
+            task.cancel()
         for driver in list(self._all):
             driver.detach()
 
@@ -104,7 +113,8 @@ class EmbeddedHost:
             environment={
                 "SLOTWISE_APPCDS": str(archive) if archive else "",
                 "SLOTWISE_WARM_MASTER": f"local[{self._slots}]",
-                "SLOTWISE_DRIVER_JAVA_OPTIONS": shlex.join(options),
+                DRIVER_ENV_PREFIX + "JAVA": self._java.command,
+                DRIVER_ENV_PREFIX + "JAVA_OPTIONS": shlex.join(options),
             },
         )
         self._track(driver)
@@ -114,11 +124,22 @@ class EmbeddedHost:
         self._all.add(driver)
         driver.on_exit(lambda _status: self._all.discard(driver))
 
+    def _on_warm_ready(self, driver: LocalDriver) -> None:
+        log.info("warm driver ready", driver=driver.ref.driver_id, pid=driver.ref.pid)
+        self._failures = 0
+        # One after the other: several that warm up at once slow each other and the jobs down.
+        if driver in self._warm:
+            self.refill()
+
     def _on_warm_exit(self, driver: LocalDriver, status: int | None) -> None:
         if driver not in self._warm:
             return
         self._warm.remove(driver)
         log.warning("a warm driver ended", driver=driver.ref.driver_id, exit_status=status)
+        # No job asks after this one, so nobody else waits for the last of it and removes its files.
+        task = asyncio.get_running_loop().create_task(driver.gone())
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
         self._refill_later()
 
     def _refill_later(self) -> None:
@@ -129,7 +150,7 @@ class EmbeddedHost:
             self._retry = None
             self.refill()
 
-        if not self._closed:
+        if not self._closed and self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(delay_s, retry)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 
 MINIMUM_JAVA = 17
 
@@ -14,12 +15,16 @@ class JavaNotUsable(Exception):
     """There is no Java, or it is too old; the message says what to install."""
 
 
-def java_command() -> str:
-    """The java that drivers use: of JAVA_HOME if that is set, else the one on PATH.
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A java that was looked at: its path, and its full version text, for example ``17.0.15``."""
 
-    Raises:
-        JavaNotUsable: there is none.
-    """
+    command: str
+    version: str
+
+
+def _java_command() -> str:
+    """The java of JAVA_HOME if that is set, else the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     command = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if command is None or not os.access(command, os.X_OK):
@@ -31,13 +36,13 @@ def java_command() -> str:
     return command
 
 
-def java_version() -> str:
-    """The full version text of the java in force, for example ``17.0.15``.
+def usable_java() -> Java:
+    """The java that drivers use: of JAVA_HOME if that is set, else the one on PATH.
 
     Raises:
         JavaNotUsable: there is none, it does not run, or it is too old.
     """
-    command = java_command()
+    command = _java_command()
     try:
         done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -53,4 +58,4 @@ def java_version() -> str:
             f"Java {MINIMUM_JAVA} or newer is needed to run Spark, but {command} is version {version}. "
             f"Install a newer one (Debian: apt-get install openjdk-{MINIMUM_JAVA}-jre-headless) or set JAVA_HOME."
         )
-    return version
+    return Java(command, version)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -23,30 +22,37 @@ from typing import Any
 import psutil
 import structlog
 
+from app import filelocks
 from app.cluster.ports import DriverLaunchError, DriverRef
 
 log = structlog.get_logger()
+
+# What a driver process is told. Not SLOTWISE_: that is what people set, and a server refuses names it does not know.
+DRIVER_ENV_PREFIX = "_SLOTWISE_DRIVER_"
 
 _POLL_S = 0.02
 _KILL_DEADLINE_S = 20.0
 _LOGS_KEPT = 100
 # psutil derives start times from the boot time: two readings of one process may differ by a clock tick.
 _START_TOLERANCE_S = 0.05
+# The lock files that could not be opened, and why.
+_untold: dict[str, int | None] = {}
 
 
 def is_lock_free(lock_file: str) -> bool:
-    """Whether no process holds ``lock_file``. A file that does not exist is not held."""
+    """Whether no process holds ``lock_file``. Where that cannot be told it is taken to be held, and logged."""
     try:
-        fd = os.open(lock_file, os.O_RDWR)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return not filelocks.is_held(lock_file)
+    except OSError as error:
+        if _untold.get(lock_file) != error.errno:
+            # Once, for it is asked many times a second.
+            _untold[lock_file] = error.errno
+            log.warning(
+                "a lock file cannot be opened: its driver is taken to live",
+                lock_file=lock_file,
+                error=error.strerror,
+            )
         return False
-    finally:
-        os.close(fd)
-    return True
 
 
 def is_running(ref: DriverRef) -> bool:
@@ -69,6 +75,7 @@ def tidy(lock_file: Path) -> None:
     shutil.rmtree(lock_file.with_suffix(".scratch"), ignore_errors=True)
     shutil.rmtree(_socket_dir(lock_file.stem), ignore_errors=True)
     lock_file.unlink(missing_ok=True)
+    _untold.pop(str(lock_file), None)
 
 
 def sweep(run_dir: Path) -> None:

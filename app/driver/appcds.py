@@ -8,12 +8,15 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 
-from app.driver.jvm import start_jvm
+from app import filelocks
+from app.driver.jvm import Jvm, start_jvm
 from app.driver.session import close_session
 from app.driver.warmup import warm_up
 
@@ -21,21 +24,43 @@ _EXIT_TIMEOUT_S = 180.0
 
 
 def main() -> int:
-    """``python -m app.driver.appcds <archive>``; the exit status is 0 if the archive is there at the end."""
+    """``python -m app.driver.appcds <archive>``; the exit status is 0 if the archive is there at the end.
+
+    SIGTERM gives the build up: nothing of it stays behind.
+    """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     if len(sys.argv) != 2:
         print("usage: python -m app.driver.appcds <archive>", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, _on_sigterm)
     archive = Path(sys.argv[1])
+    # One build at a time. The JVM, which writes the archive, inherits the lock: it may outlive this process.
+    fd = filelocks.lock(archive.with_name(f"{archive.name}.lock"), wait=True)
+    assert fd is not None
+    if archive.exists():
+        return 0
+    remove_partial(archive)
+    return _build(archive, fd)
+
+
+def remove_partial(archive: Path) -> None:
+    """Remove what builds of ``archive`` left that were killed. The caller has the lock, so none is under way."""
+    for left in archive.parent.glob(f"{archive.name}.*.partial"):
+        left.unlink(missing_ok=True)
+
+
+def _build(archive: Path, lock_fd: int) -> int:
     # Written under another name: whoever looks for the archive must never see half of it.
     partial = archive.with_name(f"{archive.name}.{os.getpid()}.partial")
-    scratch_dir = Path(tempfile.mkdtemp(prefix="slotwise-archive-"))
-    jvm = start_jvm(
-        scratch_dir=scratch_dir,
-        inherited_fds=(),
-        extra=(f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds=off"),
-    )
+    jvm: Jvm | None = None
+    # Whoever has to kill this process finds the directory by its number.
+    scratch_dir = Path(tempfile.mkdtemp(prefix=f"slotwise-archive-{os.getpid()}-"))
     try:
+        jvm = start_jvm(
+            scratch_dir=scratch_dir,
+            inherited_fds=(lock_fd,),
+            extra=(f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds=off"),
+        )
         jvm.wait_for_gateway()
         session = warm_up(scratch_dir, str(scratch_dir), "local[2]")
         if session is not None:
@@ -53,9 +78,15 @@ def main() -> int:
         os.replace(partial, archive)
         return 0
     finally:
-        jvm.kill()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if jvm is not None:
+            jvm.kill()
         partial.unlink(missing_ok=True)
         shutil.rmtree(scratch_dir, ignore_errors=True)
+
+
+def _on_sigterm(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

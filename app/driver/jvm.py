@@ -20,6 +20,10 @@ from pathlib import Path
 
 from app.driver.failures import DriverError
 
+# Set by `app.cluster`. The second one has options for the JVM, separated by spaces and quoted as for a shell.
+JAVA_VARIABLE = "_SLOTWISE_DRIVER_JAVA"
+JAVA_OPTIONS_VARIABLE = "_SLOTWISE_DRIVER_JAVA_OPTIONS"
+
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.004
 
@@ -43,7 +47,7 @@ _OPENED_PACKAGES = (
 
 # Chosen by measurement (docs/adr/0010-appcds-and-warm-drivers.md): the serial collector and the C1 compiler
 # start fastest and take the least memory; a 8 MB stack, because stopping a query inside a Python callback recurses
-# deeply. Options from SLOTWISE_DRIVER_JAVA_OPTIONS come later on the command line, so they win.
+# deeply. The options of the setting driver_java_options come later on the command line, so they win.
 DEFAULT_JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss8m", "-Xmx1g")
 
 
@@ -57,11 +61,10 @@ def spark_home() -> Path:
 
 
 def java_command() -> str:
-    """The java of JAVA_HOME if that is set, else the one on PATH."""
-    home = os.environ.get("JAVA_HOME")
-    command = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if command is None or not os.access(command, os.X_OK):
-        raise DriverError("There is no java to run Spark on: install Java 17 or newer, or set JAVA_HOME.")
+    """The java that the control plane looked at and found new enough."""
+    command = os.environ.get(JAVA_VARIABLE)
+    if not command:
+        raise DriverError(f"A driver is started by the control plane, with {JAVA_VARIABLE} set to its java.")
     return command
 
 
@@ -135,7 +138,7 @@ def start_jvm(
     info_file = Path(tempfile.mkdtemp(prefix="gateway-", dir=scratch_dir)) / "connection"
     extra = (f"-Djava.io.tmpdir={scratch_dir}", *extra)
     environment = _spark_environment(home)
-    asked = shlex.split(os.environ.get("SLOTWISE_DRIVER_JAVA_OPTIONS", ""))
+    asked = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
     process = subprocess.Popen(
         java_command_line(home, archive, (*asked, *extra)),
         stdin=subprocess.PIPE,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import time
@@ -17,46 +16,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from app import filelocks
 from app.driver.failures import DriverError
 
 _PREDECESSOR_WAIT_S = 3.0
 _POLL_S = 0.02
+_TRANSIENT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
 def take_driver_lock(path: str) -> int:
-    """Lock ``path`` for the life of this process; the descriptor is inheritable.
+    """Lock ``path`` for the life of this process. Only a child that is given the descriptor by name inherits it.
 
     Raises:
         DriverError: another process holds it, or it cannot be opened.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = filelocks.lock(path)
     except OSError as error:
         raise DriverError(
             f"The lock file {path} of the driver cannot be opened: {error.strerror}."
         ) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise DriverError(f"The lock file {path} is held by another driver process.") from None
-    os.set_inheritable(fd, True)
+    if fd is None:
+        raise DriverError(f"The lock file {path} is held by another driver process.")
     return fd
-
-
-def is_held(path: str | Path) -> bool:
-    """Whether some process holds the lock file ``path``. One that does not exist is not held."""
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoch: int) -> None:
@@ -70,10 +52,9 @@ def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoc
         with short_lock(checkpoint_dir / "owner.lock"):
             _claim(checkpoint_dir, lock_file, attempt, epoch)
     except OSError as error:
-        transient = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE)
         raise DriverError(
             f"The checkpoint directory {checkpoint_dir} is not writable: {error.strerror}.",
-            recoverable=transient,
+            recoverable=error.errno in _TRANSIENT,
         ) from error
 
 
@@ -98,7 +79,7 @@ def _claim(checkpoint_dir: Path, lock_file: str, attempt: int, epoch: int) -> No
         other = str(owner["lock_file"])
         if other != lock_file:
             deadline = time.monotonic() + _PREDECESSOR_WAIT_S
-            while is_held(other):
+            while _is_held(other, checkpoint_dir):
                 # The JVM of a killed driver lives on for a moment.
                 if time.monotonic() > deadline:
                     raise DriverError(
@@ -108,6 +89,17 @@ def _claim(checkpoint_dir: Path, lock_file: str, attempt: int, epoch: int) -> No
                     )
                 time.sleep(_POLL_S)
     write_atomically(owner_file, json.dumps({"lock_file": lock_file, "attempt": attempt, "epoch": epoch}))
+
+
+def _is_held(lock_file: str, checkpoint_dir: Path) -> bool:
+    try:
+        return filelocks.is_held(lock_file)
+    except OSError as error:
+        raise DriverError(
+            f"Whether the checkpoint {checkpoint_dir} is still being written by another driver cannot be told: its "
+            f"lock file {lock_file} cannot be opened: {error.strerror}.",
+            recoverable=error.errno in _TRANSIENT,
+        ) from error
 
 
 def _read_owner(path: Path) -> dict[str, Any] | None:
@@ -139,9 +131,9 @@ def short_lock(path: Path) -> Iterator[None]:
     Raises:
         OSError: the file cannot be opened.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fd = filelocks.lock(path, wait=True)
+    assert fd is not None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)

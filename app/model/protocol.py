@@ -4,7 +4,7 @@
 |---|---|
 | POST .../register | `Registration` -> `Orders` |
 | GET  .../orders?plan=<version>&stop=<mode>&wait_ms=<n> | -> `Orders`: once they differ, or after wait_ms |
-| POST .../reports | `Reports` -> `Acknowledgement` |
+| POST .../reports | `{"reports": [Report, ...]}` -> `Acknowledgement` |
 
 Each call carries `Authorization: Bearer <secret of the attempt>` and `X-Slotwise-Epoch: <epoch>`. A wrong secret or an
 attempt that is over is answered 410 with `{"errors": [...], "fenced": true}`: the driver stops writing and exits. An
@@ -141,11 +141,6 @@ def outcome_document(report: Report) -> dict[str, object]:
         "vertex": report.vertex,
         "recoverable": report.recoverable,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Reports:
-    reports: tuple[Report, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,12 +156,13 @@ class Batch:
         """
         Raises:
             ChainBroken: a state does not follow the stored one.
+            ConstraintViolated: an idempotency key is stored with another answer.
         """
         self._write_states(connection)
+        self._write_idempotency(connection)
         acknowledged = [(job, attempt, number) for (job, attempt), number in self.acknowledged.items()]
         for statement, rows in (
             (statements.INSERT_REQUIREMENTS, self.requirements),
-            (statements.INSERT_IDEMPOTENCY, self.idempotency),
             (
                 statements.UPSERT_RESCALE,
                 [_rescale_row(job, record) for (job, _), record in self.rescales.items()],
@@ -177,6 +178,11 @@ class Batch:
         ):
             if rows:
                 statements.run(connection, statement, rows)
+
+    def _write_idempotency(self, connection: Connection) -> None:
+        rows = self.idempotency
+        if rows and statements.run(connection, statements.INSERT_IDEMPOTENCY, rows) != len(rows):
+            raise ConstraintViolated("An Idempotency-Key has another answer already.")
 
     def _write_states(self, connection: Connection) -> None:
         rows: list[Row] = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
@@ -13,9 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
-from app.store import leases, queries, retention, schema
+from app.store import leases, queries, retention, schema, statements
 from app.store.engine import Database, create, parse_url, translate
-from app.store.errors import StateConflict, StoreUnavailable
+from app.store.errors import StateConflict, StoreError, StoreUnavailable
 from app.store.leases import Lease
 from app.store.queries import JobSummary, RescalePage, RescaleSummary, StoredAnswer, StoredJob
 from app.store.tables import TERMINAL_STATUSES, job_states, jobs
@@ -28,6 +30,9 @@ T = TypeVar("T")
 READERS = 4
 COMMIT_DEADLINE_S = 10.0
 LEASE_TTL_MS = 15_000
+
+PROBE_EVERY_S = 3.0
+_PROBE_WAIT_S = 1.0
 
 _ALL = RescalePage()
 
@@ -47,6 +52,8 @@ class Store:
         self.home = home
         self._writer = writer
         self._readers = readers
+        self._probe: asyncio.Task[None] | None = None
+        self._probe_at = 0.0
         self._pool = None if inline else ThreadPoolExecutor(READERS, "slotwise-store-reader")
 
     @classmethod
@@ -296,6 +303,29 @@ class Store:
     async def ping(self) -> None:
         """Whether the database can be read: raises `StoreUnavailable` if not."""
         await self._read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar_one())
+
+    async def check_writes(self) -> None:
+        """Whether the last write succeeded: raises `StoreUnavailable` if not.
+
+        After a failure a small write is tried, every few seconds at most, so that no job needs to be there to end it.
+        Its outcome is waited for a moment only.
+        """
+        if self._writer.problem is None:
+            return
+        now = time.monotonic()
+        if (self._probe is None or self._probe.done()) and now >= self._probe_at:
+            self._probe_at = now + PROBE_EVERY_S
+            self._probe = asyncio.get_running_loop().create_task(self._try_write())
+        if self._probe is not None:
+            await asyncio.wait({self._probe}, timeout=_PROBE_WAIT_S)
+        problem = self._writer.problem
+        if problem is not None:
+            raise StoreUnavailable(str(problem))
+
+    async def _try_write(self) -> None:
+        with contextlib.suppress(StoreError):
+            await self._write(statements.write_and_take_back)
+            self._writer.problem = None
 
     async def _write(
         self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs

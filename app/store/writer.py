@@ -81,6 +81,7 @@ class Writer:
     inline: bool = False
     groups: int = 0
     units: int = 0
+    problem: StoreUnavailable | None = None  # of the last write; None once one has succeeded
     _queue: queue.SimpleQueue[Ticket | None] = field(default_factory=queue.SimpleQueue)
     _connection: Connection | None = None
     _file: os.stat_result | None = None
@@ -216,6 +217,8 @@ class Writer:
     def _outcome(self, ticket: Ticket, error: StoreError) -> StoreError:
         """What the caller hears. A unit once in doubt stays so until the database could be asked about it."""
         unit = ticket.unit
+        if isinstance(error, StoreUnavailable):
+            self.problem = error
         if unit is None or not isinstance(error, StoreUnavailable):
             return error
         if self._doubt is not None and ticket in self._doubt.tickets:
@@ -295,7 +298,7 @@ class Writer:
             rows.write(connection)
             written = [ticket for ticket in tickets if not ticket.done]
             self._doubt = _Doubt(rows.tokens(), written)
-        self._doubt = None
+        self._doubt = self.problem = None
         for ticket in written:
             ticket.succeed()
         self.groups += 1

@@ -313,6 +313,7 @@ class ControlPlane:
     async def ready(self) -> list[str]:
         try:
             await self._store.ping()
+            await self._store.check_writes()
         except StoreError as error:
             return [str(error)]
         return []

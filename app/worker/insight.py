@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.model.jobgraph import InPlace
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
 from app.scheduler.adaptive.explain import explain
+from app.scheduler.adaptive.prospects import rung_between
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
@@ -38,14 +38,11 @@ def dry_run(state: JobState, bounds: dict[str, Bounds], errors: list[str], *, fr
 
 
 def _rung(state: JobState, current: dict[str, int] | None, target: dict[str, int] | None) -> Rung | None:
-    if target is None or target == current:
+    if target is None:
         return None
     if current is None:
         return Rung.NEW_DRIVER
-    changed = [vertex for vertex in state.graph.vertices if current.get(vertex.id) != target[vertex.id]]
-    if all(vertex.in_place is InPlace.YES for vertex in changed):
-        return Rung.IN_PLACE
-    return Rung.QUERY_RESTART
+    return rung_between(state.graph, current, target)
 
 
 def _slots_of(state: JobState, parallelism: dict[str, int]) -> int:

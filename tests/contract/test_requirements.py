@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.store import statements
 from app.store.errors import StoreUnavailable
 from tests.contract.test_bad_requirements import GOOD, path_of
 from tests.contract.world import GRAPH, World, bounds, eventually, open_world
@@ -219,3 +220,16 @@ async def test_readiness_follows_the_database(world: World, monkeypatch: pytest.
     assert (answer.status_code, answer.json()) == (503, {"errors": ["The database cannot be reached."]})
     assert "retry-after" in answer.headers
     assert (await world.http.get("/health/live")).status_code == 200
+
+
+async def test_readiness_follows_the_last_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(connection: object) -> None:
+        raise StoreUnavailable("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(statements, "write_and_take_back", full)
+        world.store._writer.problem = StoreUnavailable("The disk is full.")
+        answer = await world.http.get("/health/ready")
+        assert (answer.status_code, answer.json()) == (503, {"errors": ["The disk is full."]})
+    await world.submit(GRAPH)
+    assert (await world.http.get("/health/ready")).status_code == 200

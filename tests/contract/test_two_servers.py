@@ -133,14 +133,15 @@ async def test_one_that_was_paused_for_too_long_writes_nothing_and_lets_go(
     async with server(postgresql_url, tmp_path) as paused:
         job = await paused.run()
         renew = paused.store.renew_leases
-        awake = asyncio.Event()
+        asleep, awake = asyncio.Event(), asyncio.Event()
 
         async def sleepy() -> Any:
+            asleep.set()
             await awake.wait()
             return await renew()
 
         paused.store.renew_leases = sleepy  # type: ignore[method-assign]
-        await asyncio.sleep(2 * RENEW_S)
+        await asyncio.wait_for(asleep.wait(), 10)
         await expire(postgresql_url, paused)
         async with server(postgresql_url, tmp_path, paused.host) as second:
             await second.until(lambda: second.is_served(job))

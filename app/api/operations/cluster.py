@@ -100,7 +100,7 @@ CLUSTER_OPERATIONS: Final[list[Operation]] = [
             "Whether the server can serve",
             cluster_schema.Ready,
             {"status": "ready"},
-            errors={503: "The database cannot be reached."},
+            errors={503: "The database cannot be read, or the last write failed."},
         ),
         Access.PUBLIC,
     ),

@@ -7,7 +7,6 @@ left is recognised by its free lock, and two queries can stage in the same place
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import uuid
@@ -17,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.driver.locks import is_held, short_lock
+from app import filelocks
+from app.driver.locks import short_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,13 +52,13 @@ class StagingArea:
         # One at a time: between the making of a directory and its lock it looks like a dead one.
         with short_lock(self.root / _LOCK):
             for left in self.root.iterdir():
-                if left.is_dir() and left != self._own and not is_held(left / _LOCK):
+                if left.is_dir() and left != self._own and _is_left_over(left):
                     shutil.rmtree(left, ignore_errors=True)
             if self._own is None or not self._own.is_dir():
                 own = self.root / uuid.uuid4().hex
                 own.mkdir()
-                fd = os.open(own / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fd = filelocks.lock(own / _LOCK, wait=True)
+                assert fd is not None
                 weakref.finalize(self, _discard, own, fd)
                 self._own = own
 
@@ -79,6 +79,14 @@ def write_parts(frame: DataFrame, directory: Path, file_format: str, options: di
         f"file://{directory}"
     )
     return sorted(path for path in directory.iterdir() if path.is_file() and path.name.startswith("part-"))
+
+
+def _is_left_over(directory: Path) -> bool:
+    """Whether its process is gone. Where that cannot be told, it may live: the directory is left alone."""
+    try:
+        return not filelocks.is_held(directory / _LOCK)
+    except OSError:
+        return False
 
 
 def _discard(directory: Path, fd: int) -> None:

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from app.cluster.java import usable_java
 from app.model.graphdoc import parse_document, to_document
 from app.model.protocol import DriverSpec
 
@@ -167,6 +168,7 @@ class Driver:
                 cwd=ROOT,
                 env={
                     **os.environ,
+                    "_SLOTWISE_DRIVER_JAVA": usable_java().command,
                     "SLOTWISE_DRIVER_LOCK": str(directory / f"{name}.lock"),
                     **Driver.environment,
                 },

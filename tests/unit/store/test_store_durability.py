@@ -148,7 +148,7 @@ async def test_on_postgresql_an_owner_that_is_paused_beyond_its_lease_writes_not
         for _ in range(5):
             assert await asyncio.wait_for(child.stdout.readline(), 30)
         os.kill(child.pid, signal.SIGSTOP)
-        epoch = await asyncio.wait_for(taken_over(store, job_id), 30)
+        epoch = await taken_over(store, job_id)
         assert epoch == 2
         before = await store.load_job(job_id)
         assert before is not None
@@ -164,10 +164,12 @@ async def test_on_postgresql_an_owner_that_is_paused_beyond_its_lease_writes_not
         await store.close()
 
 
-async def taken_over(store: Store, job_id: str) -> int:
+async def taken_over(store: Store, job_id: str, *, deadline_s: float = 30.0) -> int:
     """The epoch under which ``store`` owns the job, once its owner's time is over."""
+    deadline = asyncio.get_running_loop().time() + deadline_s
     while True:
         try:
             return (await store.acquire_lease(job_id)).epoch
         except LeaseHeld:
+            assert asyncio.get_running_loop().time() < deadline, f"the lease was held for {deadline_s} s"
             await asyncio.sleep(0.02)

@@ -15,8 +15,18 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.model.rescale import TerminatedReason
-from app.store import AddArtifact, OutcomeUnknown, Store, StoreUnavailable, UnitOfWork
+from app.store import (
+    AddArtifact,
+    AddIdempotencyKey,
+    ConstraintViolated,
+    OutcomeUnknown,
+    Store,
+    StoreUnavailable,
+    UnitOfWork,
+    statements,
+)
 from app.store import engine as store_engine
+from app.store import store as store_module
 from app.store.engine import create, parse_url
 from tests.databases import PostgresServer
 from tests.unit.store import samples
@@ -253,6 +263,47 @@ async def test_a_doubt_that_is_settled_in_time_is_not_noticed(
             assert len(await store.rescales(samples.job_id(number))) == 2
 
 
+def key_alone(request_hash: str = "hash") -> UnitOfWork:
+    """What a PUT of equal bounds with an Idempotency-Key writes: its answer, and no state that has a token."""
+    return UnitOfWork(JOB, 1).add(AddIdempotencyKey("key", request_hash, 1, False, samples.NOW_MS))
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["answer lost", "commit lost"])
+@pytest.mark.parametrize("in_time", [True, False], ids=["in time", "too late"])
+async def test_a_key_without_a_state_whose_commit_was_in_doubt_is_written_again(
+    mortal_server: PostgresServer, postgresql_url: str, durable: bool, in_time: bool
+) -> None:
+    async with opened(postgresql_url, 60.0 if in_time else SHORT_S) as store:
+        await store.commit(samples.creation())
+        unit = key_alone()
+        with commits_interrupted(store, mortal_server, durable=durable):
+            committing = asyncio.create_task(store.commit(unit))
+            deadline = time.monotonic() + 30
+            while mortal_server.process is not None:
+                assert time.monotonic() < deadline, "the server was not killed"
+                await asyncio.sleep(0.01)
+            if in_time:
+                mortal_server.launch()
+                await committing
+            else:
+                with pytest.raises(OutcomeUnknown):
+                    await committing
+                mortal_server.launch()
+        await store.commit(unit)
+        answer = await store.answer(JOB, "key")
+        assert answer is not None and (answer.request_hash, answer.changed) == ("hash", False)
+
+
+async def test_a_key_is_written_twice_with_the_same_answer_only(store: Store) -> None:
+    await store.commit(samples.creation())
+    await store.commit(key_alone())
+    await store.commit(key_alone())
+    with pytest.raises(ConstraintViolated, match="another answer"):
+        await store.commit(key_alone("another hash"))
+    answer = await store.answer(JOB, "key")
+    assert answer is not None and answer.request_hash == "hash"
+
+
 async def test_in_doubt_or_not_an_owner_that_was_replaced_writes_nothing_more(
     mortal_server: PostgresServer, postgresql_url: str
 ) -> None:
@@ -284,3 +335,49 @@ async def test_in_doubt_or_not_an_owner_that_was_replaced_writes_nothing_more(
             assert record.reason is TerminatedReason.JOB_FINISHED
         finally:
             await second.close()
+
+
+# Readiness
+
+
+async def test_a_failed_write_is_told_until_one_succeeds(
+    short_waits: None, open_store: Opener, database_url: str
+) -> None:
+    store = await open_store()
+    await store.commit(samples.creation())
+    await store.check_writes()
+    unit = samples.put(JOB, 2)
+    with locked_by_another(database_url):
+        with pytest.raises(StoreUnavailable):
+            await store.commit(unit)
+        with pytest.raises(StoreUnavailable, match=r"locked by another (process|client)"):
+            store._probe_at = time.monotonic() + 60  # it is not tried again so soon
+            await store.check_writes()
+        assert store._probe is None
+    await store.commit(unit)
+    await store.check_writes()
+
+
+async def test_a_failure_is_over_without_a_job_that_writes(
+    open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store()
+    await store.commit(samples.creation())
+    tries = []
+    write = statements.write_and_take_back
+
+    def full(connection: Any) -> None:
+        tries.append(1)
+        raise StoreUnavailable("The disk is full.")
+
+    monkeypatch.setattr(store_module, "PROBE_EVERY_S", 0.0)
+    monkeypatch.setattr(statements, "write_and_take_back", full)
+    store._writer.problem = StoreUnavailable("The disk was full.")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=r"The disk is full\."):
+            await store.check_writes()
+    assert len(tries) == 2
+    monkeypatch.setattr(statements, "write_and_take_back", write)
+    await store.check_writes()
+    assert store._writer.problem is None
+    assert [job.job_id for job in await store.list_jobs()] == [JOB], "what was tried is gone"

@@ -1,0 +1,186 @@
+"""Every setting from a file, the environment and the command line, in that order of strength; and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cluster.processes import DRIVER_ENV_PREFIX
+from app.settings import ENV_PREFIX, OTHER_VARIABLES, Settings, SettingsError, load_settings
+
+# Per setting: values for the file, the environment and the command line. None of them is a default, and all differ
+# where the type has so many values.
+VALUES: dict[str, tuple[Any, Any, Any]] = {
+    "host": ("127.0.0.2", "127.0.0.3", "127.0.0.4"),
+    "port": (1001, 1002, 1003),
+    "data_dir": ("/file", "/environment", "/command-line"),
+    "database_url": ("sqlite:///file", "sqlite:///environment", "sqlite:///command-line"),
+    "slots": (1001, 1002, 1003),
+    "token_file": ("/file", "/environment", "/command-line"),
+    "warm_drivers": (11, 12, 13),
+    "driver_memory_mb": (1001, 1002, 1003),
+    "driver_java_options": ("-Da=file", "-Da=environment", "-Da=command-line"),
+    "appcds": (False, True, False),
+    "cache_dir": ("/file", "/environment", "/command-line"),
+    "history_max_age_days": (1001, 1002, 1003),
+    "validate_states": (True, False, True),
+    "log_format": ("json", "console", "json"),
+    "log_level": ("debug", "warning", "error"),
+}
+# Per setting with a rule: a value that breaks it, and what the sentence must say beside the name.
+WRONG: list[tuple[str, str, str]] = [
+    ("host", "0.0.0.0", "not a loopback address"),
+    ("port", "65536", "less than or equal to 65535"),
+    ("port", "-1", "greater than or equal to 0"),
+    ("port", "http", "valid integer"),
+    ("slots", "0", "greater than or equal to 1"),
+    ("slots", "32769", "less than or equal to 32768"),
+    ("warm_drivers", "-1", "greater than or equal to 0"),
+    ("warm_drivers", "65", "less than or equal to 64"),
+    ("driver_memory_mb", "255", "greater than or equal to 256"),
+    ("appcds", "perhaps", "valid boolean"),
+    ("history_max_age_days", "0", "greater than or equal to 1"),
+    ("validate_states", "2", "valid boolean"),
+    ("log_format", "xml", "'auto', 'console' or 'json'"),
+    ("log_level", "loud", "'debug', 'info', 'warning' or 'error'"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(ENV_PREFIX):
+            monkeypatch.delenv(name)
+
+
+def toml(path: Path, name: str, value: Any) -> Path:
+    path.write_text(f"{name} = {str(value).lower() if isinstance(value, bool) else repr(value)}\n")
+    return path
+
+
+def refused(*arguments: Any, **overrides: Any) -> list[str]:
+    with pytest.raises(SettingsError) as error:
+        load_settings(*arguments, **overrides)
+    return error.value.errors
+
+
+def test_the_values_below_are_of_every_setting_and_no_defaults() -> None:
+    assert VALUES.keys() == Settings.model_fields.keys()
+    plain = load_settings()
+    for name, (in_file, _, given) in VALUES.items():
+        assert str(getattr(plain, name)) not in (str(in_file), str(given)), name
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_file, in_environment, given = VALUES[name]
+    file = toml(tmp_path / "slotwise.toml", name, in_file)
+    found = [getattr(load_settings(file), name)]
+    monkeypatch.setenv(ENV_PREFIX + name.upper(), str(in_environment).lower())
+    found.append(getattr(load_settings(file), name))
+    found.append(getattr(load_settings(file, **{name: given}), name))
+    found.append(getattr(load_settings(file, **{name: None}), name))
+    expected = [in_file, str(in_environment).lower(), given, str(in_environment).lower()]
+    assert [str(value).lower() for value in found] == [str(value).lower() for value in expected]
+    assert {type(value) for value in found} == {type(found[0])}
+
+
+def test_the_class_data_archive_is_switched_off_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLOTWISE_APPCDS", "false")
+    assert load_settings().appcds is False
+
+
+def test_the_file_may_be_named_by_the_environment_and_the_command_line_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOTWISE_CONFIG", str(toml(tmp_path / "a.toml", "slots", 5)))
+    assert load_settings().slots == 5
+    assert load_settings(toml(tmp_path / "b.toml", "slots", 6)).slots == 6
+
+
+@pytest.mark.parametrize("name", sorted({*OTHER_VARIABLES, DRIVER_ENV_PREFIX + "JAVA"} - {"SLOTWISE_CONFIG"}))
+def test_variables_of_the_command_line_and_of_drivers_do_not_concern_the_server(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = load_settings()
+    monkeypatch.setenv(name, "1")
+    assert load_settings() == plain
+
+
+def test_no_setting_has_the_name_of_another_variable() -> None:
+    names = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
+    assert not names & OTHER_VARIABLES
+    assert not any(name.startswith(DRIVER_ENV_PREFIX) for name in names)
+
+
+def test_an_unknown_name_is_refused_wherever_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refused(toml(tmp_path / "a.toml", "slotz", 5)) == ["slotz is not a setting. Did you mean slots?"]
+    assert refused(quite_another=5) == ["quite_another is not a setting."]
+    monkeypatch.setenv("SLOTWISE_SLOTZ", "5")
+    monkeypatch.setenv("SLOTWISE_QUITE_ANOTHER", "5")
+    assert sorted(refused()) == [
+        "Environment variable SLOTWISE_QUITE_ANOTHER is not a setting.",
+        "Environment variable SLOTWISE_SLOTZ is not a setting. Did you mean SLOTWISE_SLOTS?",
+    ]
+
+
+@pytest.mark.parametrize(("name", "value", "words"), WRONG)
+def test_a_value_that_is_not_allowed_is_refused_by_name(
+    name: str, value: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sentence in (*refused(toml(tmp_path / "a.toml", name, value)), *refused(**{name: value})):
+        assert sentence.startswith(f"{name}: ") and words in sentence
+    monkeypatch.setenv(ENV_PREFIX + name.upper(), value)
+    (sentence,) = refused()
+    assert sentence.startswith(f"{name}: ") and words in sentence
+    assert "Traceback" not in sentence
+
+
+def test_every_wrong_value_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLOTWISE_SLOTS", "none")
+    assert [sentence.partition(":")[0] for sentence in refused(port=-1)] == ["port", "slots"]
+
+
+def test_a_host_beyond_loopback_needs_tokens() -> None:
+    assert load_settings(host="0.0.0.0", token_file="/tokens").host == "0.0.0.0"
+    for host in ("localhost", "::1", "127.9.9.9"):
+        assert load_settings(host=host).host == host
+    for host in ("example.org", "::"):
+        (sentence,) = refused(host=host)
+        assert "set token_file" in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"slots = ", "is not valid TOML"),
+        (b"\xff", "is not valid TOML"),
+    ],
+)
+def test_a_file_that_is_missing_or_damaged_is_refused(
+    content: bytes | None, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "slotwise.toml"
+    if content is not None:
+        file.write_bytes(content)
+    (sentence,) = refused(file)
+    assert str(file) in sentence and words in sentence
+
+
+def test_paths_are_absolute_and_may_begin_with_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(data_dir="~/data", cache_dir="cache")
+    assert (settings.data_dir, settings.cache_dir) == (tmp_path / "data", tmp_path / "cache")
+    assert settings.url == f"sqlite:///{tmp_path}/data/slotwise.db"
+    assert load_settings(database_url="postgresql://db/x").url == "postgresql://db/x"
