@@ -16,10 +16,8 @@ from app.model.javaoptions import java_options_fault
 ENV_PREFIX = "SLOTWISE_"
 
 # Variables of the same prefix that belong to the command line, not to the server. Those of driver processes begin
-# with `app.cluster.processes.DRIVER_ENV_PREFIX`, but for one.
-OTHER_VARIABLES = frozenset(
-    {"SLOTWISE_SERVER", "SLOTWISE_TOKEN", "SLOTWISE_CONFIG", "SLOTWISE_DEBUG", "SLOTWISE_DRIVER_LOCK"}
-)
+# with `app.cluster.processes.DRIVER_ENV_PREFIX`.
+OTHER_VARIABLES = frozenset({"SLOTWISE_SERVER", "SLOTWISE_TOKEN", "SLOTWISE_CONFIG", "SLOTWISE_DEBUG"})
 
 
 class SettingsError(ValueError):

@@ -111,8 +111,8 @@ class EmbeddedHost:
             run_dir=self._run_dir,
             warm=warm,
             environment={
-                "SLOTWISE_APPCDS": str(archive) if archive else "",
-                "SLOTWISE_WARM_MASTER": f"local[{self._slots}]",
+                "_SLOTWISE_DRIVER_ARCHIVE": str(archive) if archive else "",
+                "_SLOTWISE_DRIVER_WARM_MASTER": f"local[{self._slots}]",
                 DRIVER_ENV_PREFIX + "JAVA": self._java.command,
                 DRIVER_ENV_PREFIX + "JAVA_OPTIONS": shlex.join(options),
             },

@@ -237,8 +237,8 @@ def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapp
                 env={
                     **os.environ,
                     **environment,
-                    "SLOTWISE_DRIVER_LOCK": str(lock_file),
-                    "SLOTWISE_DRIVER_SOCKETS": str(_socket_dir(driver_id)),
+                    "_SLOTWISE_DRIVER_LOCK": str(lock_file),
+                    "_SLOTWISE_DRIVER_SOCKETS": str(_socket_dir(driver_id)),
                 },
             )
         started_at = psutil.Process(child.pid).create_time()

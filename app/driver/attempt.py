@@ -20,7 +20,6 @@ from app.driver.progress import Committed, Ended, Happening, Idle
 from app.driver.running_query import RunningQuery
 from app.driver.session import add_files, check_conf
 from app.driver.sources.control import ControlFile
-from app.driver.stages import vertex_batches
 from app.model.analysis import queries
 from app.model.jobgraph import JobGraph
 from app.model.protocol import (
@@ -29,7 +28,6 @@ from app.model.protocol import (
     Orders,
     Registration,
     Report,
-    VertexBatch,
     outcome_document,
 )
 
@@ -228,17 +226,6 @@ class Attempt:
         run, plan = running.committed(happening, now_ms)
         self._report_applied(idle=False)
         assert self._client is not None
-        vertices: tuple[VertexBatch, ...] = ()
-        if run is not None:
-            vertices = vertex_batches(
-                run.groups,
-                dict(run.plan.parallelism),
-                running.stages(run),
-                tail_shuffles=run.tail_shuffles,
-                source_ids=running.query.own_sources,
-                input_rows=happening.input_rows,
-                output_rows=run.output_rows,
-            )
         self._client.report(
             type="batch",
             plan_version=plan.version,
@@ -251,7 +238,7 @@ class Attempt:
             state_rows=happening.state_rows,
             backlog_rows=running.backlog,
             reprocessed=running.was_reprocessed(happening.batch_id),
-            vertices=vertices,
+            vertices=running.vertices(run, happening.input_rows) if run is not None else (),
         )
 
     def _on_idle(self, happening: Idle) -> None:
@@ -294,10 +281,10 @@ class Attempt:
         if self._fenced:
             # Before anything else: the query of a fenced driver fails too, which is nobody's business any more.
             raise Fenced
-        overdue = self._overdue()
-        if overdue is not None:
-            # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
-            return self._fail(overdue)
+        # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
+        for running in self._queries:
+            if overdue := running.overdue(self.spec.batch_timeout_ms):
+                return self._fail(overdue)
         if self._stop is not None:
             return self._try_stop()
         if self._finishing:
@@ -308,17 +295,6 @@ class Attempt:
                 if self._fenced:
                     raise Fenced
                 return self._fail(failure or Failure("A query of the job ended by itself.", ""))
-        return None
-
-    def _overdue(self) -> Failure | None:
-        limit_ms = self.spec.batch_timeout_ms
-        for running in self._queries:
-            if limit_ms and running.gateway.batch_age_s * 1000 > limit_ms:
-                name = running.query.sink.name
-                return Failure(
-                    f"A micro-batch of sink {name} takes longer than {limit_ms} ms (slotwise.batch.timeout).",
-                    "",
-                )
         return None
 
     # -- ends

@@ -55,7 +55,7 @@ class DriverProcess:
         self.jvm: Jvm = start_jvm(
             scratch_dir=self._scratch_dir,
             inherited_fds=(lock_fd,),
-            archive=os.environ.get("SLOTWISE_APPCDS", ""),
+            archive=os.environ.get("_SLOTWISE_DRIVER_ARCHIVE", ""),
         )
 
     def run(self, *, warm: bool) -> int:
@@ -73,7 +73,9 @@ class DriverProcess:
             from app.driver.warmup import warm_up
 
             self._session = warm_up(
-                self._scratch_dir, self._socket_dir, os.environ.get("SLOTWISE_WARM_MASTER", _WARM_MASTER)
+                self._scratch_dir,
+                self._socket_dir,
+                os.environ.get("_SLOTWISE_DRIVER_WARM_MASTER", _WARM_MASTER),
             )
             _say_ready()
         while True:
@@ -150,7 +152,7 @@ class DriverProcess:
 
 def _make_socket_dir() -> str:
     """The directory for Unix sockets; whoever started this process may have chosen it, to remove it if need be."""
-    chosen = os.environ.get("SLOTWISE_DRIVER_SOCKETS")
+    chosen = os.environ.get("_SLOTWISE_DRIVER_SOCKETS")
     if not chosen:
         return tempfile.mkdtemp(prefix="slotwise-")
     os.mkdir(chosen, 0o700)
@@ -182,10 +184,10 @@ def main() -> int:
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     arguments = sys.argv[1:]
-    lock_file = os.environ.get("SLOTWISE_DRIVER_LOCK", "")
+    lock_file = os.environ.get("_SLOTWISE_DRIVER_LOCK", "")
     if arguments not in ([], ["--warm"]) or not lock_file:
         print(
-            f"{_USAGE}\nA driver is started by the control plane, with SLOTWISE_DRIVER_LOCK set.",
+            f"{_USAGE}\nA driver is started by the control plane, with _SLOTWISE_DRIVER_LOCK set.",
             file=sys.stderr,
         )
         return _UNUSABLE

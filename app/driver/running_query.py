@@ -21,8 +21,9 @@ from app.driver.session import query_session
 from app.driver.sinks import open_sink
 from app.driver.sources import register_all
 from app.driver.sources.control import ControlFile
-from app.driver.stages import Stage, StageReader
+from app.driver.stages import StageReader, vertex_batches
 from app.model.analysis import Query
+from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,11 +148,27 @@ class RunningQuery:
     def is_active(self) -> bool:
         return bool(self._spark_query.isActive)
 
-    def stages(self, run: BatchRun) -> list[Stage]:
-        """What Spark says of the stages of a batch; empty if it cannot say."""
-        if run.job_id is None or self.gateway.stages is None:
-            return []
-        return self.gateway.stages.of_job(run.job_id)
+    def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
+        """What Spark says of each vertex in a batch of ``input_rows`` rows."""
+        reader = self.gateway.stages
+        return vertex_batches(
+            run.groups,
+            dict(run.plan.parallelism),
+            reader.of_job(run.job_id) if reader is not None and run.job_id is not None else [],
+            tail_shuffles=run.tail_shuffles,
+            source_ids=self.query.own_sources,
+            input_rows=input_rows,
+            output_rows=run.output_rows,
+        )
+
+    def overdue(self, limit_ms: int) -> Failure | None:
+        """The failure of a batch that takes longer than ``limit_ms``; 0 is no limit."""
+        if not limit_ms or self.gateway.batch_age_s * 1000 <= limit_ms:
+            return None
+        name = self.query.sink.name
+        return Failure(
+            f"A micro-batch of sink {name} takes longer than {limit_ms} ms (slotwise.batch.timeout).", ""
+        )
 
     @property
     def backlog(self) -> int | None:

@@ -152,7 +152,7 @@ class Deployment:
         found = set()
         for pid in drivers_of(self.data_dir):
             with contextlib.suppress(psutil.Error):
-                found.add(psutil.Process(pid).environ()["SLOTWISE_DRIVER_LOCK"])
+                found.add(psutil.Process(pid).environ()["_SLOTWISE_DRIVER_LOCK"])
         return found
 
     def check_no_other_driver(self) -> None:

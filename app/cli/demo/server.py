@@ -103,7 +103,7 @@ def _cancel(client: Client, job_id: str) -> None:
 
 def drivers_of(data_dir: Path) -> list[int]:
     """The living driver processes, their JVMs included, whose lock file lies under ``data_dir``."""
-    mark = f"SLOTWISE_DRIVER_LOCK={data_dir}/".encode()
+    mark = f"_SLOTWISE_DRIVER_LOCK={data_dir}/".encode()
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():

@@ -25,6 +25,6 @@ def class_data_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def rig(tmp_path: Path, class_data_archive: Path) -> Iterator[Bench]:
-    Driver.environment["SLOTWISE_APPCDS"] = str(class_data_archive)
+    Driver.environment["_SLOTWISE_DRIVER_ARCHIVE"] = str(class_data_archive)
     with bench(tmp_path) as made:
         yield made

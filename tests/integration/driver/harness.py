@@ -169,7 +169,7 @@ class Driver:
                 env={
                     **os.environ,
                     "_SLOTWISE_DRIVER_JAVA": usable_java().command,
-                    "SLOTWISE_DRIVER_LOCK": str(directory / f"{name}.lock"),
+                    "_SLOTWISE_DRIVER_LOCK": str(directory / f"{name}.lock"),
                     **Driver.environment,
                 },
             )
