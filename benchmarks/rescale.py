@@ -114,7 +114,7 @@ class Job:
         wait_for("some batches", lambda: self._batch() >= goal)
 
     def pid(self) -> int:
-        return int(self.server.get(f"/jobs/{self.id}/explanation")["driver"]["pid"])
+        return int(self.server.get(f"/jobs/{self.id}")["driverPid"])
 
     def records(self) -> list[dict[str, Any]]:
         return list(self.server.get(f"/jobs/{self.id}/rescales/history?limit=3"))
