@@ -92,7 +92,7 @@ RESCALES_CONFIG: dict[str, Any] = {
     "maximumDelayForTriggeringRescaleInMillis": 3000,
     "rescaleOnFailedCheckpointCount": 2,
     "inPlaceCooldownTimeoutInMillis": 0,
-    "inPlaceResourceStabilizationTimeoutInMillis": 0,
+    "inPlaceResourceStabilizationTimeoutInMillis": 100,
     "inPlaceMaximumDelayInMillis": 0,
 }
 

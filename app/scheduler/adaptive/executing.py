@@ -49,6 +49,7 @@ def creating_running(draft: Draft, event: AttemptRunning) -> None:
     if phase.failure is not None:
         return
     draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
+    timeline.in_force(draft, phase.plan)
     enter_executing(draft, first_batch=False)
 
 

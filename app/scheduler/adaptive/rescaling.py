@@ -38,6 +38,7 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     if event.plan_version < target.version:
         return
     draft.set(plan=target, last_plan=target)
+    timeline.in_force(draft, target)
     timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
     enter_executing(draft, first_batch=True)
 

@@ -51,7 +51,7 @@ BACKOFF_TIMER: Final = "backoff"
 
 def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
-    timeline.close_record(draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED)
+    timeline.overtake_record(draft)
     draft.set(requirements=event.requirements)
     timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
     holdings.declare(draft)

@@ -27,6 +27,11 @@ from app.scheduler.slots import Demand
 _RUNGS = tuple(Rung)
 _NONE_YET = tuple((state.value, 0) for state in TerminalState)
 
+_OVERTAKEN = (
+    "Other bounds were declared while its plan was being brought into force; it may have been in force since."
+)
+_CAME_FIRST = "The plan of an earlier record came into force first; the parallelism before is that plan's."
+
 MAX_MESSAGE_CHARS = 4_000
 """A record gathers sentences while it is open; slots that flap for days must not make it grow without end."""
 
@@ -131,6 +136,25 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
     draft.set_timeline(open=record)
+
+
+def overtake_record(draft: Draft) -> None:
+    """End the open record, because other bounds were declared. What had been begun for it may still take effect."""
+    begun = has_plan(draft.state.timeline.open)
+    close_record(draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED, message=_OVERTAKEN if begun else None)
+
+
+def in_force(draft: Draft, plan: Plan) -> None:
+    """``plan`` is in force now. For a record that was opened meanwhile, and has no plan yet, it is the one before."""
+    record = draft.state.timeline.open
+    if record is None or has_plan(record):
+        return
+    before = dict(plan.parallelism)
+    slots_before = {name: len(own) for name, own in plan.group_slots}
+    vertices, groups = _meaning(draft.demand, before, slots_before)
+    if (vertices, groups) != (record.vertices, record.groups):
+        message = _joined(record.message, _CAME_FIRST)
+        draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))
 
 
 def note(draft: Draft, message: str) -> None:

@@ -186,8 +186,8 @@ def test_l19_better_a_failover_during_a_rescale_keeps_the_cause_and_the_spans_of
 def test_l20_counts_and_the_last_completed_record_do_not_depend_on_how_many_are_retained() -> None:
     job = Job(upper=9, options={"web.adaptive-scheduler.rescale-history.size": "1"}).run()
     for count in (3, 4, 5):
-        job.hold(count).applied()
-    job.hold(6)
+        job.hold(count).wait(100).applied()
+    job.hold(6).wait(100)
     timeline = job.state.timeline
     assert dict(timeline.counts) == {"COMPLETED": 4, "FAILED": 0, "IGNORED": 0}
     assert timeline.records == 5 and timeline.open is not None and timeline.open.number == 5

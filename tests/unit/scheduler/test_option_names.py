@@ -43,14 +43,10 @@ def test_defaults_of_restarts_are_production_flinks() -> None:
 
 
 def test_defaults_of_our_own() -> None:
-    """A rescale in place is not dampened, a start that failed is tried ten times, and the history is on."""
+    """A rescale in place waits for slots only, a start that failed is tried ten times, and the history is on."""
     options = JobOptions()
-    assert (
-        options.in_place_cooldown_ms
-        == options.in_place_stabilization_ms
-        == options.in_place_max_delay_ms
-        == 0
-    )
+    assert (options.in_place_cooldown_ms, options.in_place_max_delay_ms) == (0, 0)
+    assert options.in_place_stabilization_ms == 100
     assert options.creation_retry.attempts_before_reset_backoff == 10
     assert options.rescale_history_size == 1_000
 

@@ -19,6 +19,7 @@ from app.scheduler.adaptive.events import (
 )
 from tests.unit.scheduler.driving import Job, chain, mixed, slots
 
+COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
 NO_DAMPING: dict[str, object] = {
     "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "0 s",
     "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout": "0 s",
@@ -170,7 +171,7 @@ def test_a_job_that_ends_closes_its_record(event: object, then: str, reason: str
 def test_ids_are_derived_and_never_repeat() -> None:
     job = Job(upper=9).run()
     for count in range(3, 9):
-        job.hold(count).applied()
+        job.hold(count).wait(100).applied()
     uuids = [record.uuid for record in job.records]
     assert len(set(uuids)) == len(uuids) == 7
     assert [record.attempt_id for record in job.records] == list(range(1, 8))
@@ -250,8 +251,49 @@ def test_a_change_that_needs_a_restart_while_a_plan_is_applied_follows_afterward
     assert job.kind == "Rescaling"
     job.put_each(source=(1, 2), agg=(1, 5), sink=(1, 4))
     assert job.kind == "Rescaling"
+    assert "may have been in force" in (job.records[-1].message or "")
     job.applied()
     assert job.kind == "Restarting"
     job.stops(driver_alive=True).starts().commit()
     assert job.parallelism == [2, 5, 4]
     assert job.nothing_open
+
+
+def test_a_plan_that_was_overtaken_and_applied_all_the_same_is_what_the_next_record_begins_with() -> None:
+    job = Job(mixed(), upper=2, options={COOLDOWN: "1 h"}).run(held=9)
+    job.put_each(source=(1, 2), agg=(1, 2), sink=(1, 4))
+    job.put_each(source=(1, 2), agg=(1, 5), sink=(1, 4))
+    assert [one.pre for one in job.open.vertices] == [2, 2, 2]
+    job.applied()
+    assert job.kind == "Executing", "the restart waits for its cooldown"
+    assert job.parallelism == [2, 2, 4]
+    assert [one.pre for one in job.open.vertices] == [2, 2, 4]
+    assert "came into force first" in (job.open.message or "")
+    job.put_each(source=(1, 2), agg=(1, 2), sink=(1, 2))
+    assert job.kind == "Rescaling"
+    assert [(one.pre, one.post) for one in job.open.vertices] == [(2, 2), (2, 2), (4, 2)]
+
+
+def test_bounds_that_change_while_an_attempt_starts_have_its_plan_before_them() -> None:
+    job = Job(upper=2)
+    job.do(StartScheduling()).hold(2).put(1, 3)
+    assert job.kind == "CreatingExecutionGraph"
+    assert [one.pre for one in job.open.vertices] == [None] * len(job.open.vertices)
+    job.starts()
+    assert [one.pre for one in job.open.vertices] == [2] * len(job.open.vertices)
+
+
+def test_free_slots_that_come_at_once_are_part_of_the_rescale_that_asked_for_them() -> None:
+    job = Job(chain(), upper=2).run(held=2)
+    job.put_each(source=(1, 1), agg=(1, 4), sink=(1, 2))
+    assert job.kind == "Executing", "two slots more are wanted"
+    job.wait(5).hold(4)
+    assert job.kind == "Rescaling"
+    assert [one.post for one in job.open.vertices] == [1, 4, 2]
+
+
+def test_slots_that_do_not_come_hold_a_rescale_in_place_up_for_a_moment_only() -> None:
+    job = Job(chain(), upper=2).run(held=2)
+    job.put_each(source=(1, 1), agg=(1, 4), sink=(1, 2)).wait(100)
+    assert job.kind == "Rescaling"
+    assert [one.post for one in job.open.vertices] == [1, 2, 2]
