@@ -12,15 +12,16 @@ from app.cli.client import TERMINAL, Client
 from app.cli.errors import CliError, Refused, UsageError
 from app.cli.jobs import POLL_S, accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
-from app.cli.output import or_dash, print_json, say, say_wrapped, show_table
-from app.cli.rescales import sentence_of
+from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
+from app.cli.rescales import duration_ms, sentence_of
 
 MAX_TRIES = 5
 NO_RECORD_PATIENCE_S = 10.0
 """A change that has left no record for so long leaves none: no rescale follows from it."""
 
+_WORTH_TELLING_MS = 5_000
 _DONE = ("SUCCEEDED", "NO_RESOURCES_OR_PARALLELISMS_CHANGE")
-_BOUNDS = re.compile(r"(-?\d{1,9})?:(-?\d{1,9})?\Z")
+_BOUNDS = re.compile(r"(-?[0-9]{1,9})?:(-?[0-9]{1,9})?\Z")
 
 Wanted = dict[str, tuple[int | None, int | None]]
 """Vertex name or id -> (lower, upper); None keeps the bound as it is."""
@@ -56,18 +57,27 @@ def require(
             return
         before = newest_record(client, job_id)
         changed, version = declare(client, job_id, wanted, reason)
-        record = None
+        record, short = None, []
+        began = time.monotonic()
         if wait and changed:
             with accepted(f"The bounds were accepted as version {version}, and stay so."):
                 record = wait_for_rescale(client, job_id, before)
+                short = missing(client, job_id)
+        waited_ms = int((time.monotonic() - began) * 1000)
     if as_json:
-        print_json({"jobid": job_id, "changed": changed, "version": version, "rescale": record})
+        print_json(
+            {"jobid": job_id, "changed": changed, "version": version, "rescale": record, "missing": short}
+        )
     elif not changed:
         say(f"The bounds are these already (version {version}); nothing changed.")
     elif record is None:
         say(f"Accepted as version {version}." + (" No rescale followed from it." if wait else ""))
     else:
         say_wrapped(f"Version {version}: {sentence_of(record)}.")
+        if waited_ms > (duration_ms(record) or 0) + _WORTH_TELLING_MS:
+            say_wrapped(f"From the request on it took {format_ms(waited_ms)}.")
+    for sentence in short:
+        warn(sentence)
     if record is not None and record["terminatedReason"] not in _DONE:
         why = ": ".join(str(part) for part in (record["terminatedReason"], record.get("message")) if part)
         raise CliError(f"The rescale did not succeed: {why}", f"See: slotwise rescales {job}")
@@ -170,8 +180,10 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
     """The record that a change of the bounds leads to, once it has ended; None if there is none.
 
     ``before`` was the newest record when the change was declared. If it was open, the change may have become a part
-    of it. A record that a failover ended says nothing: the failover's own record brings the bounds into force.
+    of it. A record that a failover ended says nothing: the failover's own record brings the bounds into force. Each
+    such record is told on stderr, so that a job that fails again and again is not waited for in silence.
     """
+    told: set[str] = set()
     was_open = before is not None and before["terminalState"] is None
     patience = time.monotonic() + NO_RECORD_PATIENCE_S
     while True:
@@ -189,11 +201,27 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
         if not candidates and was_open and same is not None:
             candidates = [same]
         for record in candidates:
-            if record["terminalState"] and (over or record["terminatedReason"] != "JOB_FAILOVER_RESTARTING"):
+            if not record["terminalState"]:
+                continue
+            if over or record["terminatedReason"] != "JOB_FAILOVER_RESTARTING":
                 return record
+            if record["rescaleUuid"] not in told:
+                told.add(record["rescaleUuid"])
+                why = str(record.get("message") or "the job failed meanwhile").partition("\n")[0]
+                warn(f"Waiting on: record {record['number']} ended by a failover ({why})")
         if over or (not candidates and time.monotonic() > patience):
             return None
         time.sleep(POLL_S)
+
+
+def missing(client: Client, job_id: str) -> list[str]:
+    """A sentence for each vertex that runs at less than its upper bound allows."""
+    vertices = client.get(f"/jobs/{job_id}/explanation")["vertices"].values()
+    return [
+        f"{vertex['name']} runs at {vertex['inForce']}; up to {vertex['upperBound']} was asked for."
+        for vertex in vertices
+        if vertex["inForce"] is not None and vertex["inForce"] < vertex["upperBound"]
+    ]
 
 
 def show_dry_run(client: Client, job_id: str, answer: dict[str, Any], as_json: bool) -> None:

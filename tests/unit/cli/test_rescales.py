@@ -107,10 +107,12 @@ def test_one_record_by_its_number(slotwise: Run, fake: Any, monkeypatch: pytest.
     assert slotwise("rescales", "delays", "--record", "../x").status == 2
 
 
-def wait(slotwise: Run, fake: Any, *histories: list[dict[str, Any]]) -> Any:
+def wait(slotwise: Run, fake: Any, *histories: list[dict[str, Any]], in_force: int | None = 4) -> Any:
     """`require --wait` against a server that gives these histories one after another."""
     fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
     fake.on("GET", HISTORY, *((200, history) for history in histories))
+    vertex = {"name": "delays", "lowerBound": 1, "upperBound": 4, "inForce": in_force}
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"vertices": {"a": vertex}}))
     return slotwise("require", "delays", "delays=:4", "--wait")
 
 
@@ -119,6 +121,12 @@ def test_waiting_ends_with_the_record_of_the_change(slotwise: Run, fake: Any) ->
     outcome = wait(slotwise, fake, [before], [open_record(2), before], [record(2), before])
     assert outcome.status == 0
     assert outcome.out.startswith("Version 2: COMPLETED after 1 min 15 s, new-driver, delays 1->4")
+    assert outcome.err == ""
+
+
+def test_waiting_says_what_the_slots_did_not_suffice_for(slotwise: Run, fake: Any) -> None:
+    outcome = wait(slotwise, fake, [record(1)], [record(2), record(1)], in_force=3)
+    assert (outcome.status, outcome.err) == (0, "delays runs at 3; up to 4 was asked for.\n")
 
 
 def test_a_change_may_become_a_part_of_the_open_record(slotwise: Run, fake: Any) -> None:
@@ -126,9 +134,12 @@ def test_a_change_may_become_a_part_of_the_open_record(slotwise: Run, fake: Any)
 
 
 def test_waiting_goes_on_with_the_record_of_a_failover(slotwise: Run, fake: Any) -> None:
-    broken = record(2, terminalState="IGNORED", terminatedReason="JOB_FAILOVER_RESTARTING")
+    broken = record(
+        2, terminalState="IGNORED", terminatedReason="JOB_FAILOVER_RESTARTING", message="the driver died"
+    )
     outcome = wait(slotwise, fake, [record(1)], [broken, record(1)], [record(3), broken, record(1)])
     assert outcome.status == 0
+    assert outcome.err == "Waiting on: record 2 ended by a failover (the driver died)\n"
 
 
 def test_a_change_that_was_overtaken_ends_with_1(slotwise: Run, fake: Any) -> None:
