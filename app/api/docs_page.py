@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
 _METHODS = ("get", "put", "post", "patch", "delete")
+_CODE = re.compile(r"`([^`]+)`")
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #2563eb; }
 @media (prefers-color-scheme: dark) { :root { --accent: #7aa7ff; } }
@@ -37,7 +39,7 @@ def render_page(document: Mapping[str, Any]) -> str:
         [
             head,
             f"<header><h1>{title}</h1>",
-            *(f"<p>{escape(paragraph)}</p>" for paragraph in info["description"].strip().split("\n\n")),
+            *(f"<p>{_prose(paragraph)}</p>" for paragraph in info["description"].strip().split("\n\n")),
             '<p>The same as a document for programs: <a href="openapi.json">openapi.json</a>.</p>',
             "</header><main>",
             *_operations(document),
@@ -50,7 +52,7 @@ def render_page(document: Mapping[str, Any]) -> str:
 
 def _operations(document: Mapping[str, Any]) -> Iterator[str]:
     for tag in document["tags"]:
-        yield f"<section><h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>"
+        yield f"<section><h2>{escape(tag['name'])}</h2><p>{_prose(tag['description'])}</p>"
         for path, methods in document["paths"].items():
             for method in _METHODS:
                 operation = methods.get(method)
@@ -66,18 +68,18 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     )
     yield f'<code class="path">{escape(path)}</code> {escape(operation["summary"])}</summary>'
     if operation.get("description"):
-        yield f"<p>{escape(operation['description'])}</p>"
+        yield f"<p>{_prose(operation['description'])}</p>"
     if operation["parameters"]:
         yield "<table><tr><th>Parameter</th><th>In</th><th>Meaning</th><th>Schema</th></tr>"
         for parameter in operation["parameters"]:
             yield (
                 f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{escape(parameter['in'])}</td>"
-                f"<td>{escape(parameter['description'])}</td><td><code>{_compact(parameter['schema'])}</code></td></tr>"
+                f"<td>{_prose(parameter['description'])}</td><td><code>{_compact(parameter['schema'])}</code></td></tr>"
             )
         yield "</table>"
     body = operation.get("requestBody")
     if body is not None:
-        yield f"<h4>Body</h4><p>{escape(body['description'])}</p>"
+        yield f"<h4>Body</h4><p>{_prose(body['description'])}</p>"
         for media, content in body["content"].items():
             yield from _content(media, content)
     for status, answer in operation["responses"].items():
@@ -86,9 +88,9 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
 
 
 def _answer(status: str, answer: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<h4>{escape(status)} {escape(answer['description'])}</h4>"
+    yield f"<h4>{escape(status)} {_prose(answer['description'])}</h4>"
     for name, header in answer.get("headers", {}).items():
-        yield f"<p><code>{escape(name)}</code>: {escape(header['description'])}</p>"
+        yield f"<p><code>{escape(name)}</code>: {_prose(header['description'])}</p>"
     for media, content in answer.get("content", {}).items():
         if status.startswith("2"):
             yield from _content(media, content)
@@ -108,7 +110,7 @@ def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
     for name, schema in schemas.items():
         yield f'<details id="schema-{escape(name)}"><summary><code>{escape(name)}</code></summary>'
         if schema.get("description"):
-            yield f"<p>{escape(schema['description'])}</p>"
+            yield f"<p>{_prose(schema['description'])}</p>"
         rest = {key: value for key, value in schema.items() if key not in ("description", "title")}
         yield f"<pre>{_pretty(rest)}</pre></details>"
 
@@ -129,3 +131,8 @@ def _pretty(value: Any) -> str:
 
 def _compact(value: Any) -> str:
     return escape(json.dumps(value, ensure_ascii=False))
+
+
+def _prose(text: str) -> str:
+    """``text`` as HTML; what stands between backticks is code."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))

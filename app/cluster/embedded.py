@@ -21,10 +21,12 @@ from app.cluster.processes import (
     is_running,
     start_driver,
     sweep,
+    trim_logs,
 )
 
 log = structlog.get_logger()
 
+_TRIM_LOGS_EVERY_S = 60.0
 _REFILL_BACKOFF_S = (1.0, 5.0, 30.0, 120.0)
 
 
@@ -56,6 +58,7 @@ class EmbeddedHost:
         self._tidying: set[asyncio.Task[None]] = set()
         self._closed = False
         sweep(run_dir)
+        self._trimming = asyncio.get_running_loop().create_task(self._trim_logs())
 
     async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
         if not java_options:
@@ -91,6 +94,7 @@ class EmbeddedHost:
     def close(self) -> None:
         """Leave running drivers alone and let the warm ones end (their standard input is closed with this process)."""
         self._closed = True
+        self._trimming.cancel()
         if self._retry is not None:
             self._retry.cancel()
         for task in self._tidying:
@@ -123,6 +127,11 @@ class EmbeddedHost:
     def _track(self, driver: LocalDriver) -> None:
         self._all.add(driver)
         driver.on_exit(lambda _status: self._all.discard(driver))
+
+    async def _trim_logs(self) -> None:
+        while True:
+            await asyncio.sleep(_TRIM_LOGS_EVERY_S)
+            await asyncio.to_thread(trim_logs, self._run_dir)
 
     def _on_warm_ready(self, driver: LocalDriver) -> None:
         log.info("warm driver ready", driver=driver.ref.driver_id, pid=driver.ref.pid)

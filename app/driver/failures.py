@@ -52,6 +52,13 @@ _FINAL_SPARK = (
 _SOURCE_ERROR = "SourceError"
 _IN_THE_WAY = "written by another process"
 
+# What Spark's own words leave out.
+_HINTS = {
+    "Python worker failed to connect back": (
+        " (Spark gives a new Python process 10 s, and this host was too slow or has too much to do)"
+    ),
+}
+
 # The last line of a Python traceback, as PySpark carries it through the JVM.
 _PYTHON_LINE = re.compile(
     r"^\s*(?!SQLSTATE:)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$"
@@ -74,6 +81,7 @@ def describe(error: BaseException, *, vertex: str | None = None) -> Failure:
         return Failure(
             one_line(f"{where} failed: {message}"), stack, vertex, recoverable=_IN_THE_WAY in message
         )
+    message += _HINTS.get(message.rstrip("."), "")
     at = f" at {place}" if place else ""
     sentence = f"{where} failed{at}: {name}: {message}" if message else f"{where} failed{at} with {name}."
     final = isinstance(error, _FINAL_ERRORS) or type(error).__name__ in _FINAL_SPARK

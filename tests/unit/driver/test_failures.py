@@ -1,0 +1,26 @@
+"""How failures are put into words."""
+
+from __future__ import annotations
+
+from app.driver.failures import DriverError, describe
+
+
+def test_a_sentence_of_our_own_stays_as_it_is() -> None:
+    failure = describe(DriverError("The table is gone.", vertex="store", recoverable=True))
+    assert (failure.sentence, failure.vertex, failure.recoverable) == ("The table is gone.", "store", True)
+
+
+def test_an_error_of_the_users_code_is_named_with_its_vertex() -> None:
+    failure = describe(ValueError("no such\nluck"), vertex="mapped")
+    assert failure.sentence == "Vertex mapped failed: ValueError: no such luck"
+    assert failure.recoverable
+
+
+def test_code_that_is_not_there_will_not_be_there_the_next_time() -> None:
+    assert not describe(ImportError("nowhere")).recoverable
+
+
+def test_a_host_that_is_too_slow_for_spark_is_said_to_be() -> None:
+    failure = describe(RuntimeError("Python worker failed to connect back."))
+    assert "this host was too slow" in failure.sentence
+    assert failure.recoverable
