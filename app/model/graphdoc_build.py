@@ -28,7 +28,7 @@ DEFAULT_STATE_PARTITIONS: Final = 12
 """Max parallelism of a stateful vertex that does not say it.
 
 Flink's formula would give 128 at least. There a key group costs nothing; here it is a state partition, and each is
-opened and committed in every micro-batch even when it is empty. 12 divides evenly by 1, 2, 3, 4, 6 and 12.
+opened and committed in every micro-batch even when it is empty. Measured in docs/adr/0002-state-partitions.md.
 """
 
 
