@@ -160,6 +160,8 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 server_header=False,
+                # Nobody stands in front; whoever says so in a header is not to be believed.
+                proxy_headers=False,
                 timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
                 timeout_keep_alive=75,
             )
