@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.cluster.ports import DriverRef
-from app.model.protocol import Orders, Registration, Report
+from app.model.protocol import OUTCOME_FILE, Orders, Registration, Report, outcome_document
 from app.worker.views import ControlPlaneError, Fenced
 from tests.simulation.world import Away, World
 
@@ -288,15 +288,21 @@ class SimAttempt:
         return False
 
     async def _fail(self, error: str) -> bool:
-        self.report("failed", error=error, recoverable=not self.world.chance(0.02))
+        fields = {"error": error, "recoverable": not self.world.chance(0.02)}
+        if not self.world.chance(0.05):
+            # Otherwise the disk is full.
+            self._leave("failed", **fields)
+        self.report("failed", **fields)
         await self._flush()
         raise _Exit(4)
 
+    def _leave(self, kind: str, **fields: Any) -> None:
+        outcome = outcome_document(Report(seq=0, at_ms=1, type=kind, **fields))  # type: ignore[arg-type]
+        (Path(self.spec["work_dir"]) / OUTCOME_FILE).write_text(json.dumps(outcome))
+
     async def _last_word(self, kind: str, **fields: Any) -> bool:
         self.outcome = kind
-        outcome = {"seq": 0, "at_ms": 1, "type": kind, "drained": False, "location": None, "error": None}
-        work_dir = Path(self.spec["work_dir"])
-        (work_dir / "outcome.json").write_text(json.dumps({**outcome, **fields}))
+        self._leave(kind, **fields)
         self.report(kind, **fields)
         await self._flush()
         raise _Exit(0)
