@@ -120,8 +120,13 @@ class Client:
             raise NoServer(
                 f"The server at {self.server} did not answer within {ANSWER_TIMEOUT_S:.0f} s."
             ) from None
-        except httpx.ConnectError:
-            raise NoServer(f"No Slotwise server at {self.server}; start one with: slotwise serve") from None
+        except httpx.ConnectError as error:
+            if "refused" in str(error):
+                raise NoServer(
+                    f"No Slotwise server at {self.server}; start one with: slotwise serve"
+                ) from None
+            detail = str(error).rstrip(".") or "no connection could be made"
+            raise NoServer(f"The server {self.server} cannot be reached: {detail}.") from None
         except httpx.RequestError as error:
             detail = str(error).rstrip(".") or type(error).__name__
             raise NoServer(f"The connection to {self.server} broke: {detail}.") from None

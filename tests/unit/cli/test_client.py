@@ -31,6 +31,13 @@ def test_a_server_that_is_not_there_is_one_sentence(slotwise: Run, monkeypatch: 
         outcome = slotwise("jobs")
     assert outcome.status == 1
     assert outcome.err == f"No Slotwise server at {url}; start one with: slotwise serve\n"
+
+
+def test_a_host_that_is_not_known_is_no_server_that_is_not_started(slotwise: Run) -> None:
+    outcome = slotwise("jobs", "--server", "http://nowhere.invalid:8081")
+    assert outcome.status == 1
+    assert outcome.err.startswith("The server http://nowhere.invalid:8081 cannot be reached: ")
+    assert "slotwise serve" not in outcome.err
     assert outcome.out == ""
 
 
