@@ -70,6 +70,13 @@ class Row:
     samples: tuple[Sample, ...]
     steady_ms: float
 
+    def medians(self) -> tuple[float, float]:
+        """Of the time to the first batch and of the output gap, in milliseconds."""
+        return (
+            statistics.median(sample.first_batch_ms for sample in self.samples),
+            statistics.median(sample.gap_ms for sample in self.samples),
+        )
+
 
 class Feed:
     """Files for the job's source: one that fills the state, then small ones, always some ahead of the job."""
@@ -226,7 +233,11 @@ def _measure_rung(job: Job, rung: str, keys: int, repetitions: int, console: Con
                     wait_for("a warm driver", lambda taken=taken: _warm_count(job.server) > taken + 1, 120)
                 samples.append(_measure_kill(job, f"{rung} {number}"))
             job.settle()
-    return Row(keys, rung, tuple(samples), statistics.median(steady))
+    row = Row(keys, rung, tuple(samples), statistics.median(steady))
+    # A run takes long: what is known is told, should it be cut off.
+    first, gap = row.medians()
+    console.print(f"{keys:,} keys, {rung}: to first batch {first:,.0f} ms, output gap {gap:,.0f} ms")
+    return row
 
 
 def _warm_count(running: Server) -> int:
@@ -262,18 +273,14 @@ def show(rows: list[Row], console: Console) -> None:
         first = [sample.first_batch_ms for sample in row.samples]
         gap = [sample.gap_ms for sample in row.samples]
         cold = [r for r in rows if r.keys == row.keys and r.rung == "cold-driver"]
-        ratio = (
-            statistics.median(s.first_batch_ms for s in cold[0].samples) / statistics.median(first)
-            if cold
-            else None
-        )
+        ratio = cold[0].medians()[0] / row.medians()[0] if cold else None
         table.add_row(
             f"{row.keys:,}",
             row.rung,
             str(len(first)),
-            f"{statistics.median(first):,.0f}",
+            f"{row.medians()[0]:,.0f}",
             f"{_percentile(first, 0.95):,.0f}",
-            f"{statistics.median(gap):,.0f}",
+            f"{row.medians()[1]:,.0f}",
             f"{_percentile(gap, 0.95):,.0f}",
             f"{row.steady_ms:,.0f}",
             f"{ratio:.1f}" if ratio else "-",
