@@ -67,8 +67,9 @@ docs: setup
 unit simulation: setup
 	$(BIN)/pytest -q tests/$@ $(ARGS)
 
+# Which tests a run waited for, so that they do not become slow unnoticed.
 contract integration acceptance: java setup
-	$(BIN)/pytest -q tests/$@ $(ARGS)
+	$(BIN)/pytest -q --durations=10 tests/$@ $(ARGS)
 
 bench: java setup
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
