@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from app.driver.client import ControlPlaneClient
 from app.driver.failures import Failure, Fenced, describe
 from app.driver.functions import Functions
-from app.driver.locks import claim_checkpoint, is_owner, write_atomically
+from app.driver.locks import claim_checkpoint, is_owner
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening, Idle
 from app.driver.running_query import RunningQuery
 from app.driver.session import add_files, check_conf
 from app.driver.sources.control import ControlFile
+from app.durablefiles import write_whole
 from app.model.analysis import queries
 from app.model.jobgraph import JobGraph
 from app.model.protocol import (
@@ -350,7 +351,7 @@ class Attempt:
     def _leave(self, fields: dict[str, object]) -> None:
         """Write the report of the end where a control plane that is away now will find it."""
         report = Report(seq=0, at_ms=_now_ms(), **fields)  # type: ignore[arg-type]
-        write_atomically(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)))
+        write_whole(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)).encode())
 
     def _fail(self, failure: Failure) -> Ending:
         log.error("the attempt failed: %s\n%s", failure.sentence, failure.stack)

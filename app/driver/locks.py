@@ -18,6 +18,7 @@ from typing import Any
 
 from app import filelocks
 from app.driver.failures import DriverError
+from app.durablefiles import write_whole
 
 _PREDECESSOR_WAIT_S = 3.0
 _POLL_S = 0.02
@@ -88,7 +89,8 @@ def _claim(checkpoint_dir: Path, lock_file: str, attempt: int, epoch: int) -> No
                         recoverable=True,
                     )
                 time.sleep(_POLL_S)
-    write_atomically(owner_file, json.dumps({"lock_file": lock_file, "attempt": attempt, "epoch": epoch}))
+    claim = json.dumps({"lock_file": lock_file, "attempt": attempt, "epoch": epoch})
+    write_whole(owner_file, claim.encode())
 
 
 def _is_held(lock_file: str, checkpoint_dir: Path) -> bool:
@@ -112,16 +114,6 @@ def _read_owner(path: Path) -> dict[str, Any] | None:
     if not isinstance(value, dict) or not {"lock_file", "attempt", "epoch"} <= value.keys():
         raise DriverError(f"The file {path}, which says who writes the checkpoint, is damaged.")
     return value
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``path`` whole or not at all, durably."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 @contextlib.contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from app.cluster.ports import DriverRef
+from app.durablefiles import write_whole
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Report, outcome_document
 from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, AttemptStopped, Event
 from app.store.writes import Write
@@ -85,12 +85,6 @@ def outcome_event(attempt: int, report: Report) -> Event:
 
 
 def _write_json(target: Path, value: object) -> None:
-    """Write a file whole or not at all, readable by its owner only."""
+    """Readable by its owner only."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(target.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
+    write_whole(target, json.dumps(value).encode(), mode=0o600)

@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from app.durablefiles import sync_to_disk, write_whole
+
 # No job has an id that begins with a dot.
 _ASIDE = ".forgotten-"
 _ATTEMPT = "attempt-"
@@ -24,15 +26,9 @@ def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
     """
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in artifacts.items():
-        # No artifact may have a name that begins with a dot.
-        temporary = directory / f".{name}.tmp"
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, directory / name)
+        write_whole(directory / name, content)
     for changed in (directory, directory.parent, directory.parent.parent):
-        _sync(changed)
+        sync_to_disk(changed)
 
 
 def are_intact(directory: Path, digests: Mapping[str, str]) -> bool:
@@ -46,14 +42,6 @@ def _digest(path: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
@@ -70,7 +58,7 @@ def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
         if int(number) <= dead - keep:
             shutil.rmtree(directory, ignore_errors=True)
             continue
-        for spec in directory.glob("spec-*.json*"):
+        for spec in directory.glob("*spec-*.json*"):
             spec.unlink(missing_ok=True)
 
 

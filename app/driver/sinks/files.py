@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from app.driver.failures import DriverError
 from app.driver.sinks.base import BatchRef, MayCommit, Options, Written, os_error, run_without_output
-from app.driver.sinks.merging import COMPRESS, csv_header, make_durable, merge_lines, merge_parquet
+from app.driver.sinks.merging import COMPRESS, csv_header, merge_lines, merge_parquet
 from app.driver.sinks.staging import StagingArea, write_parts
+from app.durablefiles import sync_to_disk
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
 if TYPE_CHECKING:
@@ -96,10 +97,10 @@ class FileSink:
             may_commit()
             return Written(0)
         whole = self._merge(frame, kept, directory / ("whole" + self.suffix))
-        make_durable(whole)
+        sync_to_disk(whole)
         may_commit()
         appeared = _name(whole, target)
-        make_durable(self.directory)
+        sync_to_disk(self.directory)
         return Written(rows if appeared else self._rows_of(target), repeated=not appeared)
 
     @property

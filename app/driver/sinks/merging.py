@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -71,12 +70,3 @@ def csv_header(names: Sequence[str], *, sep: str, quote: str, escape: str, quote
         return quote + name.replace(quote, escape + quote) + quote
 
     return (sep.join(cell(name) for name in names) + "\n").encode()
-
-
-def make_durable(path: Path) -> None:
-    """Have the operating system write ``path``, a file or a directory, to its disk."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

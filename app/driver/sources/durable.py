@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from app.driver.sources.errors import SourceError
+from app.durablefiles import sync_to_disk, write_whole
 
 
 def write_durably(path: Path, value: object) -> None:
     """Write ``path`` whole or not at all; on return it survives a power failure."""
     make_durable_directory(path.parent)
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_directory(path.parent)
+    write_whole(path, json.dumps(value).encode())
+    sync_to_disk(path.parent)
 
 
 def read_durable(path: Path) -> dict[str, Any] | None:
@@ -45,13 +40,4 @@ def make_durable_directory(path: Path) -> None:
         return
     make_durable_directory(path.parent)
     path.mkdir(exist_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_to_disk(path.parent)

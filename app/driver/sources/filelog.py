@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.driver.sources.durable import make_durable_directory, sync_directory
+from app.driver.sources.durable import make_durable_directory
 from app.driver.sources.errors import SourceError
+from app.durablefiles import sync_to_disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class FileLog:
             os.fsync(log.fileno())
         self._length += len(lines)
         if created:
-            sync_directory(self._path.parent)
+            sync_to_disk(self._path.parent)
         for file in files:
             self._add(file)
 
