@@ -115,8 +115,8 @@ class EmbeddedHost:
             run_dir=self._run_dir,
             warm=warm,
             environment={
-                "_SLOTWISE_DRIVER_ARCHIVE": str(archive) if archive else "",
-                "_SLOTWISE_DRIVER_WARM_MASTER": f"local[{self._slots}]",
+                DRIVER_ENV_PREFIX + "ARCHIVE": str(archive) if archive else "",
+                DRIVER_ENV_PREFIX + "WARM_MASTER": f"local[{self._slots}]",
                 DRIVER_ENV_PREFIX + "JAVA": self._java.command,
                 DRIVER_ENV_PREFIX + "JAVA_OPTIONS": shlex.join(options),
             },

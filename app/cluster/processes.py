@@ -260,8 +260,8 @@ def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapp
                 env={
                     **os.environ,
                     **environment,
-                    "_SLOTWISE_DRIVER_LOCK": str(lock_file),
-                    "_SLOTWISE_DRIVER_SOCKETS": str(_socket_dir(driver_id)),
+                    DRIVER_ENV_PREFIX + "LOCK": str(lock_file),
+                    DRIVER_ENV_PREFIX + "SOCKETS": str(_socket_dir(driver_id)),
                 },
             )
         started_at = psutil.Process(child.pid).create_time()

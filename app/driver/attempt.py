@@ -106,7 +106,7 @@ class Attempt:
         except Fenced:
             ending = self._give_up()
         except Exception as error:
-            ending = self._give_up() if self._fenced else self._fail(describe(error))
+            ending = self._fail(describe(error))
         if self._client is not None:
             self._client.close()
         if ending is Ending.PARKED:
@@ -280,7 +280,6 @@ class Attempt:
 
     def _tick(self) -> Ending | None:
         if self._fenced:
-            # Before anything else: the query of a fenced driver fails too, which is nobody's business any more.
             raise Fenced
         # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
         for running in self._queries:
@@ -292,10 +291,7 @@ class Attempt:
             return self._try_finish()
         for running in self._queries:
             if not running.is_active:
-                failure = running.failure()
-                if self._fenced:
-                    raise Fenced
-                return self._fail(failure or Failure("A query of the job ended by itself.", ""))
+                return self._fail(running.failure() or Failure("A query of the job ended by itself.", ""))
         return None
 
     # -- ends
@@ -354,6 +350,9 @@ class Attempt:
         write_whole(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)).encode())
 
     def _fail(self, failure: Failure) -> Ending:
+        if self._fenced:
+            # The query of a fenced driver fails too, which is nobody's business any more.
+            return self._give_up()
         log.error("the attempt failed: %s\n%s", failure.sentence, failure.stack)
         fields: dict[str, object] = {
             "type": "failed",

@@ -12,7 +12,6 @@ from typing import Protocol
 from app.cluster.ports import DriverRef
 from app.durablefiles import write_whole
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Report, outcome_document
-from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, AttemptStopped, Event
 from app.store.writes import Write
 
 
@@ -66,22 +65,6 @@ def read_outcome(work_dir: Path) -> Report | None:
         return Report(**json.loads((work_dir / OUTCOME_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def outcome_event(attempt: int, report: Report) -> Event:
-    """The end that the last word of a driver stands for."""
-    if report.type == "finished":
-        return AttemptFinished(attempt)
-    if report.type == "failed":
-        return AttemptFailed(
-            attempt,
-            report.error or "The driver ended with a failure and no message.",
-            stopped=True,
-            recoverable=report.recoverable,
-            vertex=report.vertex,
-            stack=report.stack,
-        )
-    return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
 
 
 def _write_json(target: Path, value: object) -> None:

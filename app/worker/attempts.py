@@ -32,13 +32,12 @@ from app.worker.attempt_record import (
     AttemptLog,
     AttemptRecord,
     hash_secret,
-    outcome_event,
     read_outcome,
     write_outcome,
     write_spec,
 )
 from app.worker.clock import Clock
-from app.worker.drivers import ended_early, is_known_failure, kill_surely
+from app.worker.drivers import ended_early, is_known_failure, kill_surely, outcome_event
 from app.worker.persistence import LostOwnership, StateDiverged, WriteFailed
 
 log = structlog.get_logger()
@@ -202,7 +201,6 @@ class Attempts:
         elif report.type == "stopped" and report.driver_alive:
             self._park(live.attempt, report)
         elif report.type in ("stopped", "finished"):
-            self._outcome = outcome_event(live.attempt, report)
             self._spawn(self._expect_exit())
 
     # -- inside: starting

@@ -10,8 +10,10 @@ from app.cluster.ports import DriverHandle, DriverLaunchError
 from app.model.protocol import Orders, Report, StopOrder
 from app.scheduler.adaptive.events import (
     AttemptFailed,
+    AttemptFinished,
     AttemptRunning,
     AttemptStartFailed,
+    AttemptStopped,
     BatchCompleted,
     Event,
     PlanApplied,
@@ -71,14 +73,7 @@ def event_of(report: Report, attempt: int) -> Event | None:
                 idle=report.idle,
             )
         case "failed":
-            return AttemptFailed(
-                attempt,
-                report.error or "The driver reported a failure without a message.",
-                stopped=False,
-                recoverable=report.recoverable,
-                vertex=report.vertex,
-                stack=report.stack,
-            )
+            return _failed(report, attempt, stopped=False)
         case _:
             return None
 
@@ -106,6 +101,26 @@ class Bell:
         finally:
             self._waiting.pop(future, None)
         return True
+
+
+def outcome_event(attempt: int, report: Report) -> Event:
+    """The end that the last word of a driver stands for: nothing of the attempt lives any more."""
+    if report.type == "finished":
+        return AttemptFinished(attempt)
+    if report.type == "failed":
+        return _failed(report, attempt, stopped=True)
+    return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
+
+
+def _failed(report: Report, attempt: int, *, stopped: bool) -> AttemptFailed:
+    return AttemptFailed(
+        attempt,
+        report.error or "The driver reported a failure without a message.",
+        stopped=stopped,
+        recoverable=report.recoverable,
+        vertex=report.vertex,
+        stack=report.stack,
+    )
 
 
 def is_known_failure(state: JobState, event: AttemptFailed) -> bool:

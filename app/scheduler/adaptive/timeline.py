@@ -55,9 +55,7 @@ def open_record(
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
     last = state.last_plan
-    before = dict(last.parallelism) if last else {}
-    slots_before = {name: len(own) for name, own in last.group_slots} if last else {}
-    vertices, groups = _meaning(draft.demand, before, slots_before)
+    vertices, groups = _meaning(draft.demand, *_figures(last))
     # Someone asked for these two; a failover and new slots happen by themselves.
     asked = cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT)
     record = RescaleRecord(
@@ -149,9 +147,7 @@ def in_force(draft: Draft, plan: Plan) -> None:
     record = draft.state.timeline.open
     if record is None or has_plan(record):
         return
-    before = dict(plan.parallelism)
-    slots_before = {name: len(own) for name, own in plan.group_slots}
-    vertices, groups = _meaning(draft.demand, before, slots_before)
+    vertices, groups = _meaning(draft.demand, *_figures(plan))
     if (vertices, groups) != (record.vertices, record.groups):
         message = _joined(record.message, _CAME_FIRST)
         draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))
@@ -178,8 +174,7 @@ def _meaning(
 ) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
     """What a rescale means per vertex and per group: what is wanted, what was ``before``, and what ``plan`` gives."""
     bounds = demand.bounds
-    after = dict(plan.parallelism) if plan else {}
-    slots_after = {name: len(own) for name, own in plan.group_slots} if plan else {}
+    after, slots_after = _figures(plan)
     vertices = []
     group_ids = {}
     for vertex in demand.graph.vertices:
@@ -198,6 +193,13 @@ def _meaning(
         for one in demand.groups
     ]
     return tuple(vertices), tuple(groups)
+
+
+def _figures(plan: Plan | None) -> tuple[dict[str, int], dict[str, int]]:
+    """The parallelism of each vertex in ``plan``, and the number of slots of each group; nothing without a plan."""
+    if plan is None:
+        return {}, {}
+    return dict(plan.parallelism), {name: len(own) for name, own in plan.group_slots}
 
 
 def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, int], ...]:
