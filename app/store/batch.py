@@ -186,15 +186,21 @@ class Batch:
 
     def _write_states(self, connection: Connection) -> None:
         rows: list[Row] = []
+        last_rows: list[Row] = []
         for job_id, chain in self.states.items():
             if len(chain) > 1:
                 raise ChainBroken(f"The states of job {job_id} do not follow each other.")
             row = chain[0]
             save = row.save
             text = codec.dump_state(save.state)
-            rows.append((job_id, row.base, save.seq, row.token, str(save.status), save.ended_ms, text))
-        if rows and statements.run(connection, statements.UPDATE_STATE, rows) != len(rows):
-            raise ChainBroken("A state does not follow the stored one.")
+            values = (job_id, row.base, save.seq, row.token, str(save.status), text)
+            if save.ended_ms is None:
+                rows.append(values)
+            else:
+                last_rows.append((*values, save.ended_ms))
+        for statement, some in ((statements.UPDATE_STATE, rows), (statements.UPDATE_LAST_STATE, last_rows)):
+            if some and statements.run(connection, statement, some) != len(some):
+                raise ChainBroken("A state does not follow the stored one.")
 
     def tokens(self) -> dict[str, str]:
         """The token that each job has in the database once this batch is durable."""

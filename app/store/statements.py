@@ -102,9 +102,16 @@ INSERT_LEASE = {
 # The rows of VALUES are named column1, column2 ... by both databases. PostgreSQL needs to be told the types of
 # numbers, which may be null.
 UPDATE_STATE = Statement(
-    "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, ended_ms = v.column6, "
-    "state = v.column7 FROM (VALUES ",
-    "(?, CAST(? AS BIGINT), CAST(? AS BIGINT), ?, ?, CAST(? AS BIGINT), ?)",
+    "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, state = v.column6 "
+    "FROM (VALUES ",
+    "(?, CAST(? AS BIGINT), CAST(? AS BIGINT), ?, ?, ?)",
+    ") AS v WHERE job_states.job_id = v.column1 AND job_states.seq = v.column2",
+)
+# Apart, because SQLite rewrites the entry of an index whose columns an UPDATE names, even with the same values.
+UPDATE_LAST_STATE = Statement(
+    "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, state = v.column6, "
+    "ended_ms = v.column7 FROM (VALUES ",
+    "(?, CAST(? AS BIGINT), CAST(? AS BIGINT), ?, ?, ?, CAST(? AS BIGINT))",
     ") AS v WHERE job_states.job_id = v.column1 AND job_states.seq = v.column2",
 )
 INSERT_REQUIREMENTS = _insert(

@@ -98,7 +98,6 @@ def _create_requests() -> None:
             ["job_id"], ["jobs.job_id"], name=op.f("fk_requirements_jobs"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("job_id", "version", name=op.f("pk_requirements")),
-        sqlite_with_rowid=False,
     )
     op.create_table(
         "idempotency",
@@ -216,7 +215,6 @@ def _create_rescales() -> None:
             ["job_id"], ["jobs.job_id"], name=op.f("fk_rescales_jobs"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("job_id", "number", name=op.f("pk_rescales")),
-        sa.UniqueConstraint("uuid", name=op.f("uq_rescales_uuid")),
     )
     op.create_index(
         "ix_rescales_one_open",

@@ -73,7 +73,6 @@ REFUSED = {
     "an artifact twice": _ROWS["artifacts"],
     "a second open rescale": _SECOND_OPEN,
     "a rescale number twice": _ROWS["rescales"].replace("'u1'", "'u9'"),
-    "a rescale uuid twice": _ROWS["rescales"].replace("'j', 1,", "'j', 9,"),
     "a rescale number of 0": _ROWS["rescales"].replace("'j', 1, 'u1'", "'j', 0, 'u9'"),
     "an unknown cause": "UPDATE rescales SET cause = 'WHIM' WHERE number = 2",
     "an unknown rung": "UPDATE rescales SET rung = 'magic' WHERE number = 2",
