@@ -42,7 +42,13 @@ class SlotwiseApi(FastAPI):
 
     def __init__(self, table: OperationTable, context: Context, tokens: Tokens | None) -> None:
         super().__init__(
-            title="Slotwise", version=context.info.version, openapi_url=None, docs_url=None, redoc_url=None
+            title="Slotwise",
+            version=context.info.version,
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
+            # Nothing here sets it up, and left on it looks for its set-up in the environment with each request.
+            telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self._table = table
         self._context = context

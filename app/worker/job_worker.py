@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 import structlog
 
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event, GlobalFailure, TimerFired
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import InvalidTransition, step
 from app.scheduler.adaptive.validate import validate
@@ -334,7 +334,7 @@ class JobWorker:
             validate(new)
         change.add(state, new, effects, now_ms)
         if new.timeline.closed:
-            new = replace(new, timeline=replace(new.timeline, closed=()))
+            new = evolve(new, timeline=evolve(new.timeline, closed=()))
         return new
 
     async def _put_back(
