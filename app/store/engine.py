@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from app.store.errors import ConstraintViolated, StoreError, StoreUnavailable
+from app.store.statements import execute
 
 BUSY_TIMEOUT_MS = 10_000
 """How long a statement waits for a lock. Within one server nobody else writes; a backup or a shell may."""
@@ -115,7 +116,7 @@ def _create_sqlite(database: Database, write: bool, pool_size: int, durable: boo
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        execute(connection, begin)
 
     return engine
 

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
 ROWS_MAX = 64
 Row = tuple[Any, ...]
@@ -58,7 +59,7 @@ def run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> in
     touched = 0
     for part in chunks(rows):
         text = statement.text(placeholder, len(part))
-        touched += connection.exec_driver_sql(text, tuple(chain.from_iterable(part))).rowcount
+        touched += execute(connection, text, tuple(chain.from_iterable(part))).rowcount
     return touched
 
 
@@ -68,8 +69,32 @@ def fetch(connection: Connection, statement: Statement, rows: Sequence[Row], ext
     found: list[Any] = []
     for part in chunks(rows):
         text = statement.text(placeholder, len(part))
-        found.extend(connection.exec_driver_sql(text, (*extra, *chain.from_iterable(part))).fetchall())
+        found.extend(execute(connection, text, (*extra, *chain.from_iterable(part))).fetchall())
     return found
+
+
+def execute(connection: Connection, text: str, parameters: Row = ()) -> Any:
+    """A cursor of the database's own driver that has run ``text``, in the transaction of ``connection``.
+
+    What SQLAlchemy does around a text that is ready (contexts, events, results) takes longer than SQLite takes to
+    run it; the errors are SQLAlchemy's nevertheless.
+
+    Raises:
+        SQLAlchemyError: as from ``Connection.exec_driver_sql``.
+    """
+    dialect: Any = connection.dialect
+    driver = connection.connection.dbapi_connection
+    assert driver is not None
+    cursor: Any = driver.cursor()
+    try:
+        cursor.execute(text, parameters)
+    except dialect.loaded_dbapi.Error as error:
+        lost = dialect.is_disconnect(error, driver, cursor)
+        base = dialect.loaded_dbapi.Error
+        raise DBAPIError.instance(
+            text, parameters, error, base, connection_invalidated=lost, dialect=dialect
+        ) from error
+    return cursor
 
 
 def _insert(table: str, columns: Sequence[str], conflict: str = "", values: str = "") -> Statement:
