@@ -298,7 +298,8 @@ def main() -> int:
     rungs = arguments.rungs.split(",")
     if unknown := set(rungs) - set(RUNGS):
         parser.error(f"unknown rungs: {', '.join(sorted(unknown))}")
-    console = Console(stderr=arguments.json)
+    stream = sys.stderr if arguments.json else sys.stdout
+    console = Console(file=stream, width=None if stream.isatty() else 120)
     rows: list[Row] = []
     for keys in (int(text) for text in arguments.keys.split(",")):
         rows += measure(keys, rungs, arguments.repetitions, console)
