@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from app.store import LeaseHeld, LeaseLost, Store
+from app.store.errors import StoreUnavailable
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -164,12 +165,15 @@ async def test_on_postgresql_an_owner_that_is_paused_beyond_its_lease_writes_not
         await store.close()
 
 
-async def taken_over(store: Store, job_id: str, *, deadline_s: float = 30.0) -> int:
-    """The epoch under which ``store`` owns the job, once its owner's time is over."""
+async def taken_over(store: Store, job_id: str, *, deadline_s: float = 90.0) -> int:
+    """The epoch under which ``store`` owns the job, once its owner's time is over.
+
+    An owner that was paused within a transaction has locked his lease, until the database ends his session (30 s).
+    """
     deadline = asyncio.get_running_loop().time() + deadline_s
     while True:
         try:
             return (await store.acquire_lease(job_id)).epoch
-        except LeaseHeld:
+        except (LeaseHeld, StoreUnavailable):
             assert asyncio.get_running_loop().time() < deadline, f"the lease was held for {deadline_s} s"
             await asyncio.sleep(0.02)
