@@ -301,11 +301,13 @@ class Attempts:
     def _park(self, attempt: int, report: Report) -> None:
         """The driver stopped its queries and waits: its attempt is over, the process is kept for the next one.
 
-        One that was adopted cannot be given another job: the pipe to it was lost with the control plane before.
+        One that was adopted cannot be given another job: the pipe to it was lost with the control plane before. Nor
+        can one that is being killed: it said so before the signal reached it.
         """
+        if self._killing is not None:
+            return
         if self._adopted:
-            if self._killing is None:
-                self._killing = self._spawn(self._kill(attempt))
+            self._killing = self._spawn(self._kill(attempt))
             return
         self._parked = self._live
         self._end(

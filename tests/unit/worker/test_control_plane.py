@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.model.graphdoc import parse_document, to_document
 from app.model.rescale import TerminalState, TriggerCause
 from app.store import StateConflict as StoreConflict
 from app.store import StoreUnavailable
@@ -199,6 +200,29 @@ async def test_the_next_driver_waits_until_the_last_one_is_gone(sqlite_url: str,
         assert (rig.kind(job), rig.host.drivers) == ("Restarting", [first])
         first.hold_kill.set()
         assert await rig.assigned(2) is not first
+
+
+async def test_a_driver_that_is_being_killed_gets_no_other_attempt(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        document = to_document(graph(**{"slotwise.driver.stop-timeout": "50 ms"}))
+        again = {"name": "again", "inputs": ["counts"], "sql": "SELECT n, count(*) AS m FROM counts GROUP BY n"}
+        document["vertices"][2:2] = [{**again, "parallelism": 2, "maxParallelism": 8}]
+        document["vertices"][3]["inputs"] = ["again"]
+        job = await rig.plane.submit(parse_document(document), {})
+        await rig.bring_up(job, 1)
+        first = rig.driver
+        first.hold_kill = asyncio.Event()
+        # The inner one of two stateful vertices needs a restart of the query, and the driver does not stop in time.
+        bounds = {name: (1, 4 if name == "counts" else 2) for name in ("events", "counts", "again", "store")}
+        await rig.plane.update_requirements(job, RequirementsUpdate(bounds))
+        await rig.report(job, "batch", query_id="q", batch_id=1, plan_version=1)
+        await rig.until_kind(job, "Restarting")
+        await rig.until(lambda: first.kills > 0)
+        # It was on its way when the signal was sent: the queries are stopped, the process waits for its next attempt.
+        await rig.report(job, "stopped", driver_alive=True)
+        first.hold_kill.set()
+        assert await rig.assigned(2) is not first
+        await rig.bring_up(job, 2)
 
 
 async def test_a_launch_that_fails_is_tried_again(sqlite_url: str, tmp_path: Path) -> None:
