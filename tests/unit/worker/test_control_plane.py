@@ -205,7 +205,11 @@ async def test_the_next_driver_waits_until_the_last_one_is_gone(sqlite_url: str,
 async def test_a_driver_that_is_being_killed_gets_no_other_attempt(sqlite_url: str, tmp_path: Path) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         document = to_document(graph(**{"slotwise.driver.stop-timeout": "50 ms"}))
-        again = {"name": "again", "inputs": ["counts"], "sql": "SELECT n, count(*) AS m FROM counts GROUP BY n"}
+        again = {
+            "name": "again",
+            "inputs": ["counts"],
+            "sql": "SELECT n, count(*) AS m FROM counts GROUP BY n",
+        }
         document["vertices"][2:2] = [{**again, "parallelism": 2, "maxParallelism": 8}]
         document["vertices"][3]["inputs"] = ["again"]
         job = await rig.plane.submit(parse_document(document), {})
