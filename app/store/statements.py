@@ -59,7 +59,7 @@ def run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> in
     touched = 0
     for part in chunks(rows):
         text = statement.text(placeholder, len(part))
-        touched += execute(connection, text, tuple(chain.from_iterable(part))).rowcount
+        touched += execute(connection, text, tuple(chain.from_iterable(part)))[0]
     return touched
 
 
@@ -69,18 +69,19 @@ def fetch(connection: Connection, statement: Statement, rows: Sequence[Row], ext
     found: list[Any] = []
     for part in chunks(rows):
         text = statement.text(placeholder, len(part))
-        found.extend(execute(connection, text, (*extra, *chain.from_iterable(part))).fetchall())
+        found.extend(execute(connection, text, (*extra, *chain.from_iterable(part)))[1])
     return found
 
 
-def execute(connection: Connection, text: str, parameters: Row = ()) -> Any:
-    """A cursor of the database's own driver that has run ``text``, in the transaction of ``connection``.
+def execute(connection: Connection, text: str, parameters: Row = ()) -> tuple[int, list[Any]]:
+    """Run ``text`` in the transaction of ``connection``: how many rows it touched, and those that it found.
 
-    What SQLAlchemy does around a text that is ready (contexts, events, results) takes longer than SQLite takes to
-    run it; the errors are SQLAlchemy's nevertheless.
+    By a cursor of the database's own driver: what SQLAlchemy does around a text that is ready (contexts, events,
+    results) takes longer than SQLite takes to run it. The errors are SQLAlchemy's nevertheless; but a connection that
+    is lost is not invalidated: that is for who owns it.
 
     Raises:
-        SQLAlchemyError: as from ``Connection.exec_driver_sql``.
+        DBAPIError: as from ``Connection.exec_driver_sql``.
     """
     dialect: Any = connection.dialect
     driver = connection.connection.dbapi_connection
@@ -88,13 +89,16 @@ def execute(connection: Connection, text: str, parameters: Row = ()) -> Any:
     cursor: Any = driver.cursor()
     try:
         cursor.execute(text, parameters)
+        # SQLite looks for most of the rows only when they are asked for, so this fails as much as the other.
+        return cursor.rowcount, cursor.fetchall() if cursor.description else []
     except dialect.loaded_dbapi.Error as error:
         lost = dialect.is_disconnect(error, driver, cursor)
         base = dialect.loaded_dbapi.Error
         raise DBAPIError.instance(
             text, parameters, error, base, connection_invalidated=lost, dialect=dialect
         ) from error
-    return cursor
+    finally:
+        cursor.close()
 
 
 def _insert(table: str, columns: Sequence[str], conflict: str = "", values: str = "") -> Statement:
@@ -125,14 +129,15 @@ INSERT_LEASE = {
 }
 
 # The rows of VALUES are named column1, column2 ... by both databases. PostgreSQL needs to be told the types of
-# numbers, which may be null.
+# numbers.
 UPDATE_STATE = Statement(
     "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, state = v.column6 "
     "FROM (VALUES ",
     "(?, CAST(? AS BIGINT), CAST(? AS BIGINT), ?, ?, ?)",
     ") AS v WHERE job_states.job_id = v.column1 AND job_states.seq = v.column2",
 )
-# Apart, because SQLite rewrites the entry of an index whose columns an UPDATE names, even with the same values.
+# Apart, because SQLite rewrites the entry of an index whose columns or condition an UPDATE names, even with the same
+# values.
 UPDATE_LAST_STATE = Statement(
     "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, state = v.column6, "
     "ended_ms = v.column7 FROM (VALUES ",

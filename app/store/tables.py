@@ -113,8 +113,8 @@ leases = Table(
     sqlite_with_rowid=False,
 )
 
-# With a row id, unlike its neighbours: rows of some hundred bytes that are only added are packed by SQLite into the
-# last page, whichever jobs they are of; without one, a PUT rewrites two and a half pages.
+# With a row id, unlike its neighbours: rows of some hundred bytes that never change are packed by SQLite into the last
+# page, whichever jobs they are of; without one, a PUT rewrites two and a half pages.
 requirements = Table(
     "requirements",
     metadata,
@@ -141,8 +141,8 @@ idempotency = Table(
     sqlite_with_rowid=False,
 )
 
-# ``uuid`` is derived from the job's id and the number, so the primary key makes it unique; it is looked up among the
-# records of one job. An index of its own, in which neighbours are strangers, would cost each PUT a page.
+# ``uuid`` is derived from the job's id and the number, the primary key, and looked up among the records of one job. An
+# index of its own, in which neighbours are strangers, would cost each PUT a page.
 rescales = Table(
     "rescales",
     metadata,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,14 +38,13 @@ from app.worker.attempt_record import (
     write_spec,
 )
 from app.worker.clock import Clock
-from app.worker.drivers import ended_early, is_known_failure, kill_surely, outcome_event
+from app.worker.drivers import ended_early, ended_in_words, is_known_failure, kill_surely, outcome_event
 from app.worker.persistence import LostOwnership, StateDiverged, WriteFailed
 
 log = structlog.get_logger()
 
 _EXIT_GRACE_S = 10.0
 _RETRY_S = 1.0
-_FENCED_EXIT_STATUS = 3
 
 
 class Deliver(Protocol):
@@ -75,6 +75,7 @@ class Attempts:
         self._java_options = java_options
         self._deliver = deliver
         self._handle: DriverHandle | None = None
+        self._exited: DriverHandle | None = None
         self._adopted = False
         self._live: AttemptRecord | None = None
         self._recorded: AttemptRecord | None = None
@@ -224,16 +225,19 @@ class Attempts:
         except (DriverLaunchError, OSError) as error:
             await self._kill_handle()
             recoverable = getattr(error, "recoverable", True)
-            self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable))
+            if effect.attempt > self._last_ended:
+                failed = AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable)
+                self._end(effect.attempt, failed)
         except LostOwnership as error:
             # The next write of the worker finds the same, and then the job is let go of.
             self._log.error("ownership lost", error=str(error))
             await self._kill_handle()
-        self._starting = None
+        if self._starting_attempt == effect.attempt:
+            self._starting = None
 
     async def _prepare(self, *, reuse: bool) -> None:
         """A process without a job, and nothing else alive."""
-        if not reuse or self._live is not None or self._adopted:
+        if not reuse or self._live is not None or self._adopted or self._handle is self._exited:
             await self._kill_handle()
         if self._handle is None:
             handle = await self._host.acquire(self._java_options)
@@ -268,7 +272,8 @@ class Attempts:
         if self._recorded is not None and self._recorded.attempt == attempt:
             rows = (self._records.attempt_ended(self._recorded),)
             self._recorded = None
-        self._live = None
+        if self._live is not None and self._live.attempt == attempt:
+            self._live = None
         self._last_ended = max(self._last_ended, attempt)
         if isinstance(event, AttemptFailed):
             # Its driver may have reported it before, to us or to a control plane before us.
@@ -294,7 +299,8 @@ class Attempts:
             await self._kill_handle()
             if attempt > self._last_ended:
                 event = self._outcome
-                self._end(attempt, event if isinstance(event, AttemptFinished) else AttemptStopped(attempt))
+                known = isinstance(event, AttemptFinished | AttemptStopped)
+                self._end(attempt, event if known and event else AttemptStopped(attempt))
         finally:
             self._killing = None
 
@@ -302,18 +308,16 @@ class Attempts:
         """The driver stopped its queries and waits: its attempt is over, the process is kept for the next one.
 
         One that was adopted cannot be given another job: the pipe to it was lost with the control plane before. Nor
-        can one that is being killed: it said so before the signal reached it.
+        can one that is being killed, or has died since it said so.
         """
-        if self._killing is not None:
-            return
-        if self._adopted:
+        stopped = AttemptStopped(attempt, drained=report.drained, driver_alive=True, location=report.location)
+        if self._killing is not None or self._handle is self._exited:
+            self._outcome = replace(stopped, driver_alive=False)
+        elif self._adopted:
             self._killing = self._spawn(self._kill(attempt))
-            return
-        self._parked = self._live
-        self._end(
-            attempt,
-            AttemptStopped(attempt, drained=report.drained, driver_alive=True, location=report.location),
-        )
+        else:
+            self._parked = self._live
+            self._end(attempt, stopped)
 
     async def _expect_exit(self) -> None:
         handle = self._handle
@@ -327,6 +331,7 @@ class Attempts:
 
     def _on_exit(self, handle: DriverHandle, status: int | None) -> None:
         if handle is self._handle:
+            self._exited = handle
             self._spawn(self._after_exit(handle, status))
 
     async def _after_exit(self, handle: DriverHandle, status: int | None) -> None:
@@ -335,6 +340,12 @@ class Attempts:
             await asyncio.wait(busy)
         # Its JVM may outlive the Python process for a moment, and it is the JVM that writes the checkpoint.
         await kill_surely(handle)
+        live = self._live
+        if live is not None and self._outcome is None and not self._failure_reported:
+            # It may have had a last word that nobody took.
+            outcome = await asyncio.to_thread(read_outcome, self._work_dir(live.attempt))
+            if outcome is not None and live is self._live:
+                self._outcome = outcome_event(live.attempt, outcome)
         if handle is not self._handle:
             return
         self._handle = None
@@ -345,15 +356,7 @@ class Attempts:
     def _unannounced_end(self, live: AttemptRecord, status: int | None) -> Event:
         if self._failure_reported:
             return AttemptStopped(live.attempt)
-        if status is None:
-            how = "ended"
-        elif status < 0:
-            how = f"was killed by signal {-status}"
-        elif status == _FENCED_EXIT_STATUS:
-            how = "gave up because a newer owner or attempt exists"
-        else:
-            how = f"ended with exit status {status}"
-        return AttemptFailed(live.attempt, f"The driver process {live.ref.pid} {how}.", stopped=True)
+        return AttemptFailed(live.attempt, ended_in_words(live.ref.pid, status), stopped=True)
 
     async def _kill_handle(self) -> None:
         """End the process, if there is one; when this returns nothing of it lives."""

@@ -32,6 +32,7 @@ from app.scheduler.adaptive.state import (
 log = structlog.get_logger()
 
 _KILL_RETRY_S = 1.0
+_FENCED_EXIT_STATUS = 3
 
 
 def orders_for(state: JobState, epoch: int) -> Orders:
@@ -135,6 +136,19 @@ def ended_early(state: JobState, attempt: int) -> Event | None:
     if state.attempt == attempt and state.attempt_alive:
         return AttemptStartFailed(attempt, "The driver ended before the job ran.")
     return None
+
+
+def ended_in_words(pid: int, status: int | None) -> str:
+    """How a driver process ended that had not announced it. ``status`` None: it was not our child."""
+    if status is None:
+        how = "ended"
+    elif status < 0:
+        how = f"was killed by signal {-status}"
+    elif status == _FENCED_EXIT_STATUS:
+        how = "gave up because a newer owner or attempt exists"
+    else:
+        how = f"ended with exit status {status}"
+    return f"The driver process {pid} {how}."
 
 
 async def kill_surely(handle: DriverHandle) -> None:

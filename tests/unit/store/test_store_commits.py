@@ -31,8 +31,10 @@ from app.store import (
     SaveState,
     StateConflict,
     Store,
+    StoreError,
     StoreUnavailable,
     UnitOfWork,
+    statements,
 )
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
@@ -342,3 +344,14 @@ async def test_an_inline_store_needs_no_thread(open_store: Opener) -> None:
     found = await store.load_job(JOB)
     assert found is not None and found.seq == 2
     assert threading.active_count() == before
+
+
+async def test_rows_that_fail_late_fail_like_the_first(open_store: Opener) -> None:
+    """SQLite looks for the second row when it is asked for it."""
+    store = await open_store()
+    values = statements.Statement("SELECT CAST(json(column1) AS TEXT) FROM (VALUES ", "(?)", ") AS v")
+    if store.database.dialect == "postgresql":
+        values = statements.Statement("SELECT CAST(column1 AS json) FROM (VALUES ", "(?)", ") AS v")
+    with pytest.raises(StoreError, match="refused a statement"):
+        await store._write(statements.fetch, values, [("1",), ("{",)])
+    assert await store._write(statements.fetch, values, [("1",)])

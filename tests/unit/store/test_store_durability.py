@@ -174,6 +174,6 @@ async def taken_over(store: Store, job_id: str, *, deadline_s: float = 90.0) -> 
     while True:
         try:
             return (await store.acquire_lease(job_id)).epoch
-        except (LeaseHeld, StoreUnavailable):
-            assert asyncio.get_running_loop().time() < deadline, f"the lease was held for {deadline_s} s"
+        except (LeaseHeld, StoreUnavailable) as error:
+            assert asyncio.get_running_loop().time() < deadline, f"not owned after {deadline_s} s: {error}"
             await asyncio.sleep(0.02)

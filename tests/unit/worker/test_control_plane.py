@@ -11,8 +11,9 @@ from app.model.graphdoc import parse_document, to_document
 from app.model.rescale import TerminalState, TriggerCause
 from app.store import StateConflict as StoreConflict
 from app.store import StoreUnavailable
+from app.worker.attempt_record import write_outcome
 from app.worker.views import Fenced, RequirementsUpdate, StaleVersion, StateConflict, Unavailable
-from tests.unit.worker.fakes import graph, rig_on
+from tests.unit.worker.fakes import Rig, graph, rig_on
 
 
 async def test_a_put_is_applied_in_place_and_its_record_completes(sqlite_url: str, tmp_path: Path) -> None:
@@ -202,31 +203,83 @@ async def test_the_next_driver_waits_until_the_last_one_is_gone(sqlite_url: str,
         assert await rig.assigned(2) is not first
 
 
+async def restarting(rig: Rig, **config: str) -> str:
+    """A job whose query is being restarted: the inner one of two stateful vertices is to have another parallelism."""
+    document = to_document(graph(**config))
+    again = {"name": "again", "inputs": ["counts"], "sql": "SELECT n, count(*) AS m FROM counts GROUP BY n"}
+    document["vertices"][2:2] = [{**again, "parallelism": 2, "maxParallelism": 8}]
+    document["vertices"][3]["inputs"] = ["again"]
+    job = await rig.plane.submit(parse_document(document), {})
+    await rig.bring_up(job, 1)
+    bounds = {name: (1, 4 if name == "counts" else 2) for name in ("events", "counts", "again", "store")}
+    await rig.plane.update_requirements(job, RequirementsUpdate(bounds))
+    await rig.report(job, "batch", query_id="q", batch_id=1, plan_version=1)
+    await rig.until_kind(job, "Restarting")
+    return job
+
+
 async def test_a_driver_that_is_being_killed_gets_no_other_attempt(sqlite_url: str, tmp_path: Path) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
-        document = to_document(graph(**{"slotwise.driver.stop-timeout": "50 ms"}))
-        again = {
-            "name": "again",
-            "inputs": ["counts"],
-            "sql": "SELECT n, count(*) AS m FROM counts GROUP BY n",
-        }
-        document["vertices"][2:2] = [{**again, "parallelism": 2, "maxParallelism": 8}]
-        document["vertices"][3]["inputs"] = ["again"]
-        job = await rig.plane.submit(parse_document(document), {})
-        await rig.bring_up(job, 1)
+        hold = asyncio.Event()
+        rig.host.prepare = lambda driver: setattr(driver, "hold_kill", hold)
+        job = await restarting(rig, **{"slotwise.driver.stop-timeout": "50 ms"})
         first = rig.driver
-        first.hold_kill = asyncio.Event()
-        # The inner one of two stateful vertices needs a restart of the query, and the driver does not stop in time.
-        bounds = {name: (1, 4 if name == "counts" else 2) for name in ("events", "counts", "again", "store")}
-        await rig.plane.update_requirements(job, RequirementsUpdate(bounds))
-        await rig.report(job, "batch", query_id="q", batch_id=1, plan_version=1)
-        await rig.until_kind(job, "Restarting")
         await rig.until(lambda: first.kills > 0)
         # It was on its way when the signal was sent: the queries are stopped, the process waits for its next attempt.
         await rig.report(job, "stopped", driver_alive=True)
-        first.hold_kill.set()
+        hold.set()
         assert await rig.assigned(2) is not first
         await rig.bring_up(job, 2)
+
+
+async def test_a_driver_that_died_while_it_said_that_it_waits_gets_no_other_attempt(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        hold = asyncio.Event()
+        rig.host.prepare = lambda driver: setattr(driver, "hold_kill", hold)
+        job = await restarting(rig)
+        first = rig.driver
+        # Its JVM is still there for a moment when the report arrives.
+        first.die(-9)
+        await rig.until(lambda: first.kills > 0)
+        await rig.report(job, "stopped", driver_alive=True)
+        assert rig.kind(job) == "Restarting", "something of it may still write"
+        hold.set()
+        assert await rig.assigned(2) is not first
+        await rig.bring_up(job, 2)
+        assert not rig.plane.job(job).state.failures
+
+
+async def test_a_driver_that_dies_while_it_waits_gets_no_other_attempt(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        hold = asyncio.Event()
+        rig.host.prepare = lambda driver: setattr(driver, "hold_kill", hold)
+        job = await restarting(rig, **{"slotwise.driver.stop-timeout": "50 ms"})
+        first = rig.driver
+        report = first.report("stopped", driver_alive=True)
+        first.die(-9)
+        await rig.send(job, report)
+        hold.set()
+        assert await rig.assigned(2) is not first
+        await rig.bring_up(job, 2)
+        assert not rig.plane.job(job).state.failures
+
+
+async def test_the_last_word_that_nobody_took_is_read_when_the_driver_is_gone(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        await rig.plane.stop(job)
+        # It drained and wrote down how it ended, having reached nobody.
+        word = rig.driver.report("stopped", drained=True, driver_alive=False, location="/checkpoint")
+        write_outcome(rig.places.attempt_dir(job, 1), word)
+        rig.driver.die(0)
+        view = await rig.until_kind(job, "Finished")
+        assert (view.status.value, view.state.failures, len(rig.host.drivers)) == ("FINISHED", (), 1)
 
 
 async def test_a_launch_that_fails_is_tried_again(sqlite_url: str, tmp_path: Path) -> None:
