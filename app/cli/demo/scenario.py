@@ -22,8 +22,9 @@ from app.cli.snapshot import Look, look
 TICK_S = 0.5
 STEP_TIMEOUT_S = 90.0
 QUIET_LOOKS = 4
+"""All rows are there, and no more come, when this many looks in a row see the same."""
 STALLED_LOOKS = 120
-"""The end is reached when this many looks in a row see no backlog and no new rows."""
+"""Rows are missing when this many looks in a row see no new ones and no backlog."""
 
 UP: Wanted = {"flights": (1, 2), "routes": (1, 4), "named": (1, 4), "store": (1, 2)}
 DOWN: Wanted = {"flights": (1, 1), "routes": (1, 2), "named": (1, 2), "store": (1, 1)}
