@@ -128,22 +128,23 @@ INSERT_LEASE = {
     for dialect, clock in CLOCK_MS.items()
 }
 
-# The rows of VALUES are named column1, column2 ... by both databases. PostgreSQL needs to be told the types of
-# numbers.
-UPDATE_STATE = Statement(
-    "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, state = v.column6 "
-    "FROM (VALUES ",
-    "(?, CAST(? AS BIGINT), CAST(? AS BIGINT), ?, ?, ?)",
-    ") AS v WHERE job_states.job_id = v.column1 AND job_states.seq = v.column2",
-)
-# Apart, because SQLite rewrites the entry of an index whose columns or condition an UPDATE names, even with the same
-# values.
-UPDATE_LAST_STATE = Statement(
-    "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, state = v.column6, "
-    "ended_ms = v.column7 FROM (VALUES ",
-    "(?, CAST(? AS BIGINT), CAST(? AS BIGINT), ?, ?, ?, CAST(? AS BIGINT))",
-    ") AS v WHERE job_states.job_id = v.column1 AND job_states.seq = v.column2",
-)
+
+def _update_state(more: str = "", values: str = "") -> Statement:
+    # The rows of VALUES are named column1, column2 ... by both databases. PostgreSQL needs to be told the types of
+    # numbers.
+    return Statement(
+        "UPDATE job_states SET seq = v.column3, unit_token = v.column4, status = v.column5, state = v.column6"
+        f"{more} FROM (VALUES ",
+        f"(?, CAST(? AS BIGINT), CAST(? AS BIGINT), ?, ?, ?{values})",
+        ") AS v WHERE job_states.job_id = v.column1 AND job_states.seq = v.column2",
+    )
+
+
+UPDATE_STATE = _update_state()
+UPDATE_LAST_STATE = _update_state(", ended_ms = v.column7", ", CAST(? AS BIGINT)")
+"""Of a job that ends. Apart, because SQLite rewrites the entry of an index whose columns or condition an UPDATE names,
+even with the same values."""
+
 INSERT_REQUIREMENTS = _insert(
     "requirements", ("job_id", "version", "uuid", "bounds", "requested_by", "reason", "created_ms")
 )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -126,18 +125,22 @@ class Attempts:
             return False
         handle = self._host.adopt(record.ref)
         self._recorded = record
-        outcome = read_outcome(self._work_dir(record.attempt))
+        outcome = self._last_word(record.attempt)
         if handle is None:
             sentence = f"The driver process {record.ref.pid} ended while no control plane was running."
-            failed = AttemptFailed(record.attempt, sentence, stopped=True)
-            self._end(record.attempt, failed if outcome is None else outcome_event(record.attempt, outcome))
+            self._end(record.attempt, outcome or AttemptFailed(record.attempt, sentence, stopped=True))
             return False
         self._take(record, handle, adopted=True)
         self._log.info("driver adopted", attempt=record.attempt, pid=record.ref.pid)
         if outcome is not None:
-            self._outcome = outcome_event(record.attempt, outcome)
+            self._outcome = outcome
             self._spawn(self._expect_exit())
         return True
+
+    def _last_word(self, attempt: int) -> Event | None:
+        """The end that the driver wrote down when it reached nobody, if it did."""
+        outcome = read_outcome(self._work_dir(attempt))
+        return None if outcome is None else outcome_event(attempt, outcome)
 
     def _end_leftover(self, ended: AttemptRecord) -> None:
         """A driver that waited for its next attempt cannot get one any more, and holds its lock until it is gone."""
@@ -225,9 +228,7 @@ class Attempts:
         except (DriverLaunchError, OSError) as error:
             await self._kill_handle()
             recoverable = getattr(error, "recoverable", True)
-            if effect.attempt > self._last_ended:
-                failed = AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable)
-                self._end(effect.attempt, failed)
+            self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable))
         except LostOwnership as error:
             # The next write of the worker finds the same, and then the job is let go of.
             self._log.error("ownership lost", error=str(error))
@@ -267,14 +268,16 @@ class Attempts:
     # -- inside: ending
 
     def _end(self, attempt: int, event: Event) -> None:
-        """The one end of ``attempt``: nothing of it writes any more."""
+        """The end of ``attempt``, unless it has ended before: nothing of it writes any more."""
+        if attempt <= self._last_ended:
+            return
         rows: tuple[Write, ...] = ()
         if self._recorded is not None and self._recorded.attempt == attempt:
             rows = (self._records.attempt_ended(self._recorded),)
             self._recorded = None
         if self._live is not None and self._live.attempt == attempt:
             self._live = None
-        self._last_ended = max(self._last_ended, attempt)
+        self._last_ended = attempt
         if isinstance(event, AttemptFailed):
             # Its driver may have reported it before, to us or to a control plane before us.
             self._deliver(
@@ -289,18 +292,16 @@ class Attempts:
             await asyncio.wait([starting])
             self._starting = None
             await self._kill_handle()
-            if attempt > self._last_ended:
-                self._end(attempt, AttemptStopped(attempt))
+            self._end(attempt, AttemptStopped(attempt))
         finally:
             self._killing = None
 
     async def _kill(self, attempt: int) -> None:
         try:
             await self._kill_handle()
-            if attempt > self._last_ended:
-                event = self._outcome
-                known = isinstance(event, AttemptFinished | AttemptStopped)
-                self._end(attempt, event if known and event else AttemptStopped(attempt))
+            said = self._outcome
+            ended = said if isinstance(said, AttemptFinished | AttemptStopped) else AttemptStopped(attempt)
+            self._end(attempt, ended)
         finally:
             self._killing = None
 
@@ -310,13 +311,15 @@ class Attempts:
         One that was adopted cannot be given another job: the pipe to it was lost with the control plane before. Nor
         can one that is being killed, or has died since it said so.
         """
-        stopped = AttemptStopped(attempt, drained=report.drained, driver_alive=True, location=report.location)
         if self._killing is not None or self._handle is self._exited:
-            self._outcome = replace(stopped, driver_alive=False)
+            self._outcome = outcome_event(attempt, report)
         elif self._adopted:
             self._killing = self._spawn(self._kill(attempt))
         else:
             self._parked = self._live
+            stopped = AttemptStopped(
+                attempt, drained=report.drained, driver_alive=True, location=report.location
+            )
             self._end(attempt, stopped)
 
     async def _expect_exit(self) -> None:
@@ -343,14 +346,14 @@ class Attempts:
         live = self._live
         if live is not None and self._outcome is None and not self._failure_reported:
             # It may have had a last word that nobody took.
-            outcome = await asyncio.to_thread(read_outcome, self._work_dir(live.attempt))
+            outcome = await asyncio.to_thread(self._last_word, live.attempt)
             if outcome is not None and live is self._live:
-                self._outcome = outcome_event(live.attempt, outcome)
+                self._outcome = outcome
         if handle is not self._handle:
             return
         self._handle = None
         live = self._live
-        if live is not None and live.attempt > self._last_ended:
+        if live is not None:
             self._end(live.attempt, self._outcome or self._unannounced_end(live, status))
 
     def _unannounced_end(self, live: AttemptRecord, status: int | None) -> Event:

@@ -57,6 +57,20 @@ class Incarnation:
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self.world.loop.create_task(work, context=self.context)
 
+    def notices_after_s(self) -> float:
+        """How long it takes until it sees that a process is gone: processes are polled, each at its own moments.
+
+        One that was overtaken was overtaken because it is slow, so it is late with this too, and its writes are.
+        """
+        rng = self.world.rng
+        if self.overtaken:
+            return rng.uniform(0, 10)
+        return rng.uniform(0, 0.04) if self.world.quiet or rng.random() < 0.9 else rng.uniform(0, 3)
+
+    @property
+    def overtaken(self) -> bool:
+        return self is self.world.zombie
+
     async def start(self) -> bool:
         """Whether it serves."""
         real, self._writer = database().open(f"plane-{self.number}")
@@ -189,8 +203,9 @@ class FaultyStore:
 
     async def _write(self, unit: UnitOfWork) -> Exception | None:
         world, me = self._world, self._incarnation
+        usual_s = 10 if me.overtaken else 0.01
         await asyncio.sleep(
-            world.rng.uniform(0, 0.01) if world.rng.random() < 0.95 else world.rng.uniform(0, 0.5)
+            world.rng.uniform(0, usual_s) if world.rng.random() < 0.95 else world.rng.uniform(0, 0.5)
         )
         cut = False
         if me.commits_left is not None:
@@ -269,19 +284,25 @@ class SimHandle:
 
     async def kill(self) -> None:
         self.process.kill_group()
-        await self.process.free.wait()
+        await self.gone()
 
     async def gone(self) -> None:
         await self.process.exited.wait()
         await self.process.free.wait()
+        await asyncio.sleep(self._incarnation.notices_after_s())
 
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         incarnation = self._incarnation
 
-        def tell(status: int | None) -> None:
+        def notice(status: int | None) -> None:
             if not incarnation.dead:
-                known = None if self._adopted else status
-                incarnation.world.loop.call_soon(callback, known, context=incarnation.context)
+                callback(status)
+
+        def tell(status: int | None) -> None:
+            known = None if self._adopted else status
+            incarnation.world.loop.call_later(
+                incarnation.notices_after_s(), notice, known, context=incarnation.context
+            )
 
         self.process.on_exit(tell)
 

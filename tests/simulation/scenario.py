@@ -212,6 +212,9 @@ class _Scenario:
         world.tell(f"{old} is overtaken")
         world.zombie = old
         await self._revive()
+        if world.rng.random() < 0.5:
+            # What made the old one slow may well kill drivers: their next attempts are unknown to it.
+            self._kill_a_driver()
         await asyncio.sleep(world.rng.uniform(0, 20))
         old.cut_now()
         world.zombie = None
@@ -236,12 +239,15 @@ class _Scenario:
         plane.spawn(run())
 
     async def _kill_drivers(self) -> None:
-        world, rng = self._world, self._world.rng
+        rng = self._rng
         while True:
             await asyncio.sleep(rng.expovariate(1 / self._knobs.driver_dies_every_s))
-            alive = [process for process in world.processes if process.python]
-            if alive:
-                rng.choice(alive).kill_python()
+            self._kill_a_driver()
+
+    def _kill_a_driver(self) -> None:
+        alive = [process for process in self._world.processes if process.python]
+        if alive:
+            self._rng.choice(alive).kill_python()
 
     async def _break_disk(self) -> None:
         world, rng = self._world, self._world.rng

@@ -32,6 +32,25 @@ BEYOND: Wanted = {"routes": (1, 8), "named": (1, 8), "store": (1, 2)}
 
 
 @dataclass
+class EndOfRows:
+    """Tells, look by look, when the sink has what it will get: ``rows_total``, or less if rows are lost."""
+
+    rows_total: int
+    _rows_before: int = -1
+    _quiet: int = 0
+
+    def is_reached(self, rows: int, backlog: int | None) -> bool:
+        """Of one more look at the sink and at the job's backlog."""
+        self._quiet = self._quiet + 1 if rows == self._rows_before else 0
+        self._rows_before = rows
+        if rows >= self.rows_total:
+            return self._quiet >= QUIET_LOOKS
+        # The backlog is of the rows that the replay has released: between two of its days there is none. Only when
+        # nothing comes for long are rows lost, and then the comparison is to say so.
+        return self._quiet >= STALLED_LOOKS and backlog == 0
+
+
+@dataclass
 class Scenario:
     """One run. ``done`` is what the report tells."""
 
@@ -145,17 +164,10 @@ class Scenario:
 
     def _to_the_end(self) -> None:
         self.display.step("to the end of the year, until all rows are in the sink")
-        quiet = 0
-        last = -1
+        end = EndOfRows(self.rows_total)
 
         def reached(seen: Look) -> bool:
-            nonlocal quiet, last
-            quiet, last = (quiet + 1 if self.rows_done == last else 0), self.rows_done
-            if self.rows_done >= self.rows_total:
-                return quiet >= QUIET_LOOKS
-            # The backlog is of the rows that the replay has released: between two of its days there is none. Only when
-            # nothing comes for long are rows lost, and then the comparison is to say so.
-            return quiet >= STALLED_LOOKS and seen.backlog == 0
+            return end.is_reached(self.rows_done, seen.backlog)
 
         self._until("all rows are in the sink", reached, timeout_s=4 * STEP_TIMEOUT_S)
 

@@ -13,6 +13,7 @@ import pytest
 
 from app.cli.demo import answer, command, data
 from app.cli.demo.answer import Row, differences, found_rows, rows_in_sink
+from app.cli.demo.scenario import QUIET_LOOKS, STALLED_LOOKS, EndOfRows
 from app.cli.errors import UsageError
 
 HEADER = "year,month,day,carrier\r\n"
@@ -90,6 +91,31 @@ def test_the_sink_is_counted_and_read(tmp_path: Path) -> None:
         connection.commit()
     assert rows_in_sink(database) == 7
     assert found_rows(database) == [row("UA EWR IAH", 7)]
+
+
+def looks(rows: int, count: int, backlog: int | None = 0) -> list[tuple[int, int | None]]:
+    return [(rows, backlog)] * count
+
+
+@pytest.mark.parametrize(
+    ("seen", "reached"),
+    [
+        # A slow batch, or a night between two days of the replay, is not the end.
+        (looks(60, STALLED_LOOKS) + looks(70, STALLED_LOOKS), False),
+        (looks(60, STALLED_LOOKS + 1), True),
+        (looks(60, STALLED_LOOKS + 1, backlog=5), False),
+        (looks(60, STALLED_LOOKS + 1, backlog=None), False),
+        (looks(100, QUIET_LOOKS), False),
+        (looks(100, QUIET_LOOKS + 1, backlog=None), True),
+        # Rows that come twice are waited for too, so that the comparison sees them.
+        (looks(100, QUIET_LOOKS) + looks(110, QUIET_LOOKS), False),
+    ],
+)
+def test_the_end_is_when_all_rows_are_there_or_none_come_for_long(
+    seen: list[tuple[int, int | None]], reached: bool
+) -> None:
+    end = EndOfRows(rows_total=100)
+    assert [end.is_reached(*look) for look in seen] == [False] * (len(seen) - 1) + [reached]
 
 
 def report(**changes: Any) -> dict[str, Any]:

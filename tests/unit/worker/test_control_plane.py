@@ -257,11 +257,17 @@ async def test_a_driver_that_dies_while_it_waits_gets_no_other_attempt(
     async with rig_on(sqlite_url, tmp_path) as rig:
         hold = asyncio.Event()
         rig.host.prepare = lambda driver: setattr(driver, "hold_kill", hold)
-        job = await restarting(rig, **{"slotwise.driver.stop-timeout": "50 ms"})
+        job = await restarting(rig)
         first = rig.driver
-        report = first.report("stopped", driver_alive=True)
+        # It waits for its next attempt, which cannot be begun before its end is written.
+        rig.fail_commits(StoreUnavailable("The disk is full."))
+        with pytest.raises(Unavailable):
+            await rig.report(job, "stopped", driver_alive=True)
         first.die(-9)
-        await rig.send(job, report)
+        await rig.until(lambda: first.kills > 0)
+        rig.fail_commits(None)
+        await rig.until_kind(job, "CreatingExecutionGraph")
+        assert rig.host.drivers == [first], "something of it may still write"
         hold.set()
         assert await rig.assigned(2) is not first
         await rig.bring_up(job, 2)
