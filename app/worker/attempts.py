@@ -32,12 +32,18 @@ from app.worker.attempt_record import (
     AttemptLog,
     AttemptRecord,
     hash_secret,
-    read_outcome,
     write_outcome,
     write_spec,
 )
 from app.worker.clock import Clock
-from app.worker.drivers import ended_early, ended_in_words, is_known_failure, kill_surely, outcome_event
+from app.worker.drivers import (
+    ended_early,
+    ended_in_words,
+    is_known_failure,
+    kill_surely,
+    last_word,
+    outcome_event,
+)
 from app.worker.persistence import LostOwnership, StateDiverged, WriteFailed
 
 log = structlog.get_logger()
@@ -125,7 +131,7 @@ class Attempts:
             return False
         handle = self._host.adopt(record.ref)
         self._recorded = record
-        outcome = self._last_word(record.attempt)
+        outcome = last_word(record.attempt, self._work_dir(record.attempt))
         if handle is None:
             sentence = f"The driver process {record.ref.pid} ended while no control plane was running."
             self._end(record.attempt, outcome or AttemptFailed(record.attempt, sentence, stopped=True))
@@ -136,11 +142,6 @@ class Attempts:
             self._outcome = outcome
             self._spawn(self._expect_exit())
         return True
-
-    def _last_word(self, attempt: int) -> Event | None:
-        """The end that the driver wrote down when it reached nobody, if it did."""
-        outcome = read_outcome(self._work_dir(attempt))
-        return None if outcome is None else outcome_event(attempt, outcome)
 
     def _end_leftover(self, ended: AttemptRecord) -> None:
         """A driver that waited for its next attempt cannot get one any more, and holds its lock until it is gone."""
@@ -346,7 +347,7 @@ class Attempts:
         live = self._live
         if live is not None and self._outcome is None and not self._failure_reported:
             # It may have had a last word that nobody took.
-            outcome = await asyncio.to_thread(self._last_word, live.attempt)
+            outcome = await asyncio.to_thread(last_word, live.attempt, self._work_dir(live.attempt))
             if outcome is not None and live is self._live:
                 self._outcome = outcome
         if handle is not self._handle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import structlog
 
@@ -28,6 +29,7 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
+from app.worker.attempt_record import read_outcome
 
 log = structlog.get_logger()
 
@@ -111,6 +113,12 @@ def outcome_event(attempt: int, report: Report) -> Event:
     if report.type == "failed":
         return _failed(report, attempt, stopped=True)
     return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
+
+
+def last_word(attempt: int, work_dir: Path) -> Event | None:
+    """The end that the attempt's driver wrote down for the case that nobody hears it, if it did."""
+    outcome = read_outcome(work_dir)
+    return None if outcome is None else outcome_event(attempt, outcome)
 
 
 def _failed(report: Report, attempt: int, *, stopped: bool) -> AttemptFailed:
