@@ -318,10 +318,9 @@ class Attempts:
             self._killing = self._spawn(self._kill(attempt))
         else:
             self._parked = self._live
-            stopped = AttemptStopped(
-                attempt, drained=report.drained, driver_alive=True, location=report.location
+            self._end(
+                attempt, AttemptStopped(attempt, report.drained, driver_alive=True, location=report.location)
             )
-            self._end(attempt, stopped)
 
     async def _expect_exit(self) -> None:
         handle = self._handle
@@ -355,12 +354,9 @@ class Attempts:
         self._handle = None
         live = self._live
         if live is not None:
-            self._end(live.attempt, self._outcome or self._unannounced_end(live, status))
-
-    def _unannounced_end(self, live: AttemptRecord, status: int | None) -> Event:
-        if self._failure_reported:
-            return AttemptStopped(live.attempt)
-        return AttemptFailed(live.attempt, ended_in_words(live.ref.pid, status), stopped=True)
+            died = AttemptFailed(live.attempt, ended_in_words(live.ref.pid, status), stopped=True)
+            unannounced = AttemptStopped(live.attempt) if self._failure_reported else died
+            self._end(live.attempt, self._outcome or unannounced)
 
     async def _kill_handle(self) -> None:
         """End the process, if there is one; when this returns nothing of it lives."""
