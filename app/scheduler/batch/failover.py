@@ -1,0 +1,37 @@
+"""Which regions run again after one has failed (Flink's region failover), and which may start next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from app.scheduler.batch.regions import Region, Regions
+
+
+def regions_to_restart(regions: Regions, failed: Region, is_available: Callable[[str], bool]) -> tuple[Region, ...]:
+    """The regions that must run again because ``failed`` failed, in the order in which they run.
+
+    ``is_available(vertex_id)`` tells whether the finished result of a vertex can be read still; one that was named as
+    the cause of the failure cannot. Beside the failed region these are the producers of every lost result that one of
+    them reads, and all who read what is made anew: another run may give other rows, in another order.
+    """
+    found: dict[int, Region] = {}
+    to_visit = [failed]
+    while to_visit:
+        region = to_visit.pop()
+        if region.number in found:
+            continue
+        found[region.number] = region
+        to_visit += [regions.by_vertex[vertex] for vertex in region.inputs if not is_available(vertex)]
+        to_visit += regions.consumers(region)
+    return tuple(found[number] for number in sorted(found))
+
+
+def startable(
+    regions: Regions, started: Collection[int], is_finished: Callable[[str], bool]
+) -> tuple[Region, ...]:
+    """The regions that are not in ``started`` (by number) and whose inputs are all finished, in topological order."""
+    return tuple(
+        region
+        for region in regions.all
+        if region.number not in started and all(is_finished(vertex) for vertex in region.inputs)
+    )
