@@ -21,6 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.model.batch import RegionOrder, Result
+
 StopOrder = Literal["none", "kill", "boundary", "drain"]
 
 
@@ -65,7 +67,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the driver should be doing: run at this plan, or stop in this way.
+    """What the driver should be doing: run at this plan, or stop in this way; of a BATCH job, run these regions.
 
     ``epoch`` is that of the control plane that answers. It may be newer than the driver's (the job was taken over):
     the driver then uses it from now on, and ignores orders of an older one.
@@ -75,6 +77,7 @@ class Orders:
     parallelism: dict[str, int]
     stop: StopOrder = "none"
     epoch: int = 0
+    regions: tuple[RegionOrder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +98,22 @@ class Report:
 
     running: the queries were started. batch: one was committed. plan-applied: see events.PlanApplied.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying).
+    region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
     """
 
     seq: int
     at_ms: int
-    type: Literal["running", "batch", "plan-applied", "failed", "stopped", "finished"]
+    type: Literal[
+        "running",
+        "batch",
+        "plan-applied",
+        "failed",
+        "stopped",
+        "finished",
+        "region-finished",
+        "region-failed",
+    ]
     plan_version: int = 0
     query_id: str = ""
     run_id: str = ""
@@ -122,6 +135,11 @@ class Report:
     drained: bool = False
     driver_alive: bool = False
     location: str | None = None
+    source_bytes: dict[str, int] = field(default_factory=dict)
+    region: int = -1
+    run: int = 0
+    results: tuple[Result, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 OUTCOME_FILE = "outcome.json"

@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection
 from app.scheduler.batch.regions import Region, Regions
 
 
-def regions_to_restart(regions: Regions, failed: Region, is_available: Callable[[str], bool]) -> tuple[Region, ...]:
+def regions_to_restart(
+    regions: Regions, failed: Region, is_available: Callable[[str, Region], bool]
+) -> tuple[Region, ...]:
     """The regions that must run again because ``failed`` failed, in the order in which they run.
 
-    ``is_available(vertex_id)`` tells whether the finished result of a vertex can be read still; one that was named as
-    the cause of the failure cannot. Beside the failed region these are the producers of every lost result that one of
+    ``is_available(vertex_id, reader)`` tells whether what ``reader`` reads of a vertex is there still; a result that was
+    named as the cause of the failure is not. Beside the failed region these are the producers of every lost result that one of
     them reads, and all who read what is made anew: another run may give other rows, in another order.
     """
     found: dict[int, Region] = {}
@@ -21,7 +23,9 @@ def regions_to_restart(regions: Regions, failed: Region, is_available: Callable[
         if region.number in found:
             continue
         found[region.number] = region
-        to_visit += [regions.by_vertex[vertex] for vertex in region.inputs if not is_available(vertex)]
+        to_visit += [
+            regions.by_vertex[vertex] for vertex in region.inputs if not is_available(vertex, region)
+        ]
         to_visit += regions.consumers(region)
     return tuple(found[number] for number in sorted(found))
 

@@ -46,9 +46,7 @@ def decide(
     wanted = max(1, ceil(bytes_ / (volume_bytes - counted)))
     normalized = nearest_power_of_two(wanted)
     low, high = power_of_two_from(lowest), power_of_two_to(highest)
-    within = (
-        min(max(normalized, low), high) if low <= high else min(max(wanted, lowest), highest)
-    )
+    within = min(max(normalized, low), high) if low <= high else min(max(wanted, lowest), highest)
     return Verdict(within, wanted, normalized, bytes_, broadcast_bytes, counted, volume_bytes)
 
 

@@ -65,7 +65,10 @@ def regions_of(graph: JobGraph) -> Regions:
     for vertex in graph.vertices:
         members.setdefault(owner[vertex.id], []).append(vertex.id)
     read = {
-        one.vertex_id for vertex in graph.vertices for one in vertex.inputs if owner[one.vertex_id] != owner[vertex.id]
+        one.vertex_id
+        for vertex in graph.vertices
+        for one in vertex.inputs
+        if owner[one.vertex_id] != owner[vertex.id]
     }
     place = {vertex.id: index for index, vertex in enumerate(graph.vertices)}
     regions = []

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from app.model import ids
-from app.model.jobgraph import Exchange, JobGraph, JobType, JobVertex, SinkSpec, SourceSpec, SqlSpec, VertexInput
+from app.model.jobgraph import (
+    Exchange,
+    JobGraph,
+    JobType,
+    JobVertex,
+    SinkSpec,
+    SourceSpec,
+    SqlSpec,
+    VertexInput,
+)
 
 NAME = "batch"
 
@@ -29,7 +38,9 @@ def graph(text: str) -> JobGraph:
                 id=key(name),
                 name=name,
                 operation=operation,
-                inputs=tuple(VertexInput(key(one[1:]), one[1:], exchange=exchanges[one[0]]) for one in inputs),
+                inputs=tuple(
+                    VertexInput(key(one[1:]), one[1:], exchange=exchanges[one[0]]) for one in inputs
+                ),
                 parallelism=4,
                 lower_bound=1,
                 max_parallelism=128,

@@ -11,7 +11,9 @@ from app.scheduler.batch.flip187 import decide, nearest_power_of_two, power_of_t
 MB = 1024 * 1024
 
 
-def parallelism(bytes_: int, broadcast: int = 0, *, volume: int = MB, lowest: int = 1, highest: int = 128) -> int:
+def parallelism(
+    bytes_: int, broadcast: int = 0, *, volume: int = MB, lowest: int = 1, highest: int = 128
+) -> int:
     return decide(bytes_, broadcast, volume_bytes=volume, lowest=lowest, highest=highest).parallelism
 
 
@@ -56,7 +58,11 @@ def test_bounds_become_powers_of_two_where_one_lies_between_them(
 
 
 @given(
-    st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(1, 1 << 30), st.integers(1, 500), st.integers(0, 500)
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 40),
+    st.integers(1, 1 << 30),
+    st.integers(1, 500),
+    st.integers(0, 500),
 )
 def test_the_bounds_always_hold(bytes_: int, broadcast: int, volume: int, lowest: int, more: int) -> None:
     highest = lowest + more

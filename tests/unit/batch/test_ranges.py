@@ -71,7 +71,12 @@ def test_i3_fewer_slices_than_tasks_have_no_ranges() -> None:
     assert indices([3, 3], 5, 3, 4) is None
 
 
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 80), st.integers(1, 12), st.integers(0, 12))
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=40),
+    st.integers(1, 80),
+    st.integers(1, 12),
+    st.integers(0, 12),
+)
 def test_i3_every_subpartition_is_read_once_in_order_by_a_legal_number_of_tasks(
     sizes: list[int], volume: int, lowest: int, more: int
 ) -> None:
@@ -88,7 +93,10 @@ def test_i3_a_skewed_subpartition_is_cut_along_the_producers_partitions() -> Non
     # Four producers; subpartition 1 is ten times the others.
     one = InputBytes(((10, 100, 10), (10, 100, 10), (10, 100, 10), (10, 100, 10)), is_splittable=True)
     skew = Skew(factor=4.0, threshold_bytes=100)
-    parts = [[(part.subpartition, part.first, part.last, part.size_bytes) for part in each] for each in slices_of([one], 200, skew)]
+    parts = [
+        [(part.subpartition, part.first, part.last, part.size_bytes) for part in each]
+        for each in slices_of([one], 200, skew)
+    ]
     assert parts == [[(0, 0, 3, 40)], [(1, 0, 1, 200)], [(1, 2, 3, 200)], [(2, 0, 3, 40)]]
     fixed = InputBytes(one.sizes)
     assert len(slices_of([fixed], 200, skew)) == 3, "rows of one key must stay together"

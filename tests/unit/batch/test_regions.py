@@ -65,7 +65,9 @@ def test_regions_of_random_graphs(seed: int) -> None:
     text = random_graph(random.Random(seed))
     job = graph(text)
     regions = regions_of(job)
-    assert sorted(one for region in regions.all for one in region.vertices) == sorted(v.id for v in job.vertices)
+    assert sorted(one for region in regions.all for one in region.vertices) == sorted(
+        v.id for v in job.vertices
+    )
     for vertex in job.vertices:
         for one in vertex.inputs:
             producer, consumer = regions.by_vertex[one.vertex_id], regions.by_vertex[vertex.id]
