@@ -97,10 +97,7 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
                 f"The last start failed: {phase.error} {_timer(state, 'backoff', now_ms, 'It is tried again')}"
             ]
         case Executing():
-            assert state.plan is not None
-            if state.batch is not None:
-                return batch_sentences(state, state.batch)
-            return [f"The job runs at {_in_words(state, dict(state.plan.parallelism))}."]
+            return _executing_sentences(state)
         case Rescaling():
             return _rescaling_sentences(state, phase)
         case StopWithSavepoint():
@@ -113,6 +110,13 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
             return ["The job is being canceled; what is left of it is being killed."]
         case Finished():
             return [f"The job is over: {phase.status}.{f' {phase.cause}' if phase.cause else ''}"]
+
+
+def _executing_sentences(state: JobState) -> list[str]:
+    if state.batch is not None:
+        return batch_sentences(state, state.batch)
+    assert state.plan is not None
+    return [f"The job runs at {_in_words(state, dict(state.plan.parallelism))}."]
 
 
 def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:

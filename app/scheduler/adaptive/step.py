@@ -107,9 +107,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
         return state, ()
     if (phase.kind, kind.__name__) not in TRANSITIONS:
         raise refusal(state, kind.__name__, f"A job in {phase.kind} does not take {kind.__name__}")
-    handler = _HANDLERS.get((phase.kind, kind))
-    if state.graph.type is JobType.BATCH:
-        handler = _BATCH_HANDLERS.get((phase.kind, kind), handler)
+    handler = _handler(state, kind)
     if handler is None or _is_repetition(state, event):
         return state, ()
     draft = Draft(state, event, max(now_ms, _latest_ms(state)))
@@ -122,6 +120,13 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     if draft.state is state:
         return state, tuple(draft.effects)
     return _finished_step(state, draft)
+
+
+def _handler(state: JobState, kind: type) -> Handler | None:
+    pair = (state.phase.kind, kind)
+    if state.graph.type is JobType.BATCH and pair in _BATCH_HANDLERS:
+        return _BATCH_HANDLERS[pair]
+    return _HANDLERS.get(pair)
 
 
 def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:

@@ -104,13 +104,13 @@ def _even_data(inputs: Inputs, volume_bytes: int, lower: int, upper: int) -> Ver
     total = inputs.divided_bytes
     wanted = ceil(total / volume_bytes)
     parallelism = min(max(wanted, lower), upper)
-    if len(inputs.subpartitions) != 1:
+    if len(inputs.subpartitions) != 1 or not total:
         return Verdict(parallelism, wanted)
     if inputs.others:
         # Two ways to divide must agree on the number of tasks.
         lower = upper = parallelism
     hashed_bytes = sum(result.total_bytes for result in inputs.hashed)
-    share = max(1, volume_bytes * hashed_bytes // total) if total else volume_bytes
+    share = max(1, volume_bytes * hashed_bytes // total)
     slices = slices_of([InputBytes((result.bytes_of,)) for result in inputs.hashed], share)
     ranges = even_ranges(slices, share, lower, upper)
     if ranges is None:

@@ -135,7 +135,11 @@ def _reset(draft: Draft, event: RegionFailed) -> None:
             if one.producer == vertex_id and not set(one.readers).isdisjoint(reader.vertices)
         )
 
-    again = {one.number for one in regions_to_restart(regions, regions.all[event.region], is_available)}
+    def has_started(region: Region) -> bool:
+        return progress.regions[region.number].status is not RegionStatus.CREATED
+
+    failed = regions.all[event.region]
+    again = {one.number for one in regions_to_restart(regions, failed, is_available, has_started)}
     vertices = {vertex for number in again for vertex in regions.all[number].vertices}
     lost = {one.id for one in datasets if one.producer in vertices}
     draft.set(

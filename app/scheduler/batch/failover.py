@@ -8,13 +8,17 @@ from app.scheduler.batch.regions import Region, Regions
 
 
 def regions_to_restart(
-    regions: Regions, failed: Region, is_available: Callable[[str, Region], bool]
+    regions: Regions,
+    failed: Region,
+    is_available: Callable[[str, Region], bool],
+    has_started: Callable[[Region], bool] = lambda _region: True,
 ) -> tuple[Region, ...]:
     """The regions that must run again because ``failed`` failed, in the order in which they run.
 
-    ``is_available(vertex_id, reader)`` tells whether what ``reader`` reads of a vertex is there still; a result that was
-    named as the cause of the failure is not. Beside the failed region these are the producers of every lost result that one of
-    them reads, and all who read what is made anew: another run may give other rows, in another order.
+    ``is_available(vertex_id, reader)`` tells whether what ``reader`` reads of a vertex is there still; a result that
+    was named as the cause of the failure is not. Beside the failed region these are the producers of every lost result
+    that one of them reads, and all who read what is made anew: another run may give other rows, in another order. A reader that has not
+    started has read nothing, so it is left alone with all that it waits for.
     """
     found: dict[int, Region] = {}
     to_visit = [failed]
@@ -26,7 +30,7 @@ def regions_to_restart(
         to_visit += [
             regions.by_vertex[vertex] for vertex in region.inputs if not is_available(vertex, region)
         ]
-        to_visit += regions.consumers(region)
+        to_visit += [reader for reader in regions.consumers(region) if has_started(reader)]
     return tuple(found[number] for number in sorted(found))
 
 

@@ -111,6 +111,6 @@ def test_i3_each_part_of_one_side_of_a_join_meets_each_of_the_other() -> None:
         [(0, 1, 0), (1, 1, 0)],
         [(0, 1, 1), (1, 1, 0)],
     ]
-    # The other side's subpartition 1 counts once in a task that reads both parts of the skewed one: 2 + 1 + 60 + 5 + 60.
+    # The other side's subpartition 1 counts once in a task that reads both parts of the skewed one.
     groups = even_ranges(slices, 128, 1, 9)
     assert groups is not None and len(groups) == 1

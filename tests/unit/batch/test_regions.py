@@ -98,7 +98,9 @@ def restarted(text: str, failed: str, *lost: str) -> str:
     job = graph(text)
     regions = regions_of(job)
     unavailable = {key(one) for one in lost}
-    found = regions_to_restart(regions, regions.by_vertex[key(failed)], lambda one: one not in unavailable)
+    found = regions_to_restart(
+        regions, regions.by_vertex[key(failed)], lambda one, _reader: one not in unavailable
+    )
     return " | ".join(names(job, region.vertices) for region in found)
 
 
@@ -114,6 +116,18 @@ def test_l21_a_lost_blocking_result_restarts_its_producer_and_so_on() -> None:
     assert restarted(chain, "d", "c", "b") == "b | c | d"
     # One that nobody needs again is left alone.
     assert restarted(chain, "d", "b") == "d"
+
+
+def test_a_reader_that_has_not_started_is_left_alone() -> None:
+    job = graph("customers; orders; joined =customers =orders")
+    regions = regions_of(job)
+    failed = regions.by_vertex[key("customers")]
+    started = {key("customers"), key("orders")}
+    found = regions_to_restart(
+        regions, failed, lambda *_: False, lambda region: not started.isdisjoint(region.vertices)
+    )
+    # Else orders, which runs and has left nothing yet, would have to begin again.
+    assert [names(job, region.vertices) for region in found] == ["customers"]
 
 
 def test_l21_consumers_of_a_producer_that_runs_again_run_again_too() -> None:
