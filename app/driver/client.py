@@ -143,6 +143,7 @@ class ControlPlaneClient:
             stop=body["stop"],
             epoch=int(body["epoch"]),
             regions=tuple(RegionOrder.from_json(each) for each in body.get("regions", ())),
+            results=tuple(str(each) for each in body.get("results", ())),
         )
         if orders.epoch < self._epoch:
             return

@@ -120,11 +120,15 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class RegionOrder:
-    """One run of a region. ``parallelism`` is per vertex id, in topological order."""
+    """One run of a region. ``parallelism`` is per vertex id, in topological order.
+
+    ``volume_bytes``: about how much a task should read where Spark decides the number of tasks.
+    """
 
     region: int
     run: int
     parallelism: dict[str, int]
+    volume_bytes: int
     reads: tuple[Read, ...] = ()
     outputs: tuple[Output, ...] = ()
 
@@ -135,6 +139,7 @@ class RegionOrder:
             region=int(value["region"]),
             run=int(value["run"]),
             parallelism={str(key): int(each) for key, each in value["parallelism"].items()},
+            volume_bytes=int(value["volume_bytes"]),
             reads=tuple(Read.from_json(each) for each in value["reads"]),
             outputs=tuple(Output.from_json(each) for each in value["outputs"]),
         )

@@ -31,7 +31,7 @@ class DriverSpec:
     """The assignment: a JSON file (mode 0600) whose path is written to the standard input of a waiting driver.
 
     ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
-    ``slots`` is N of local[N]. ``checkpoint_dir`` has one directory per query. ``master`` is a Spark master URL. The
+    ``slots`` is N of local[N]. ``results_dir`` is for results between regions (BATCH). ``checkpoint_dir`` has one directory per query. ``master`` is a Spark master URL. The
     lock file of the driver is not here: the process was started with it, and it is free only once nothing of the
     process and its JVM lives. Times are milliseconds; ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that
     the next micro-batch starts as soon as there are data.
@@ -54,6 +54,7 @@ class DriverSpec:
     spark_conf: dict[str, str] = field(default_factory=dict)
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
+    results_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class Registration:
 class Orders:
     """What the driver should be doing: run at this plan, or stop in this way; of a BATCH job, run these regions.
 
+    ``results``: the paths of all results that count; whatever else lies beside them can go.
+
     ``epoch`` is that of the control plane that answers. It may be newer than the driver's (the job was taken over):
     the driver then uses it from now on, and ignores orders of an older one.
     """
@@ -78,6 +81,7 @@ class Orders:
     stop: StopOrder = "none"
     epoch: int = 0
     regions: tuple[RegionOrder, ...] = ()
+    results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

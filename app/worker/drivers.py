@@ -68,7 +68,8 @@ def orders_for(state: JobState, epoch: int) -> Orders:
         regions = region_orders(state)
         if is_complete(state):
             stop = "drain"
-    return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions)
+    results = tuple(result.path for result in state.batch.results) if state.batch is not None else ()
+    return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results)
 
 
 def event_of(report: Report, attempt: int) -> Event | None:

@@ -96,8 +96,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (WAITING, "BatchCompleted"): {STAY: "late report of an attempt that was given up"},
     (WAITING, "BatchAborted"): {STAY: "late report of an attempt that was given up"},
     (WAITING, "PlanApplied"): {STAY: "late report of an attempt that was given up"},
-    (WAITING, "RegionFinished"): {STAY: "late report of an attempt that was given up"},
-    (WAITING, "RegionFailed"): {STAY: "late report of an attempt that was given up"},
     (WAITING, "CancelRequested"): {
         FINISHED: "canceled while nothing runs",
         CANCELING: "canceled while an attempt or its process may live",
@@ -135,8 +133,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (CREATING, "BatchCompleted"): {STAY: "reported before the start was; the start follows"},
     (CREATING, "BatchAborted"): {STAY: "reported before the start was; the start follows"},
     (CREATING, "PlanApplied"): {STAY: "reported before the start was; the start follows"},
-    (CREATING, "RegionFinished"): {STAY: "reported before the start was; it is told again"},
-    (CREATING, "RegionFailed"): {STAY: "reported before the start was; it is told again"},
     (CREATING, "CancelRequested"): {CANCELING: "canceled; the driver that may live is killed"},
     (CREATING, "SuspendRequested"): {FINISHED: "this control plane gives the job up"},
     (CREATING, "GlobalFailure"): {
@@ -156,8 +152,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (RETRYING, "BatchCompleted"): {STAY: "late report of an attempt that is over"},
     (RETRYING, "BatchAborted"): {STAY: "late report of an attempt that is over"},
     (RETRYING, "PlanApplied"): {STAY: "late report of an attempt that is over"},
-    (RETRYING, "RegionFinished"): {STAY: "late report of an attempt that is over"},
-    (RETRYING, "RegionFailed"): {STAY: "late report of an attempt that is over"},
     (RETRYING, "CancelRequested"): {
         FINISHED: "canceled while nothing runs",
         CANCELING: "canceled while the process of the last attempt waits",
@@ -195,7 +189,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (EXECUTING, "PlanApplied"): {
         STAY: "the plan in force is confirmed: the rescale that led here is complete"
     },
-    (EXECUTING, "RegionFinished"): {STAY: "its results count (BATCH); regions that waited for them start"},
+    (EXECUTING, "RegionFinished"): {STAY: "its results count (BATCH); what waited for them starts"},
     (EXECUTING, "RegionFailed"): {
         STAY: "it runs again (BATCH), with the producers of lost results, after the backoff",
         FAILING: "the failure is final, or the restart strategy allows no other run",
@@ -327,8 +321,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (RESTARTING, "BatchCompleted"): {STAY: "the last batch before the stop"},
     (RESTARTING, "BatchAborted"): {STAY: "the batch in flight was given up"},
     (RESTARTING, "PlanApplied"): {STAY: "late report"},
-    (RESTARTING, "RegionFinished"): {STAY: "late report"},
-    (RESTARTING, "RegionFailed"): {STAY: "late report"},
     (RESTARTING, "CancelRequested"): {CANCELING: "a client canceled the job"},
     (RESTARTING, "SuspendRequested"): {FINISHED: "this control plane gives the job up"},
     # ---- Failing: the attempt is killed, then the job is FAILED
@@ -345,8 +337,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (FAILING, "BatchCompleted"): {STAY: "late report"},
     (FAILING, "BatchAborted"): {STAY: "late report"},
     (FAILING, "PlanApplied"): {STAY: "late report"},
-    (FAILING, "RegionFinished"): {STAY: "late report"},
-    (FAILING, "RegionFailed"): {STAY: "late report"},
     (FAILING, "CancelRequested"): {CANCELING: "a client canceled the job"},
     (FAILING, "SuspendRequested"): {FINISHED: "this control plane gives the job up"},
     # ---- Canceling: the attempt is killed, then the job is CANCELED
@@ -363,8 +353,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (CANCELING, "BatchCompleted"): {STAY: "late report"},
     (CANCELING, "BatchAborted"): {STAY: "late report"},
     (CANCELING, "PlanApplied"): {STAY: "late report"},
-    (CANCELING, "RegionFinished"): {STAY: "late report"},
-    (CANCELING, "RegionFailed"): {STAY: "late report"},
     (CANCELING, "CancelRequested"): {STAY: "asked again"},
     (CANCELING, "SuspendRequested"): {FINISHED: "this control plane gives the job up"},
     # ---- Finished: nothing changes any more
@@ -378,12 +366,15 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (FINISHED, "BatchCompleted"): {STAY: "late report"},
     (FINISHED, "BatchAborted"): {STAY: "late report"},
     (FINISHED, "PlanApplied"): {STAY: "late report"},
-    (FINISHED, "RegionFinished"): {STAY: "late report"},
-    (FINISHED, "RegionFailed"): {STAY: "late report"},
     (FINISHED, "CancelRequested"): {STAY: "the job is over"},
     (FINISHED, "SuspendRequested"): {STAY: "the job is over"},
     (FINISHED, "GlobalFailure"): {STAY: "the job is over"},
 }
+
+# Reports of regions (BATCH) come late where others do.
+for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINISHED):
+    for _event in ("RegionFinished", "RegionFailed"):
+        _TABLE[_phase, _event] = {STAY: _TABLE[_phase, "PlanApplied"][STAY]}
 
 TRANSITIONS: Final[dict[tuple[str, str], frozenset[str]]] = {
     (phase, event): frozenset(phase if target == STAY else target for target in targets)

@@ -17,8 +17,8 @@ def regions_to_restart(
 
     ``is_available(vertex_id, reader)`` tells whether what ``reader`` reads of a vertex is there still; a result that
     was named as the cause of the failure is not. Beside the failed region these are the producers of every lost result
-    that one of them reads, and all who read what is made anew: another run may give other rows, in another order. A reader that has not
-    started has read nothing, so it is left alone with all that it waits for.
+    that one of them reads, and all who read what is made anew: another run may give other rows, in another order. A
+    reader that has not started has read nothing, so it is left alone with all that it waits for.
     """
     found: dict[int, Region] = {}
     to_visit = [failed]

@@ -47,4 +47,11 @@ def _order(state: JobState, progress: BatchProgress, region: Region, regions: Re
             hashed = kind is Partitioner.HASH
             groups = groups_of(inputs, result, decision.groups, decision.parallelism) if hashed else ()
             reads.append(Read(vertex_id, edge.vertex_id, result, groups))
-    return RegionOrder(region.number, run, parallelism, tuple(reads), outputs_of(state, region, regions))
+    return RegionOrder(
+        region.number,
+        run,
+        parallelism,
+        state.options.volume_bytes,
+        tuple(reads),
+        outputs_of(state, region, regions),
+    )
