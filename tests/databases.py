@@ -138,16 +138,19 @@ class PostgresServer:
                 return
             except psycopg.OperationalError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
+                    self.kill()
                     text = (self.directory / "server.log").read_text()
                     raise RuntimeError(f"PostgreSQL did not start: {text[-2000:]}") from None
                 time.sleep(0.05)
 
     def kill(self) -> None:
         """End the server as a crash would, and wait for it."""
-        process, self.process = self.process, None
+        process = self.process
         if process is not None:
             process.send_signal(signal.SIGQUIT)
             process.wait(START_TIMEOUT_S)
+            # Not before: who waits for this, in another thread, starts a new one in the same directory.
+            self.process = None
 
     def stop(self) -> None:
         self.kill()
