@@ -31,10 +31,11 @@ class DriverSpec:
     """The assignment: a JSON file (mode 0600) whose path is written to the standard input of a waiting driver.
 
     ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
-    ``slots`` is N of local[N]. ``results_dir`` is for results between regions (BATCH). ``checkpoint_dir`` has one directory per query. ``master`` is a Spark master URL. The
-    lock file of the driver is not here: the process was started with it, and it is free only once nothing of the
-    process and its JVM lives. Times are milliseconds; ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that
-    the next micro-batch starts as soon as there are data.
+    ``slots`` is N of local[N]. ``results_dir`` is for results between regions (BATCH). ``checkpoint_dir`` has one
+    directory per query. ``master`` is a Spark master URL. The lock file of the driver is not here: the process was
+    started with it, and it is free only once nothing of the process and its JVM lives. Times are milliseconds;
+    ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
+    data.
     """
 
     job_id: str

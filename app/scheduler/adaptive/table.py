@@ -20,7 +20,6 @@ from typing import Final
 from app.scheduler.adaptive.events import Event
 
 ENTRY: Final = "Entry"
-"""The pseudo event of edges that are taken as soon as their phase is entered."""
 
 CREATED: Final = "Created"
 WAITING: Final = "WaitingForResources"
@@ -371,7 +370,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (FINISHED, "GlobalFailure"): {STAY: "the job is over"},
 }
 
-# Reports of regions (BATCH) come late where others do.
 for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINISHED):
     for _event in ("RegionFinished", "RegionFailed"):
         _TABLE[_phase, _event] = {STAY: _TABLE[_phase, "PlanApplied"][STAY]}
@@ -382,10 +380,7 @@ TRANSITIONS: Final[dict[tuple[str, str], frozenset[str]]] = {
 }
 """(phase kind, event kind or ENTRY) -> the phase kinds that can follow; the phase itself where it can stay."""
 
-EVENTS: Final = tuple(
-    kind.__name__
-    for kind in Event.__args__  # the union of all event classes
-)
+EVENTS: Final = tuple(kind.__name__ for kind in Event.__args__)
 
 
 @dataclass(frozen=True, slots=True)
