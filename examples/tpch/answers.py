@@ -59,7 +59,7 @@ def expected(query: str, data: Path) -> list[Row]:
     """The answer over the files of ``data``, sorted."""
     with duckdb.connect() as database:
         for table in TABLES:
-            database.execute(f"CREATE VIEW {table} AS SELECT * FROM '{data / table}.parquet'")
+            database.read_parquet(str(data / f"{table}.parquet")).create_view(table)
         return _sorted(database.execute(QUERIES[query]).fetchall())
 
 
