@@ -23,7 +23,14 @@ from app.scheduler.batch.datasets import datasets_of
 from app.scheduler.batch.failover import regions_to_restart
 from app.scheduler.batch.progress import BatchProgress, RegionState
 from app.scheduler.batch.regions import Region, regions_of
-from app.scheduler.batch.scheduling import REGION_TIMER, bring_into_force, progress_of, schedule, undecided
+from app.scheduler.batch.scheduling import (
+    REGION_TIMER,
+    availability,
+    bring_into_force,
+    progress_of,
+    schedule,
+    undecided,
+)
 
 
 def begin(draft: Draft, event: AttemptRunning) -> None:
@@ -126,14 +133,7 @@ def _reset(draft: Draft, event: RegionFailed) -> None:
     regions = regions_of(graph)
     datasets = datasets_of(graph, regions)
     progress = progress_of(draft.state)
-    readable = {result.dataset for result in progress.results} - set(event.lost)
-
-    def is_available(vertex_id: str, reader: Region) -> bool:
-        return all(
-            one.id in readable
-            for one in datasets
-            if one.producer == vertex_id and not set(one.readers).isdisjoint(reader.vertices)
-        )
+    is_available = availability(progress, datasets, event.lost)
 
     def has_started(region: Region) -> bool:
         return progress.regions[region.number].status is not RegionStatus.CREATED

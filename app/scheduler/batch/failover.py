@@ -35,11 +35,14 @@ def regions_to_restart(
 
 
 def startable(
-    regions: Regions, started: Collection[int], is_finished: Callable[[str], bool]
+    regions: Regions, started: Collection[int], is_available: Callable[[str, Region], bool]
 ) -> tuple[Region, ...]:
-    """The regions that are not in ``started`` (by number) and whose inputs are all finished, in topological order."""
+    """The regions that are not in ``started`` (by number) and all of whose inputs are there, in topological order.
+
+    ``is_available`` as in `regions_to_restart`.
+    """
     return tuple(
         region
         for region in regions.all
-        if region.number not in started and all(is_finished(vertex) for vertex in region.inputs)
+        if region.number not in started and all(is_available(vertex, region) for vertex in region.inputs)
     )

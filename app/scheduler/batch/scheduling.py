@@ -7,10 +7,11 @@ the slots of the job; their tasks take turns, so one slot is enough for any of t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from math import ceil
 from typing import Final
 
-from app.model.batch import DeciderRule, Output, RegionStatus, Result
+from app.model.batch import Dataset, DeciderRule, Output, RegionStatus, Result
 from app.model.jobgraph import JobVertex, Partitioner
 from app.model.plan import Plan
 from app.scheduler.adaptive.draft import Draft
@@ -71,6 +72,25 @@ def dataset_key(producer: str, partitioner: Partitioner, keys: tuple[str, ...]) 
     return "\0".join([producer, partitioner, *keys])
 
 
+def availability(
+    progress: BatchProgress, datasets: Sequence[Dataset], lost: Collection[str] = ()
+) -> Callable[[str, Region], bool]:
+    """Tells whether what a region reads of a vertex may be read, none of it being among the ``lost`` datasets.
+
+    Results of the same vertex that only others read do not matter: they may have been given up.
+    """
+    readable = {result.dataset for result in progress.results}.difference(lost)
+
+    def is_available(vertex_id: str, reader: Region) -> bool:
+        return all(
+            one.id in readable
+            for one in datasets
+            if one.producer == vertex_id and not set(one.readers).isdisjoint(reader.vertices)
+        )
+
+    return is_available
+
+
 def schedule(draft: Draft) -> None:
     """Start every region that can start now, and tell the driver if there is any."""
     state = draft.state
@@ -78,14 +98,9 @@ def schedule(draft: Draft) -> None:
     progress = progress_of(state)
     datasets = datasets_of(state.graph, regions)
     names = {dataset_key(one.producer, one.partitioner, one.keys): one.id for one in datasets}
-    complete = {result.dataset for result in progress.results}
     started = {n for n, one in enumerate(progress.regions) if one.status is not RegionStatus.CREATED}
 
-    def is_finished(vertex_id: str) -> bool:
-        own = [one for one in datasets if one.producer == vertex_id]
-        return all(one.id in complete for one in own)
-
-    ready = startable(regions, started, is_finished)
+    ready = startable(regions, started, availability(progress, datasets))
     if draft.timer_at(REGION_TIMER) is not None:
         ready = tuple(region for region in ready if progress.regions[region.number].run == 0)
     for region in ready:

@@ -78,7 +78,7 @@ def test_regions_of_random_graphs(seed: int) -> None:
             assert producer is consumer or one.vertex_id in consumer.inputs, text
     finished: set[str] = set()
     started: set[int] = set()
-    while ready := startable(regions, started, finished.__contains__):
+    while ready := startable(regions, started, lambda one, _reader: one in finished):
         started.update(region.number for region in ready)
         finished.update(one for region in ready for one in region.vertices)
     assert len(started) == len(regions.all), text

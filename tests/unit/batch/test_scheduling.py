@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.model.batch import RegionStatus
+from app.model.graphdoc import parse_document
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import (
@@ -126,6 +127,33 @@ def test_results_go_when_nobody_reads_them_any_more() -> None:
     job.finish("joined")
     (left,) = job.state.batch.results  # type: ignore[union-attr]
     assert left.dataset.startswith(job.graph.by_name["joined"].id)
+
+
+def test_a_region_starts_although_other_results_of_its_input_are_given_up() -> None:
+    """Found by the simulator: a vertex leaves two results, and the readers of one are finished before the other's."""
+    document = {
+        "name": "fan",
+        "type": "BATCH",
+        "vertices": [
+            {"name": "a", "source": {"format": "parquet", "path": "/a"}},
+            {
+                "name": "b",
+                "inputs": [{"vertex": "a", "keys": ["k"], "exchange": "BLOCKING"}],
+                "sql": "SELECT 1 FROM a",
+            },
+            {
+                "name": "c",
+                "inputs": [
+                    {"vertex": "a", "partitioner": "BROADCAST", "exchange": "BLOCKING"},
+                    {"vertex": "b", "keys": ["k"], "exchange": "BLOCKING"},
+                ],
+                "sql": "SELECT 1 FROM a, b",
+            },
+            {"name": "d", "inputs": ["c"], "sink": {"format": "noop"}},
+        ],
+    }
+    job = BatchJob(parse_document(document)).run().finish("a").finish("b")
+    assert list(job.orders) == ["c+d"]
 
 
 def test_a_failed_region_runs_again_alone_after_the_backoff() -> None:
