@@ -33,7 +33,7 @@ from app.model.jobgraph import (
     JobType,
     Operation,
 )
-from app.model.options import JobOptions
+from app.model.options import JobOptions, options_of_the_other_type
 from app.model.sentences import kind_of, shown
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
@@ -88,8 +88,8 @@ def parse_document(document: object) -> JobGraph:
     before = errors.count
     artifacts = _artifacts(fields)
     listed = errors.count == before
-    config = _config(fields)
     # An unknown type has been reported; the rest is checked as if it were the usual one.
+    config = _config(fields, job_type or JobType.STREAMING)
     raw = _vertices(fields, job_type or JobType.STREAMING)
     _check_modules(errors, raw, artifacts, listed=listed)
     order = check_edges(errors, raw, job_type or JobType.STREAMING)
@@ -123,7 +123,7 @@ def _artifacts(fields: Fields) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _config(fields: Fields) -> tuple[tuple[str, str], ...]:
+def _config(fields: Fields, job_type: JobType) -> tuple[tuple[str, str], ...]:
     config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
     for name, value in config:
         if name in _OWN_SETTINGS:
@@ -131,7 +131,7 @@ def _config(fields: Fields) -> tuple[tuple[str, str], ...]:
         elif name in JAVA_OPTION_SETTINGS and (fault := java_options_fault(value)):
             fields.errors.add(below("config", name), fault)
     _, sentences = JobOptions.from_config(config)
-    for sentence in sentences:
+    for sentence in [*sentences, *options_of_the_other_type(dict(config), job_type)]:
         fields.errors.add("config", sentence)
     return config
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -216,9 +218,18 @@ class Job:
                 self.attempts.stop(effect)
                 self.bell.ring()
             case JobTerminated():
+                self._drop_results()
                 self._on_grants(self._pool.forget(job_id))
                 self.attempts.release()
                 self._on_ended(job_id)
+
+    def _drop_results(self) -> None:
+        """Nobody reads the results of a BATCH job that is over; a failure to remove them is the housekeeping's."""
+        if self.state.graph.type is JobType.BATCH:
+            results = self._places.results_dir(self.job_id)
+            asyncio.get_running_loop().run_in_executor(
+                None, partial(shutil.rmtree, results, ignore_errors=True)
+            )
 
     def _on_change(self, before: JobState, after: JobState) -> None:
         if after.phase_version != before.phase_version:

@@ -66,6 +66,9 @@ def random_graph(rng: random.Random, number: int) -> JobGraph:
 
 def _batch_graph(rng: random.Random, number: int, config: dict[str, str]) -> JobGraph:
     """Some sources, some vertices that read one or two of those before them, and a sink for all that is left."""
+    for name in list(config):
+        if ".executing." in name or name.endswith(("stabilization-timeout", "apply-timeout")):
+            del config[name]
     config["slotwise.batch.parallelism-decider"] = rng.choice(("flip-187", "even-data"))
     config["restart-strategy.exponential-delay.initial-backoff"] = rng.choice(("1 ms", "1 s"))
     names = [f"s{index}" for index in range(rng.randint(1, 3))]
