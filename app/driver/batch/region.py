@@ -198,10 +198,11 @@ class RegionRun:
                     vertex,
                     partial(apply_operation, session, vertex, {**frames, **inputs}, self._functions),
                 )
-            # Written twice, it would be computed twice.
-            frames[vertex_id] = frame.persist() if uses[vertex_id] > 1 and order.outputs else frame
-            if frames[vertex_id].is_cached:
-                self._cached.append(frames[vertex_id])
+            if uses[vertex_id] > 1 and not vertex.is_source:
+                # Written twice, it would be computed twice, and might even be other rows.
+                frame = frame.persist()
+                self._cached.append(frame)
+            frames[vertex_id] = frame
         return frames
 
     def _read(self, session: SparkSession, read: Read, *, by_bucket: bool) -> DataFrame:

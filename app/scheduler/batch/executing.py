@@ -109,14 +109,13 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     failure = Failure(event.error, draft.now_ms, state.attempt, event.vertex, event.stack)
     record_failure(draft, failure, root=True)
     if not event.recoverable:
-        fail(draft, Failure(f"{event.error} The failure is not recoverable.", draft.now_ms, state.attempt))
+        _give_up(draft, failure, f"{event.error} The failure is not recoverable.")
         return
     options = state.options.restart_strategy
     decision = restarts.on_failure(options, state.restart, draft.now_ms, state.job_id)
     draft.set(restart=decision.state)
     if decision.delay_ms is None:
-        cause = f"{event.error} Recovery is suppressed by {restarts.describe(options)}."
-        fail(draft, Failure(cause, draft.now_ms, state.attempt, event.vertex, event.stack))
+        _give_up(draft, failure, f"{event.error} Recovery is suppressed by {restarts.describe(options)}.")
         return
     _reset(draft, event)
     draft.set(num_restarts=state.num_restarts + 1)
@@ -126,6 +125,10 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
         draft.arm(REGION_TIMER, draft.now_ms + decision.delay_ms)
     else:
         schedule(draft)
+
+
+def _give_up(draft: Draft, failure: Failure, cause: str) -> None:
+    fail(draft, Failure(cause, failure.at_ms, failure.attempt, failure.vertex, failure.stack))
 
 
 def _reset(draft: Draft, event: RegionFailed) -> None:
