@@ -97,7 +97,7 @@ def region_session(
 ) -> SparkSession:
     """A session for one run of a region of a BATCH job: Spark adapts within it, up to ``partitions`` tasks a stage."""
     own = session.newSession()
-    settings = {
+    defaults = {
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.optimizer.excludedRules": "",
         # As many tasks as the data ask for, not as there are cores.
@@ -105,11 +105,18 @@ def region_session(
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(volume_bytes),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.files.minPartitionNum": str(partitions),
-        # A result is read by its buckets although nothing in the plan may ask for that yet: they are the tasks.
-        "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
-        **conf,
     }
-    for key, value in settings.items():
+    # How results are read rests on these, so a job may not change them.
+    fixed = {
+        # A result is read by its buckets although nothing in the plan may ask for that yet: they are the tasks.
+        "spark.sql.sources.bucketing.enabled": "true",
+        "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
+        "spark.sql.bucketing.coalesceBucketsInJoin.enabled": "false",
+        # Plans are looked at as texts, whole.
+        "spark.sql.debug.maxToStringFields": "10000",
+        "spark.sql.maxPlanStringLength": str(2**31 - 1),
+    }
+    for key, value in {**defaults, **conf, **fixed}.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
     return own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -52,7 +53,9 @@ class BatchAttempt(BaseAttempt):
                 case Terminate():
                     return self._last_word(type="stopped")
                 case RegionDone():
-                    self._on_done(message)
+                    failed = self._on_done(message)
+                    if failed is not None:
+                        return failed
                 case Orders():
                     self._orders = message
             ending = self._follow()
@@ -104,19 +107,22 @@ class BatchAttempt(BaseAttempt):
         self._runs[order.region] = run
         run.start()
 
-    def _on_done(self, done: RegionDone) -> None:
+    def _on_done(self, done: RegionDone) -> Ending | None:
+        """Report the end of a run. The answer is not None if Spark itself has ended: then so does the attempt."""
         run = self._runs.pop(done.order.region)
         key = (done.order.region, done.order.run)
         if done.fenced:
             raise Fenced
         if key not in self._wanted:
-            return
+            return None
         self._done[key] = run.result_paths
         assert self._client is not None
         failure = done.failure
         if failure is None:
             self._client.report(type="region-finished", region=key[0], run=key[1], results=done.results)
-            return
+            return None
+        if self._spark_is_gone():
+            return self._fail(replace(failure, recoverable=True))
         log.error("region %d failed: %s\n%s", key[0], failure.sentence, failure.stack)
         self._client.report(
             type="region-failed",
@@ -128,6 +134,14 @@ class BatchAttempt(BaseAttempt):
             recoverable=failure.recoverable,
             lost=done.lost,
         )
+        return None
+
+    def _spark_is_gone(self) -> bool:
+        """Whether the JVM or its SparkContext has ended: no other run will do better in this process."""
+        try:
+            return bool(self._session.sparkContext._jsc.sc().isStopped())
+        except Exception:
+            return True
 
     def _sweep(self, results: tuple[str, ...]) -> None:
         """Remove results that nobody needs, and what killed drivers left."""

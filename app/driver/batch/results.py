@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
 import pyarrow.parquet as parquet
 
-from app.driver.failures import DriverError
+from app.driver.failures import DriverError, one_line
 from app.durablefiles import write_whole
 from app.model.batch import Output, Read, Result
 from app.model.jobgraph import Partitioner
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 MANIFEST = "_slotwise_manifest.json"
 _CODEC = "lz4_raw"
 _BUCKET = re.compile(r"_(\d+)(?:\..*)?$")
+_GLOB = re.compile(r"[\[\]{}*?\\]")
 
 
 class LostResult(Exception):
@@ -149,16 +151,39 @@ def read_result(session: SparkSession, read: Read, tasks: int, view_dir: Path, *
     """
     manifest = check_result(read.result)
     if not read.groups:
-        frame = session.read.schema(manifest["schema"]).parquet(read.result.path)
-        return frame.coalesce(tasks)
+        frame = session.read.schema(manifest["schema"]).parquet(_GLOB.sub(r"\\\g<0>", read.result.path))
+        return _whole(frame, read.result, manifest).coalesce(tasks)
     _make_view(Path(read.result.path), manifest["files"], read.groups, view_dir)
     keys = ", ".join(_quoted(key) for key in manifest["keys"])
     session.sql(f"DROP TABLE IF EXISTS {table}")
     session.sql(
         f"CREATE TABLE {table} ({manifest['schema']}) USING parquet CLUSTERED BY ({keys}) "
-        f"INTO {len(read.groups)} BUCKETS LOCATION '{_literal(view_dir.as_uri())}'"
+        f"INTO {len(read.groups)} BUCKETS LOCATION '{_literal(f'file://{view_dir}')}'"
     )
-    return session.table(table)
+    return _whole(session.table(table), read.result, manifest)
+
+
+def _whole(frame: DataFrame, result: Result, manifest: dict[str, Any]) -> DataFrame:
+    """``frame``, which reads as many files as the result has: a path that Spark takes for another would be empty."""
+    found, expected = len(frame.inputFiles()), len(manifest["files"])
+    if found != expected:
+        raise DriverError(f"Spark sees {found} of the {expected} files of the result {result.path}.")
+    return frame
+
+
+def check_contents(result: Result) -> None:
+    """`check_result`, and that every file can be read from its beginning to its end.
+
+    Raises:
+        LostResult: it is not so.
+    """
+    manifest = check_result(result)
+    for name, *_ in manifest["files"]:
+        try:
+            for _batch in parquet.ParquetFile(Path(result.path, name)).iter_batches():
+                pass
+        except (OSError, pyarrow.ArrowException) as error:
+            raise LostResult(result, f"its file {name} is damaged: {one_line(str(error), 200)}.") from error
 
 
 def is_modulo(groups: Sequence[Sequence[int]]) -> bool:

@@ -72,7 +72,9 @@ def region_finished(draft: Draft, event: RegionFinished) -> None:
         if one.producer in region.vertices
     }
     if {result.dataset for result in event.results} != expected:
-        raise draft.refuse(f"Region {event.region} left other results than its readers need")
+        error = f"Region {event.region} left other results than its readers need."
+        region_failed(draft, RegionFailed(event.attempt, event.region, event.run, error))
+        return
     done = evolve(progress.regions[event.region], status=RegionStatus.FINISHED, finished_ms=draft.now_ms)
     progress = evolve(
         progress,

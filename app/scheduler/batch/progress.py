@@ -50,7 +50,7 @@ class BatchProgress:
 
     ``subpartitions`` has, per dataset id, into how many parts the running or finished run of its region writes it.
     ``source_bytes``: sizes of the sources' files by vertex id, as the driver found them.
-    ``decisions``: all that were made, oldest first.
+    ``decisions``: the latest ones of each vertex, oldest first.
     """
 
     regions: tuple[RegionState, ...] = ()

@@ -24,6 +24,9 @@ from app.scheduler.batch.failover import startable
 from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
 from app.scheduler.batch.regions import Region, Regions, regions_of
 
+DECISIONS_KEPT: Final = 5
+"""Decisions that are kept of each vertex."""
+
 REGION_TIMER: Final = "region-backoff"
 """While it is held, no region is started that has run before."""
 
@@ -133,9 +136,20 @@ def _start(
     return evolve(
         progress,
         regions=(*progress.regions[: region.number], now, *progress.regions[region.number + 1 :]),
-        decisions=tuple(decisions),
+        decisions=_recent(decisions),
         subpartitions=tuple(subpartitions.items()),
     )
+
+
+def _recent(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """The latest decisions of each vertex: a region that fails for ever must not let the state grow for ever."""
+    left: dict[str, int] = {}
+    kept = []
+    for decision in reversed(decisions):
+        left[decision.vertex_id] = left.get(decision.vertex_id, 0) + 1
+        if left[decision.vertex_id] <= DECISIONS_KEPT:
+            kept.append(decision)
+    return tuple(reversed(kept))
 
 
 def _decide(

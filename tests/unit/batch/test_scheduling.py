@@ -17,6 +17,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.step import explain, status_of, step
+from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.worker.drivers import orders_for
 from tests.unit.batch.driving import MB, BatchJob, chain
 
@@ -114,11 +115,21 @@ def test_a_region_that_is_told_of_late_changes_nothing() -> None:
     assert job.state is before
 
 
-def test_a_region_that_left_too_little_is_refused() -> None:
+def test_a_region_that_left_too_little_runs_again() -> None:
     job = running()
     order = job.orders["customers"]
-    with pytest.raises(InvalidTransition, match="other results than its readers need"):
-        step(job.state, RegionFinished(1, order.region, order.run), job.now_ms)
+    job.do(RegionFinished(1, order.region, order.run))
+    assert job.state.failures[-1][0].error == "Region 0 left other results than its readers need."
+    assert job.wait().orders["customers"].run == 2
+
+
+def test_a_region_that_fails_for_ever_does_not_let_the_state_grow() -> None:
+    job = running()
+    for _ in range(20):
+        job.fail("customers").wait()
+    assert job.state.batch is not None
+    assert len(job.state.batch.decisions) == DECISIONS_KEPT + 1
+    assert job.orders["customers"].run == 21
 
 
 def test_results_go_when_nobody_reads_them_any_more() -> None:
