@@ -17,18 +17,14 @@ plane's own part (a report, a transaction and an answer per region) is not in it
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
-import queue
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -36,28 +32,12 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from app.driver.batch.attempt import _size_of
-from app.driver.batch.region import RegionDone, RegionRun
-from app.driver.functions import Functions
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph, SourceSpec
-from app.scheduler.adaptive.events import AttemptRunning, RegionFinished
-from app.scheduler.batch.orders import region_orders
-from app.scheduler.batch.scheduling import is_complete
-from tests.unit.batch.driving import BatchJob
+from tests.integration.batch.harness import Regions
+from tests.tpch import answers, generate, graphs
 
-ROOT = Path(__file__).resolve().parent.parent
 VARIANTS = ("AQE", "static 200", "pipelined", "flip-187", "even-data")
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tpch_{name}", ROOT / f"examples/tpch/{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-graphs, answers = example("graphs"), example("answers")
 
 
 @dataclass
@@ -118,41 +98,11 @@ class Bench:
         config = {"slotwise.batch.parallelism-decider": variant} if blocking else {}
         document = graphs.document(query, self.data, out, upper=16, config=config, blocking=blocking)
         graph = parse_document(document)
-        job = BatchJob(graph, held=self.slots)
         work = self.directory / f"work-{self._runs}"
-        job.do(AttemptRunning(1, tuple(source_bytes(graph).items())))
-        result_bytes = self._drive(job, graph, work)
+        job = Regions(self.session, graph, work, job_id=f"bench{self._runs}", slots=self.slots)
+        job.run(source_bytes(graph))
         shutil.rmtree(work, ignore_errors=True)
-        return result_bytes
-
-    def _drive(self, job: BatchJob, graph: JobGraph, work: Path) -> int:
-        """What `app.driver.batch.attempt` does, without a control plane between."""
-        done: queue.SimpleQueue[RegionDone] = queue.SimpleQueue()
-        started: set[int] = set()
-        result_bytes = 0
-        while not is_complete(job.state):
-            for order in region_orders(job.state):
-                if order.region not in started:
-                    started.add(order.region)
-                    RegionRun(
-                        order,
-                        graph=graph,
-                        session=self.session,
-                        conf={},
-                        functions=Functions(work, ()),
-                        job_id=f"bench{self._runs}",
-                        results_dir=work / "results",
-                        work_dir=work / "work",
-                        epoch=lambda: 1,
-                        may_commit=lambda: None,
-                        tell=done.put,
-                    ).start()
-            ended = done.get()
-            if ended.failure is not None:
-                raise SystemExit(ended.failure.stack)
-            result_bytes += sum(result.total_bytes for result in ended.results)
-            job.do(RegionFinished(1, ended.order.region, ended.order.run, ended.results))
-        return result_bytes
+        return sum(result.total_bytes for done in job.done for result in done.results)
 
     def _store(self) -> Any:
         return self.session.sparkContext._jsc.sc().statusStore()
@@ -229,10 +179,7 @@ def main() -> None:
         directory = Path(scratch)
         data = (options.directory or directory) / f"sf{options.scale}"
         if not (data / "lineitem.parquet").exists():
-            data.mkdir(parents=True, exist_ok=True)
-            program = Path(sys.executable).with_name("tpchgen-cli")
-            command = [str(program), "parquet", "-s", options.scale, f"--output-dir={data}"]
-            subprocess.run(command, check=True, capture_output=True)
+            generate(options.scale, data)
         bench = Bench(open_spark(options.slots, directory), data, directory, options.slots)
         print(
             f"TPC-H at scale {options.scale}, {options.slots} slots, {options.repetitions} repetitions; "

@@ -114,7 +114,6 @@ def region_session(
         "spark.sql.bucketing.coalesceBucketsInJoin.enabled": "false",
         # Plans are looked at as texts, whole.
         "spark.sql.debug.maxToStringFields": "10000",
-        "spark.sql.maxPlanStringLength": str(2**31 - 1),
     }
     for key, value in {**defaults, **conf, **fixed}.items():
         if own.conf.isModifiable(key):

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 MANIFEST = "_slotwise_manifest.json"
 _CODEC = "lz4_raw"
 _BUCKET = re.compile(r"_(\d+)(?:\..*)?$")
-_GLOB = re.compile(r"[\[\]{}*?\\]")
 
 
 class LostResult(Exception):
@@ -151,7 +150,7 @@ def read_result(session: SparkSession, read: Read, tasks: int, view_dir: Path, *
     """
     manifest = check_result(read.result)
     if not read.groups:
-        frame = session.read.schema(manifest["schema"]).parquet(_GLOB.sub(r"\\\g<0>", read.result.path))
+        frame = session.read.schema(manifest["schema"]).parquet(read.result.path)
         return _whole(frame, read.result, manifest).coalesce(tasks)
     _make_view(Path(read.result.path), manifest["files"], read.groups, view_dir)
     keys = ", ".join(_quoted(key) for key in manifest["keys"])
