@@ -43,6 +43,8 @@ EVENT_WORDS = {
     "AttemptStartFailed": "start failed",
     "BatchCompleted": "batch committed",
     "BatchAborted": "batch given up",
+    "RegionFailed": "region failed",
+    "RegionFinished": "region finished",
     "PlanApplied": "plan applied",
     "AttemptFailed": "failure",
     "AttemptStopped": "driver stopped",

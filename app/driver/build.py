@@ -8,17 +8,17 @@ differs from its input's, or where its edge asks for one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.driver.failures import DriverError, describe
 from app.driver.functions import Functions
 from app.driver.sources import open_stream, read_static
 from app.driver.sources.control import ControlFile
+from app.driver.vertices import apply_operation, guarded
 from app.model.analysis import Query
-from app.model.jobgraph import JobVertex, Partitioner, PythonSpec, SourceSpec, SqlSpec, VertexInput
+from app.model.jobgraph import JobVertex, Partitioner, SourceSpec, VertexInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,12 +53,10 @@ class QueryBuilder:
         """
         frames: dict[str, DataFrame] = {}
         for vertex in self.query.static:
-            frames[vertex.id] = self._guarded(vertex, partial(self._static_frame, session, vertex, frames))
+            frames[vertex.id] = guarded(vertex, partial(self._static_frame, session, vertex, frames))
         groups: dict[str, tuple[str, ...]] = {}
         for vertex in self.query.head:
-            frame = self._guarded(
-                vertex, partial(self._head_vertex, session, vertex, frames, parallelism, groups)
-            )
+            frame = guarded(vertex, partial(self._head_vertex, session, vertex, frames, parallelism, groups))
             frames[vertex.id] = frame
         self._head_groups = list(groups.values())
         return frames[self.query.cut.id]
@@ -95,7 +93,7 @@ class QueryBuilder:
             if not vertex.is_sink:
                 # An operation that shuffles by itself has as many tasks as Spark's default says: hence the coalesce.
                 build = partial(self._apply_in_batch, session, vertex, edge, frame, static)
-                frame = self._guarded(vertex, build).coalesce(wanted)
+                frame = guarded(vertex, build).coalesce(wanted)
         return frame, groups
 
     # -- inside
@@ -169,41 +167,7 @@ class QueryBuilder:
         return static[vertex_id]
 
     def _apply(self, session: SparkSession, vertex: JobVertex, frames: Mapping[str, DataFrame]) -> DataFrame:
-        operation = vertex.operation
-        inputs = [_hinted(frames[edge.vertex_id], edge) for edge in vertex.inputs]
-        if isinstance(operation, SqlSpec):
-            for edge, frame in zip(vertex.inputs, inputs, strict=True):
-                _name_as(edge.vertex_name, frame)
-            return session.sql(operation.text)
-        assert isinstance(operation, PythonSpec)
-        try:
-            result = self._functions(operation.entry)(*inputs)
-        except DriverError as error:
-            raise DriverError(str(error), vertex=vertex.name, recoverable=error.recoverable) from error
-        except TypeError as error:
-            raise DriverError(
-                f"Vertex {vertex.name}: {operation.entry} failed: {error}", vertex=vertex.name
-            ) from error
-        from pyspark.sql import DataFrame
-
-        if not isinstance(result, DataFrame):
-            raise DriverError(
-                f"Vertex {vertex.name}: {operation.entry} should return a DataFrame, but returned a "
-                f"{type(result).__name__}.",
-                vertex=vertex.name,
-            )
-        return result
-
-    def _guarded(self, vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:
-        try:
-            return build()
-        except DriverError:
-            raise
-        except Exception as error:
-            failure = describe(error, vertex=vertex.name)
-            raise DriverError(
-                failure.sentence, vertex=vertex.name, recoverable=failure.recoverable
-            ) from error
+        return apply_operation(session, vertex, frames, self._functions)
 
 
 def _needs_exchange(edge: VertexInput, width: int, wanted: int) -> bool:
@@ -217,13 +181,3 @@ def _exchange(frame: DataFrame, edge: VertexInput, wanted: int) -> DataFrame:
     if edge.partitioner is Partitioner.HASH and edge.keys:
         return frame.repartition(wanted, *edge.keys)
     return frame.repartition(wanted)
-
-
-def _hinted(frame: DataFrame, edge: VertexInput) -> DataFrame:
-    return frame.hint("broadcast") if edge.partitioner is Partitioner.BROADCAST else frame
-
-
-def _name_as(name: str, frame: DataFrame) -> None:
-    """Let SQL texts of the session of ``frame`` read it by the name of its vertex."""
-    quoted = "`" + name.replace("`", "``") + "`"
-    frame._jdf.createOrReplaceTempView(quoted)

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 
+from app.model.batch import RegionOrder
 from app.model.protocol import DriverSpec, Orders, Registration, Report
 
 log = logging.getLogger(__name__)
@@ -141,6 +142,8 @@ class ControlPlaneClient:
             parallelism={str(key): int(value) for key, value in body["parallelism"].items()},
             stop=body["stop"],
             epoch=int(body["epoch"]),
+            regions=tuple(RegionOrder.from_json(each) for each in body.get("regions", ())),
+            results=tuple(str(each) for each in body.get("results", ())),
         )
         if orders.epoch < self._epoch:
             return

@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from app.driver.attempt import Attempt, Ending
+from app.driver.attempt import Attempt
+from app.driver.base_attempt import BaseAttempt, Ending
+from app.driver.batch.attempt import BatchAttempt
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import Jvm, start_jvm
 from app.driver.locks import take_driver_lock
 from app.driver.spec import read_spec
+from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Registration
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ class DriverProcess:
     def __init__(self, lock_file: str, lock_fd: int) -> None:
         self._lock_file = lock_file
         self._assignments: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
-        self._attempt: Attempt | None = None
+        self._attempt: BaseAttempt | None = None
         self._terminated = False
         self._session: SparkSession | None = None
         self._job_id = ""
@@ -95,7 +98,8 @@ class DriverProcess:
     def _run_attempt(self, assignment: Path) -> Ending:
         spec, graph = read_spec(assignment)
         self._link_log(Path(spec.work_dir))
-        self._attempt = Attempt(
+        kind = BatchAttempt if graph.type is JobType.BATCH else Attempt
+        self._attempt = kind(
             spec,
             graph,
             lock_file=self._lock_file,

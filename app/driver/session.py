@@ -92,6 +92,35 @@ def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partit
     return own
 
 
+def region_session(
+    session: SparkSession, conf: Mapping[str, str], *, partitions: int, volume_bytes: int
+) -> SparkSession:
+    """A session for one run of a region of a BATCH job: Spark adapts within it, up to ``partitions`` tasks a stage."""
+    own = session.newSession()
+    defaults = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.optimizer.excludedRules": "",
+        # As many tasks as the data ask for, not as there are cores.
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(volume_bytes),
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.files.minPartitionNum": str(partitions),
+    }
+    # How results are read rests on these, so a job may not change them.
+    fixed = {
+        # A result is read by its buckets although nothing in the plan may ask for that yet: they are the tasks.
+        "spark.sql.sources.bucketing.enabled": "true",
+        "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
+        "spark.sql.bucketing.coalesceBucketsInJoin.enabled": "false",
+        # Plans are looked at as texts, whole.
+        "spark.sql.debug.maxToStringFields": "10000",
+    }
+    for key, value in {**defaults, **conf, **fixed}.items():
+        if own.conf.isModifiable(key):
+            own.conf.set(key, value)
+    return own
+
+
 def open_session(
     *, app_name: str, master: str, work_dir: str, socket_dir: str, conf: Mapping[str, str]
 ) -> SparkSession:

@@ -26,13 +26,14 @@ from app.model.graphdoc_operations import (
 from app.model.graphdoc_write import to_document
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, java_options_fault
 from app.model.jobgraph import (
+    DEFAULT_BATCH_PARALLELISM,
     DEFAULT_SLOT_SHARING_GROUP,
     MAX_PARALLELISM_LIMIT,
     JobGraph,
     JobType,
     Operation,
 )
-from app.model.options import JobOptions
+from app.model.options import JobOptions, options_of_the_other_type
 from app.model.sentences import kind_of, shown
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
@@ -87,8 +88,8 @@ def parse_document(document: object) -> JobGraph:
     before = errors.count
     artifacts = _artifacts(fields)
     listed = errors.count == before
-    config = _config(fields)
     # An unknown type has been reported; the rest is checked as if it were the usual one.
+    config = _config(fields, job_type or JobType.STREAMING)
     raw = _vertices(fields, job_type or JobType.STREAMING)
     _check_modules(errors, raw, artifacts, listed=listed)
     order = check_edges(errors, raw, job_type or JobType.STREAMING)
@@ -122,7 +123,7 @@ def _artifacts(fields: Fields) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _config(fields: Fields) -> tuple[tuple[str, str], ...]:
+def _config(fields: Fields, job_type: JobType) -> tuple[tuple[str, str], ...]:
     config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
     for name, value in config:
         if name in _OWN_SETTINGS:
@@ -130,7 +131,7 @@ def _config(fields: Fields) -> tuple[tuple[str, str], ...]:
         elif name in JAVA_OPTION_SETTINGS and (fault := java_options_fault(value)):
             fields.errors.add(below("config", name), fault)
     _, sentences = JobOptions.from_config(config)
-    for sentence in sentences:
+    for sentence in [*sentences, *options_of_the_other_type(dict(config), job_type)]:
         fields.errors.add("config", sentence)
     return config
 
@@ -170,10 +171,14 @@ def _vertex(fields: Fields, index: int, job_type: JobType) -> RawVertex:
     kind, operation = _operation(fields, job_type)
     inputs = read_inputs(fields)
     _check_input_count(fields, kind)
+    batch = job_type is JobType.BATCH
     parallelism = fields.integer("parallelism", 1, MAX_PARALLELISM_LIMIT)
     lower = fields.integer("lowerBound", 1, MAX_PARALLELISM_LIMIT)
     maximum = fields.integer("maxParallelism", 1, MAX_PARALLELISM_LIMIT)
-    upper = parallelism if parallelism is not None else 1
+    upper = parallelism
+    if upper is None:
+        # A BATCH job decides for itself, so the default leaves room; see docs/batch.md.
+        upper = min(DEFAULT_BATCH_PARALLELISM, maximum or DEFAULT_BATCH_PARALLELISM) if batch else 1
     if lower is not None and lower > upper and ("parallelism" not in fields or parallelism is not None):
         fields.wrong(
             "lowerBound", f"{lower} is higher than the parallelism {upper}, the initial upper bound."
@@ -184,6 +189,10 @@ def _vertex(fields: Fields, index: int, job_type: JobType) -> RawVertex:
     if stateful and kind in ("source", "sink"):
         fields.wrong("stateful", f"cannot be true for a {kind}: only SQL and Python vertices keep state.")
     group = fields.name("slotSharingGroup", "a text") or DEFAULT_SLOT_SHARING_GROUP
+    if batch and group != DEFAULT_SLOT_SHARING_GROUP:
+        fields.wrong(
+            "slotSharingGroup", "is for STREAMING jobs: all vertices of a BATCH job share its slots."
+        )
     return RawVertex(index, name, kind, operation, inputs, upper, lower or 1, maximum, stateful, group)
 
 

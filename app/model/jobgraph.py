@@ -15,6 +15,13 @@ DEFAULT_SLOT_SHARING_GROUP = "default"
 MAX_PARALLELISM_LIMIT = 32768
 """The largest legal parallelism and max parallelism (Flink's upper bound of key groups)."""
 
+DEFAULT_BATCH_PARALLELISM = 32
+"""The upper bound of a vertex of a BATCH job that does not say it.
+
+Flink's is 128. Here each task that writes a result writes a file per possible reader, so more than the data need costs
+more than it brings (docs/batch.md has the measurement).
+"""
+
 
 class JobType(StrEnum):
     STREAMING = "STREAMING"

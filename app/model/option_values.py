@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from app.model.batch import DeciderRule
+
 MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 """A hundred years: beyond it a duration is a mistake."""
 
@@ -147,6 +149,40 @@ def _boolean(raw: object) -> bool:
     return text == "true"
 
 
+_SIZE = re.compile(r"([0-9]{1,12})\s*([A-Za-z]*)")
+_SIZE_UNITS: Final = {
+    **dict.fromkeys(("", "b", "bytes"), 1),
+    **dict.fromkeys(("k", "kb", "kibibytes"), 1 << 10),
+    **dict.fromkeys(("m", "mb", "mebibytes"), 1 << 20),
+    **dict.fromkeys(("g", "gb", "gibibytes"), 1 << 30),
+    **dict.fromkeys(("t", "tb", "tebibytes"), 1 << 40),
+}
+
+
+def parse_size_bytes(raw: object) -> int:
+    """A memory size as Flink writes it: '16 mb', '1g', a plain number of bytes. Units are powers of 1024.
+
+    Raises:
+        InvalidValue: it is something else, or 0.
+    """
+    match = None if isinstance(raw, bool) else _SIZE.fullmatch(str(raw).strip())
+    unit = _SIZE_UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None or int(match[1]) == 0:
+        raise InvalidValue(
+            f"a size above 0 such as 16 mb (units b, kb, mb, gb, tb) is expected, {_shown(raw)}."
+        )
+    return int(match[1]) * unit
+
+
+def format_size_bytes(value: object) -> str:
+    """The shortest text with a unit: '16 mb'."""
+    assert isinstance(value, int)
+    for unit in ("tb", "gb", "mb", "kb"):
+        if value and value % _SIZE_UNITS[unit] == 0:
+            return f"{value // _SIZE_UNITS[unit]} {unit}"
+    return f"{value} bytes"
+
+
 DURATION: Final = _duration(0, "a duration must not be negative")
 POSITIVE_DURATION: Final = _duration(1, "a duration of at least 1 ms is expected")
 DURATION_OR_FOREVER: Final = Kind(_forever_or_duration, format_duration_ms)
@@ -156,6 +192,8 @@ FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and
 MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")
 BOOLEAN: Final = Kind(_boolean, lambda value: str(value).lower())
 SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
+DECIDER: Final = _choice({rule.value: rule.value for rule in DeciderRule})
+POSITIVE_SIZE: Final = Kind(parse_size_bytes, format_size_bytes)
 STRATEGY: Final = _choice(
     {
         "none": "none",

@@ -22,15 +22,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
+from app.model.batch import DeciderRule
+from app.model.jobgraph import JobType
 from app.model.option_values import (
     BOOLEAN,
     COUNT,
+    DECIDER,
     DURATION,
     DURATION_OR_FOREVER,
     FRACTION,
     MULTIPLIER,
     POSITIVE_COUNT,
     POSITIVE_DURATION,
+    POSITIVE_SIZE,
     SCHEDULER,
     STRATEGY,
     InvalidValue,
@@ -46,6 +50,7 @@ FOREVER_MS: Final = -1
 MAX_INT: Final = 2**31 - 1
 
 _SCHEDULER = "jobmanager.adaptive-scheduler."
+_AUTO = "execution.batch.adaptive.auto-parallelism."
 _CREATION = _SCHEDULER + "retry-execution-graph-creation."
 
 
@@ -101,6 +106,7 @@ class JobOptions:
 
     ``submission_wait_ms`` and ``submission_stabilization_ms`` hold for every wait for slots, after a failover too.
     ``max_delay_ms`` bounds the wait for a committed micro-batch before a restart for a rescale.
+    ``decider`` and ``volume_bytes`` (about how much each task should read) are for BATCH jobs.
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none.
     """
@@ -124,6 +130,8 @@ class JobOptions:
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
     apply_timeout_ms: int = 60_000
+    decider: str = DeciderRule.FLIP_187.value
+    volume_bytes: int = 16 * 1024 * 1024
     restart_strategy: RestartStrategyOptions = field(default_factory=RestartStrategyOptions)
     creation_retry: RestartStrategyOptions = field(default_factory=_creation_retry)
 
@@ -203,6 +211,8 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.batch.timeout", "batch_timeout_ms", DURATION),
     ("slotwise.batch.interval", "batch_interval_ms", DURATION),
     ("slotwise.rescale.apply-timeout", "apply_timeout_ms", POSITIVE_DURATION),
+    ("slotwise.batch.parallelism-decider", "decider", DECIDER),
+    (_AUTO + "avg-data-volume-per-task", "volume_bytes", POSITIVE_SIZE),
 )
 
 _OPTIONS: Final[dict[str, tuple[str, str, Kind]]] = {
@@ -226,6 +236,32 @@ _GONE: Final[dict[str, str]] = {
     "scheduler-mode": "there is no reactive mode; declare wide bounds instead",
     "slot.request.timeout": "the wait for slots is " + _SCHEDULER + "submission.resource-wait-timeout",
 }
+
+
+_STREAMING_ONLY: Final = frozenset(
+    name
+    for name in _OPTIONS
+    if name.startswith(("slotwise.in-place.", _SCHEDULER + "executing.", _SCHEDULER + "rescale-trigger."))
+) | {
+    _SCHEDULER + "submission.resource-stabilization-timeout",
+    "slotwise.batch.timeout",
+    "slotwise.batch.interval",
+    "slotwise.rescale.apply-timeout",
+}
+_BATCH_ONLY: Final = frozenset(
+    name for name in _OPTIONS if name.startswith(_AUTO) or name == "slotwise.batch.parallelism-decider"
+)
+
+
+def options_of_the_other_type(mapping: Mapping[str, object], job_type: JobType) -> list[str]:
+    """A sentence for each option that means nothing to a job of ``job_type``."""
+    other = JobType.STREAMING if job_type is JobType.BATCH else JobType.BATCH
+    foreign = _STREAMING_ONLY if job_type is JobType.BATCH else _BATCH_ONLY
+    return [
+        f"Option {name} is for {other} jobs: a {job_type} job has no use for it."
+        for name in mapping
+        if name in foreign
+    ]
 
 
 def option_names() -> tuple[str, ...]:

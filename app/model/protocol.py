@@ -21,6 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.model.batch import RegionOrder, Result
+
 StopOrder = Literal["none", "kill", "boundary", "drain"]
 
 
@@ -29,10 +31,11 @@ class DriverSpec:
     """The assignment: a JSON file (mode 0600) whose path is written to the standard input of a waiting driver.
 
     ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
-    ``slots`` is N of local[N]. ``checkpoint_dir`` has one directory per query. ``master`` is a Spark master URL. The
-    lock file of the driver is not here: the process was started with it, and it is free only once nothing of the
-    process and its JVM lives. Times are milliseconds; ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that
-    the next micro-batch starts as soon as there are data.
+    ``slots`` is N of local[N]. ``results_dir`` is for results between regions (BATCH). ``checkpoint_dir`` has one
+    directory per query. ``master`` is a Spark master URL. The lock file of the driver is not here: the process was
+    started with it, and it is free only once nothing of the process and its JVM lives. Times are milliseconds;
+    ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
+    data.
     """
 
     job_id: str
@@ -52,6 +55,7 @@ class DriverSpec:
     spark_conf: dict[str, str] = field(default_factory=dict)
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
+    results_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,9 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the driver should be doing: run at this plan, or stop in this way.
+    """What the driver should be doing: run at this plan, or stop in this way; of a BATCH job, run these regions.
+
+    ``results``: the paths of all results that count; whatever else lies beside them can go.
 
     ``epoch`` is that of the control plane that answers. It may be newer than the driver's (the job was taken over):
     the driver then uses it from now on, and ignores orders of an older one.
@@ -75,6 +81,8 @@ class Orders:
     parallelism: dict[str, int]
     stop: StopOrder = "none"
     epoch: int = 0
+    regions: tuple[RegionOrder, ...] = ()
+    results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +103,22 @@ class Report:
 
     running: the queries were started. batch: one was committed. plan-applied: see events.PlanApplied.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying).
+    region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
     """
 
     seq: int
     at_ms: int
-    type: Literal["running", "batch", "plan-applied", "failed", "stopped", "finished"]
+    type: Literal[
+        "running",
+        "batch",
+        "plan-applied",
+        "failed",
+        "stopped",
+        "finished",
+        "region-finished",
+        "region-failed",
+    ]
     plan_version: int = 0
     query_id: str = ""
     run_id: str = ""
@@ -122,6 +140,11 @@ class Report:
     drained: bool = False
     driver_alive: bool = False
     location: str | None = None
+    source_bytes: dict[str, int] = field(default_factory=dict)
+    region: int = -1
+    run: int = 0
+    results: tuple[Result, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 OUTCOME_FILE = "outcome.json"

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, JobType
 from app.model.plan import Plan, Slot
 from app.model.requirements import Bounds, Requirements
+from app.scheduler.batch.regions import regions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Demand:
     @classmethod
     def of(cls, graph: JobGraph, requirements: Requirements) -> Demand:
         bounds = requirements.as_dict()
+        if graph.type is JobType.BATCH:
+            return cls._of_batch(graph, requirements, bounds)
         groups = []
         desired = minimal = 0
         for name, members in graph.groups:
@@ -50,6 +53,21 @@ class Demand:
             minimal += group.lower
             groups.append(group)
         return cls(graph, requirements, bounds, tuple(groups), desired, minimal)
+
+    @classmethod
+    def _of_batch(cls, graph: JobGraph, requirements: Requirements, bounds: Mapping[str, Bounds]) -> Demand:
+        """Regions run one after another, or side by side where there is room: the widest one counts.
+
+        Vertices that are pipelined run together, so all tasks of their lower bounds must have a slot at once. Tasks
+        of a vertex that is a region of its own take turns.
+        """
+        lower = max(
+            max(bounds[vertex].lower for vertex in region.vertices) if len(region.vertices) > 1 else 1
+            for region in regions_of(graph).all
+        )
+        upper = max(own.upper for own in bounds.values())
+        group = GroupBounds(graph.groups[0][0], lower, upper)
+        return cls(graph, requirements, bounds, (group,), upper, lower)
 
     def parallelism(self, slot_count: int) -> dict[str, int] | None:
         """Per vertex id, what ``slot_count`` slots allow, in declared order; None if they do not suffice."""

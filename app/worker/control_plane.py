@@ -16,7 +16,7 @@ from app.cluster.embedded import host_memory_bytes
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import to_document
-from app.model.jobgraph import JobGraph, JobType
+from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
@@ -120,8 +120,6 @@ class ControlPlane:
     async def submit(
         self, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
     ) -> str:
-        if graph.type is not JobType.STREAMING:
-            raise InvalidRequest("type: this version of Slotwise runs STREAMING jobs only.")
         options, errors = JobOptions.parse({k: v for k, v in graph.config if not k.startswith("spark.")})
         missing = [name for name in graph.artifacts if name not in artifacts]
         unlisted = [name for name in artifacts if name not in graph.artifacts]

@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverLaunchError
+from app.model.batch import RegionOrder
 from app.model.protocol import Orders, Report, StopOrder
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -18,10 +19,13 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     Event,
     PlanApplied,
+    RegionFailed,
+    RegionFinished,
 )
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
+    Executing,
     Failing,
     Finished,
     JobState,
@@ -29,6 +33,8 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
+from app.scheduler.batch.orders import region_orders
+from app.scheduler.batch.scheduling import is_complete
 from app.worker.attempt_record import read_outcome
 
 log = structlog.get_logger()
@@ -57,14 +63,20 @@ def orders_for(state: JobState, epoch: int) -> Orders:
             pass
     if plan is None:
         return Orders(plan_version=0, parallelism={}, stop="kill" if stop == "none" else stop, epoch=epoch)
-    return Orders(plan_version=plan.version, parallelism=dict(plan.parallelism), stop=stop, epoch=epoch)
+    regions: tuple[RegionOrder, ...] = ()
+    if isinstance(phase, Executing) and state.batch is not None:
+        regions = region_orders(state)
+        if is_complete(state):
+            stop = "drain"
+    results = tuple(result.path for result in state.batch.results) if state.batch is not None else ()
+    return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results)
 
 
 def event_of(report: Report, attempt: int) -> Event | None:
     """The event that a report stands for. Ends of attempts are told by `Attempts`, once nothing lives any more."""
     match report.type:
         case "running":
-            return AttemptRunning(attempt)
+            return AttemptRunning(attempt, tuple(sorted(report.source_bytes.items())))
         case "batch":
             return BatchCompleted(attempt, report.query_id, report.batch_id, report.plan_version)
         case "plan-applied":
@@ -74,6 +86,19 @@ def event_of(report: Report, attempt: int) -> Event | None:
                 output_gap_ms=report.output_gap_ms,
                 reprocessed_records=report.reprocessed_records,
                 idle=report.idle,
+            )
+        case "region-finished":
+            return RegionFinished(attempt, report.region, report.run, report.results)
+        case "region-failed":
+            return RegionFailed(
+                attempt,
+                report.region,
+                report.run,
+                report.error or "The driver reported a failed region without a message.",
+                recoverable=report.recoverable,
+                lost=report.lost,
+                vertex=report.vertex,
+                stack=report.stack,
             )
         case "failed":
             return _failed(report, attempt, stopped=False)

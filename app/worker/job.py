@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -13,6 +15,7 @@ from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import to_document
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, split_java_options
+from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Orders, Report
 from app.scheduler.adaptive.effects import (
     DeclareResources,
@@ -52,6 +55,9 @@ class JobPlaces:
 
     def artifacts_dir(self, job_id: str) -> Path:
         return self.job_dir(job_id) / "artifacts"
+
+    def results_dir(self, job_id: str) -> Path:
+        return self.job_dir(job_id) / "results"
 
     def attempt_dir(self, job_id: str, attempt: int) -> Path:
         return self.job_dir(job_id) / f"attempt-{attempt}"
@@ -212,9 +218,18 @@ class Job:
                 self.attempts.stop(effect)
                 self.bell.ring()
             case JobTerminated():
+                self._drop_results()
                 self._on_grants(self._pool.forget(job_id))
                 self.attempts.release()
                 self._on_ended(job_id)
+
+    def _drop_results(self) -> None:
+        """Nobody reads the results of a BATCH job that is over; a failure to remove them is the housekeeping's."""
+        if self.state.graph.type is JobType.BATCH:
+            results = self._places.results_dir(self.job_id)
+            asyncio.get_running_loop().run_in_executor(
+                None, partial(shutil.rmtree, results, ignore_errors=True)
+            )
 
     def _on_change(self, before: JobState, after: JobState) -> None:
         if after.phase_version != before.phase_version:
@@ -232,6 +247,9 @@ class Job:
 
     def _make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places
+        # A BATCH job has as many tasks as the data ask for, so its slots are what limits those that run at once.
+        batch = state.graph.type is JobType.BATCH
+        slots = effect.plan.slot_count if batch else places.slots
         return DriverSpec(
             job_id=state.job_id,
             job_name=state.graph.name,
@@ -242,14 +260,15 @@ class Job:
             graph=to_document(state.graph),
             plan_version=effect.plan.version,
             parallelism=dict(effect.plan.parallelism),
-            master=f"local[{places.slots}]",
-            slots=places.slots,
+            master=f"local[{slots}]",
+            slots=slots,
             checkpoint_dir=str(places.checkpoint_dir(state.job_id)),
             work_dir=str(places.attempt_dir(state.job_id, effect.attempt)),
             artifacts_dir=str(places.artifacts_dir(state.job_id)),
             spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
+            results_dir=str(places.results_dir(state.job_id)) if batch else "",
         )
 
 

@@ -12,7 +12,7 @@ _SCHEDULER = "jobmanager.adaptive-scheduler."
 
 
 def random_graph(rng: random.Random, number: int) -> JobGraph:
-    """A job of three vertices, with options of all sorts."""
+    """A job of some vertices, with options of all sorts."""
     config = {
         _SCHEDULER + "submission.resource-stabilization-timeout": rng.choice(("0 ms", "1 s", "10 s")),
         _SCHEDULER + "submission.resource-wait-timeout": rng.choice(("-1", "300 s")),
@@ -23,6 +23,8 @@ def random_graph(rng: random.Random, number: int) -> JobGraph:
         "slotwise.driver.start-timeout": rng.choice(("6 s", "30 s", "120 s")),
         "slot.idle.timeout": rng.choice(("1 s", "10 s", "50 s")),
     }
+    if rng.random() < 0.3:
+        return _batch_graph(rng, number, config)
     if rng.random() < 0.2:
         config["restart-strategy.type"] = "fixed-delay"
         config["restart-strategy.fixed-delay.attempts"] = "3"
@@ -60,3 +62,42 @@ def random_graph(rng: random.Random, number: int) -> JobGraph:
     )
     name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
     return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
+
+
+def _batch_graph(rng: random.Random, number: int, config: dict[str, str]) -> JobGraph:
+    """Some sources, some vertices that read one or two of those before them, and a sink for all that is left."""
+    for name in list(config):
+        if ".executing." in name or name.endswith(("stabilization-timeout", "apply-timeout")):
+            del config[name]
+    config["slotwise.batch.parallelism-decider"] = rng.choice(("flip-187", "even-data"))
+    config["restart-strategy.exponential-delay.initial-backoff"] = rng.choice(("1 ms", "1 s"))
+    names = [f"s{index}" for index in range(rng.randint(1, 3))]
+    vertices: list[dict[str, Any]] = [
+        {"name": name, "source": {"format": "parquet", "path": "/data"}, "parallelism": rng.randint(1, 4)}
+        for name in names
+    ]
+    unread = list(names)
+
+    def read(name: str, inputs: list[str]) -> None:
+        edges = [_edge(rng, one) for one in inputs]
+        sql = f"SELECT 1 AS k FROM {', '.join(inputs)}"
+        vertices.append({"name": name, "inputs": edges, "sql": sql, "parallelism": rng.choice((1, 4, 8))})
+        unread[:] = [one for one in unread if one not in inputs] + [name]
+        names.append(name)
+
+    for index in range(rng.randint(1, 4)):
+        read(f"v{index}", rng.sample(names, rng.randint(1, min(2, len(names)))))
+    if len(unread) > 1:
+        read("all", list(unread))
+    vertices.append({"name": "store", "inputs": [unread[0]], "sink": {"format": "noop"}})
+    return parse_document({"name": f"job-{number}", "type": "BATCH", "config": config, "vertices": vertices})
+
+
+def _edge(rng: random.Random, name: str) -> dict[str, Any]:
+    edge: dict[str, Any] = {"vertex": name, "exchange": "BLOCKING" if rng.random() < 0.7 else "PIPELINED"}
+    how = rng.choice(("keys", "broadcast", "none"))
+    if how == "keys":
+        edge["keys"] = ["k"]
+    elif how == "broadcast":
+        edge["partitioner"] = "BROADCAST"
+    return edge

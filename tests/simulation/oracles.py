@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from app.model.jobgraph import JobType
 from app.model.protocol import Report
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
@@ -14,6 +15,7 @@ from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.scheduler.slots import determine_parallelism, required_slots
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
+from tests.simulation.batch import check_progress
 
 if TYPE_CHECKING:
     from tests.simulation.process import Checkpoint, SimAttempt, SimProcess
@@ -148,6 +150,7 @@ class Oracles:
                 truth.open = None
 
     def _state(self, job_id: str, truth: JobTruth, state: JobState) -> None:
+        check_progress(self.world, truth.state, state)
         truth.state = state
         if state.timeline.records:
             opened = state.timeline.open.number if state.timeline.open else None
@@ -161,7 +164,7 @@ class Oracles:
             "promise 1",
             "the requirements in force are not those that are stored",
         )
-        if isinstance(state.phase, Executing) and state.plan is not None:
+        if isinstance(state.phase, Executing) and state.plan is not None and state.batch is None:
             bounds = state.requirements.as_dict()
             outside = [v for v, p in state.plan.parallelism if not bounds[v].lower <= p <= bounds[v].upper]
             if outside:
@@ -240,6 +243,8 @@ class Oracles:
                 if truth.open is not None:
                     return f"job {job_id[-2:]} is over and its record {truth.open} is open"
                 continue
+            if state.graph.type is JobType.BATCH:
+                return f"batch job {job_id[-2:]} is in {state.phase.kind}: {state.batch}"
             if not isinstance(state.phase, Executing):
                 return f"job {job_id[-2:]} is in {state.phase.kind}"
             if truth.open is not None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from app.model.protocol import Report
 from app.scheduler.adaptive import timeline
+from app.scheduler.batch import executing as batch_executing
+from app.scheduler.batch.progress import RegionState
 from app.worker.attempts import Attempts
 from app.worker.control_plane import ControlPlane
 from app.worker.job import Job
@@ -108,6 +110,21 @@ def acknowledged_before_durable() -> contextlib.AbstractContextManager[None]:
     return _instead(Job, "take_down", take_down)
 
 
+def lost_result_not_made_again() -> contextlib.AbstractContextManager[None]:
+    """A region whose input is lost runs again, and the producer of the input does not."""
+    original = batch_executing.availability
+
+    def availability(progress: Any, datasets: Any, lost: Any = ()) -> Any:
+        return original(progress, datasets)
+
+    return _instead(batch_executing, "availability", availability)
+
+
+def finished_regions_forgotten() -> contextlib.AbstractContextManager[None]:
+    """A new driver begins from the start."""
+    return _instead(batch_executing, "_interrupted", lambda region: RegionState(run=region.run))
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a PUT is answered before it is durable": answered_before_durable,
     "a driver is started before the old one is gone": started_before_the_old_is_gone,
@@ -116,4 +133,6 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "the epoch is not checked on reports": epoch_not_checked,
     "effects are performed before the commit": effects_before_the_commit,
     "reports are acknowledged before they are durable": acknowledged_before_durable,
+    "a lost result is not made again": lost_result_not_made_again,
+    "finished regions are run again by the next driver": finished_regions_forgotten,
 }

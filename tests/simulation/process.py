@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from app.cluster.ports import DriverRef
 from app.model.protocol import OUTCOME_FILE, Orders, Registration, Report, outcome_document
 from app.worker.views import ControlPlaneError, Fenced
+from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.world import Away, World
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ class Checkpoint:
     owner: tuple[int, int, SimProcess] | None = None
     writers: dict[SimProcess, None] = field(default_factory=dict)
     batches: int = 0
-
-
-class _Exit(BaseException):
-    def __init__(self, status: int) -> None:
-        self.status = status
 
 
 class SimProcess:
@@ -149,16 +145,16 @@ class SimProcess:
             while True:
                 spec = await self._assignments.get()
                 if spec is None:
-                    raise _Exit(0)
+                    raise Exit(0)
                 self.attempt = SimAttempt(self, spec)
                 try:
                     parked = await self.attempt.run()
                 finally:
                     self.attempt.cut()
                 if not parked:
-                    raise _Exit(0)
+                    raise Exit(0)
                 self.attempt = None
-        except _Exit as end:
+        except Exit as end:
             self._jvm_ends()
             self._python_ends(end.status)
 
@@ -200,7 +196,7 @@ class SimAttempt:
             task.cancel()
 
     async def run(self) -> bool:
-        """Whether the process waits for another assignment afterwards. Raises _Exit otherwise."""
+        """Whether the process waits for another assignment afterwards. Raises Exit otherwise."""
         world, rng = self.world, self.world.rng
         await self._claim()
         if world.chance(world.knobs.start_hangs):
@@ -212,7 +208,8 @@ class SimAttempt:
             return await self._fail("A query could not be started.")
         self.running = True
         self.report("running", plan_version=self.plan.plan_version)
-        return await self._run_batches()
+        batch = self.spec["graph"]["type"] == "BATCH"
+        return await (RegionsOf(self).run() if batch else self._run_batches())
 
     async def _claim(self) -> None:
         """owner.json: an older attempt is refused, and the last writer must be gone."""
@@ -221,13 +218,13 @@ class SimAttempt:
         if world.knobs.fence and checkpoint.owner is not None:
             epoch, attempt, process = checkpoint.owner
             if (epoch, attempt) > (self.epoch, self.number):
-                raise _Exit(4)
+                raise Exit(4)
             if process is not self.process and process.lock_held:
                 world.oracles.fence_was_needed(self, process)
                 try:
                     await asyncio.wait_for(process.free.wait(), _PREDECESSOR_WAIT_S)
                 except TimeoutError:
-                    raise _Exit(4) from None
+                    raise Exit(4) from None
         checkpoint.owner = (self.epoch, self.number, self.process)
         checkpoint.writers[self.process] = None
         world.oracles.writes(checkpoint)
@@ -237,7 +234,7 @@ class SimAttempt:
         left = rng.randint(3, 60) if self.spec["graph"]["name"].endswith("bounded") else None
         while True:
             if self.fenced:
-                raise _Exit(3)
+                raise Exit(3)
             if self.stop is not None:
                 ended = await self._carry_out_stop()
                 if ended is not None:
@@ -256,7 +253,7 @@ class SimAttempt:
                 continue
             await asyncio.sleep(rng.uniform(0.2, 2.5) if rng.random() < 0.97 else rng.uniform(3, 40))
             if self.fenced or (world.knobs.fence and not self._is_owner()):
-                raise _Exit(3)
+                raise Exit(3)
             world.oracles.batch(self, checkpoint)
             checkpoint.batches += 1
             if left is not None:
@@ -294,7 +291,7 @@ class SimAttempt:
             self._leave("failed", **fields)
         self.report("failed", **fields)
         await self._flush()
-        raise _Exit(4)
+        raise Exit(4)
 
     def _leave(self, kind: str, **fields: Any) -> None:
         outcome = outcome_document(Report(seq=0, at_ms=1, type=kind, **fields))  # type: ignore[arg-type]
@@ -305,7 +302,7 @@ class SimAttempt:
         self._leave(kind, **fields)
         self.report(kind, **fields)
         await self._flush()
-        raise _Exit(0)
+        raise Exit(0)
 
     async def _flush(self) -> bool:
         deadline = self.world.now_s + _LAST_WORD_S

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.worker.clock import SystemClock
+from tests.simulation.batch import BatchDisk
 from tests.simulation.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class World:
     zombie: Incarnation | None = None
     processes: list[SimProcess] = field(default_factory=list)
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    disk: BatchDisk = field(default_factory=BatchDisk)
     story: list[str] = field(default_factory=list)
     oracles: Oracles = field(init=False)
     network: Network = field(init=False)

@@ -19,6 +19,7 @@ from app.api.context import Context
 from app.api.errors import bad_request
 from app.api.requests import header, path_id, query, read_body, whole_number
 from app.model import protocol
+from app.model.batch import Result
 from app.model.protocol import Acknowledgement, Orders, Registration, Report, VertexBatch
 from app.worker.views import Fenced
 
@@ -110,7 +111,15 @@ def _report(entry: Any) -> Report:
     vertices = entry.get("vertices", [])
     if not isinstance(vertices, list):
         raise bad_request("The field vertices of a report should be an array.")
-    return _decode(Report, {**entry, "vertices": tuple(_decode(VertexBatch, vertex) for vertex in vertices)})
+    nested: dict[str, Any] = {"vertices": tuple(_decode(VertexBatch, vertex) for vertex in vertices)}
+    try:
+        nested["results"] = tuple(Result.from_json(one) for one in entry.get("results", []))
+        nested["lost"] = tuple(str(one) for one in entry.get("lost", []))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise bad_request(
+            "The fields results and lost of a report should be arrays of what their names say."
+        ) from None
+    return _decode(Report, {**entry, **nested})
 
 
 def _decode(kind: type[D], value: Any) -> D:

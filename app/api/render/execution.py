@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.model.batch import RegionStatus
 from app.model.jobgraph import JobVertex
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import (
@@ -22,6 +23,8 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
+from app.scheduler.batch.progress import BatchProgress
+from app.scheduler.batch.regions import regions_of
 from app.worker.views import JobView
 
 EXECUTION_STATES = (
@@ -58,6 +61,8 @@ class VertexExecution:
 def vertex_executions(view: JobView) -> list[VertexExecution]:
     """Every vertex of the job, in the order of its graph."""
     state = view.state
+    if state.batch is not None:
+        return _batch_executions(view, state.batch)
     deployed = parallelism_deployed(state)
     failed = _failed_vertex(state) if view.status is JobStatus.FAILED else None
     status = _task_status(state, deployed is not None)
@@ -75,6 +80,41 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
             tasks, parallelism = 0, (wanted or {}).get(vertex.id, vertex.parallelism)
         result.append(VertexExecution(vertex, parallelism, tasks, own_status, start_ms, end_ms))
     return result
+
+
+def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExecution]:
+    """Of a batch job each region has its own status and times; parallelism is -1 until it is decided, as in Flink."""
+    state = view.state
+    regions = regions_of(state.graph)
+    result = []
+    for vertex in state.graph.vertices:
+        region = progress.regions[regions.by_vertex[vertex.id].number]
+        decision = progress.decision(vertex.id)
+        parallelism = decision.parallelism if decision is not None else -1
+        end_ms = region.finished_ms if region.status is RegionStatus.FINISHED else None
+        if end_ms is None and region.started_ms is not None:
+            end_ms = view.ended_ms
+        result.append(
+            VertexExecution(
+                vertex,
+                parallelism,
+                max(0, parallelism),
+                _region_status(state, region.status),
+                -1 if region.started_ms is None else region.started_ms,
+                -1 if end_ms is None else end_ms,
+            )
+        )
+    return result
+
+
+def _region_status(state: JobState, status: RegionStatus) -> str:
+    """The status of the tasks of a region: its own, unless the attempt or the job is at its end."""
+    if status is RegionStatus.FINISHED:
+        return "FINISHED"
+    whole = _task_status(state, deployed=status is RegionStatus.RUNNING)
+    if status is RegionStatus.CREATED and whole in ("RUNNING", "DEPLOYING"):
+        return "CREATED"
+    return whole
 
 
 def parallelism_deployed(state: JobState) -> dict[str, int] | None:

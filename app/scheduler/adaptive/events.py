@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.model.batch import Result
 from app.model.plan import Slot
 from app.model.requirements import Requirements
 
@@ -39,9 +40,13 @@ class SlotsChanged:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRunning:
-    """The driver of ``attempt`` registered and started its queries with the plan it was given."""
+    """The driver of ``attempt`` registered and started its queries with the plan it was given.
+
+    ``source_bytes``: of a BATCH job, the sizes of the files of its sources by vertex id, where they are known.
+    """
 
     attempt: int
+    source_bytes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,33 @@ class PlanApplied:
     output_gap_ms: int | None = None
     reprocessed_records: int | None = None
     idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFinished:
+    """Run ``run`` of a region of a BATCH job is complete, and so are its ``results`` on durable storage."""
+
+    attempt: int
+    region: int
+    run: int
+    results: tuple[Result, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFailed:
+    """Run ``run`` of a region of a BATCH job failed; the driver is well, and nothing of the run writes any more.
+
+    ``lost``: ids of datasets whose results it could not read. ``vertex`` and ``stack`` as in `AttemptFailed`.
+    """
+
+    attempt: int
+    region: int
+    run: int
+    error: str
+    recoverable: bool = True
+    lost: tuple[str, ...] = ()
+    vertex: str | None = None
+    stack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +207,8 @@ Event = (
     | BatchCompleted
     | BatchAborted
     | PlanApplied
+    | RegionFinished
+    | RegionFailed
     | AttemptFailed
     | AttemptStopped
     | AttemptFinished

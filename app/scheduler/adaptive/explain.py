@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from app.model.jobgraph import JobType
 from app.scheduler.adaptive.prospects import plan_holds, rung_between
 from app.scheduler.adaptive.state import (
     Canceling,
@@ -19,13 +20,14 @@ from app.scheduler.adaptive.state import (
     StopWithSavepoint,
     WaitingForResources,
 )
+from app.scheduler.batch.explain import batch_sentences
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 
 
 def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(sentences, violations): what is wanted, held and in force; and each bound that does not hold, and why."""
     sentences = [_slots_sentence(state), *_phase_sentences(state, now_ms)]
-    if state.plan is not None and isinstance(state.phase, Executing):
+    if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
     if state.idle_since_ms:
         since = min(since for _, since in state.idle_since_ms)
@@ -39,7 +41,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
 def violations(state: JobState) -> tuple[str, ...]:
     """A sentence for each bound or slot with which the plan in force is not in line, and why it is kept."""
     plan = state.plan
-    if plan is None or isinstance(state.phase, Finished):
+    if plan is None or isinstance(state.phase, Finished) or state.graph.type is JobType.BATCH:
         return ()
     found = []
     reason = _why_kept(state)
@@ -95,8 +97,7 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
                 f"The last start failed: {phase.error} {_timer(state, 'backoff', now_ms, 'It is tried again')}"
             ]
         case Executing():
-            assert state.plan is not None
-            return [f"The job runs at {_in_words(state, dict(state.plan.parallelism))}."]
+            return _executing_sentences(state)
         case Rescaling():
             return _rescaling_sentences(state, phase)
         case StopWithSavepoint():
@@ -109,6 +110,13 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
             return ["The job is being canceled; what is left of it is being killed."]
         case Finished():
             return [f"The job is over: {phase.status}.{f' {phase.cause}' if phase.cause else ''}"]
+
+
+def _executing_sentences(state: JobState) -> list[str]:
+    if state.batch is not None:
+        return batch_sentences(state, state.batch)
+    assert state.plan is not None
+    return [f"The job runs at {_in_words(state, dict(state.plan.parallelism))}."]
 
 
 def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:

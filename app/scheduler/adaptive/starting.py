@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.jobgraph import JobType
 from app.model.plan import Plan, Rung, Slot
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.status import JobStatus
@@ -96,10 +97,12 @@ def _waiting_outlook(draft: Draft) -> Outlook:
     """While an attempt may live no other is started, whatever the slots."""
     state = draft.state
     held = 0 if state.attempt_alive else len(state.slots)
+    # Tasks of a BATCH job take turns: it has no reason to wait for more slots than it needs.
+    batch = state.graph.type is JobType.BATCH
     return Outlook(
         sufficient=held > 0 and held >= state.declared_minimal,
         desired=held > 0 and held >= state.declared_slots,
-        timing=Timing(stabilization_ms=state.options.submission_stabilization_ms),
+        timing=Timing(stabilization_ms=0 if batch else state.options.submission_stabilization_ms),
     )
 
 

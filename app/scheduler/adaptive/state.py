@@ -1,4 +1,4 @@
-"""The state of a streaming job's scheduler: one frozen value that holds everything a decision needs.
+"""The state of a job's scheduler: one frozen value that holds everything a decision needs.
 
 `phase` is FLIP-160's current state object: a fresh value on each entry. `phase_version` counts the entries; a timer
 carries the version it was armed under, and is stale once the phase was left, even for another entry into the same
@@ -16,6 +16,7 @@ from app.model.plan import Plan, Rung, Slot
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.status import JobStatus
+from app.scheduler.batch.progress import BatchProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,7 @@ class JobState:
     ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
     ``driver_waiting``: nothing of it writes any more, but its process waits for another attempt.
     ``idle_since_ms`` has, per surplus slot, the time from which it was not needed.
+    ``batch``: how far a BATCH job has come, None before its first attempt runs and for a STREAMING one.
     """
 
     job_id: str
@@ -240,3 +242,4 @@ class JobState:
     attempt_alive: bool = False
     driver_waiting: bool = False
     idle_since_ms: tuple[tuple[str, int], ...] = ()
+    batch: BatchProgress | None = None

@@ -1,4 +1,4 @@
-"""The scheduler of a streaming job as one pure function: `step(state, event, now_ms) -> (state, effects)`.
+"""The scheduler of a job as one pure function: `step(state, event, now_ms) -> (state, effects)`.
 
 Rule 1: nothing here reads a clock, draws a number or waits. Time is what the caller hands in.
 Rule 2: an event that changes nothing gives back the very same state object and no effects. (The caller writes down
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, JobType
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.status import JobStatus
@@ -31,8 +31,11 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     Event,
     PlanApplied,
+    RegionFailed,
+    RegionFinished,
     RequirementsUpdated,
     SlotsChanged,
+    StopRequested,
     TimerFired,
 )
 from app.scheduler.adaptive.explain import explain
@@ -40,6 +43,7 @@ from app.scheduler.adaptive.refusal import InvalidTransition, refusal
 from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.scheduler.adaptive.table import TRANSITIONS
 from app.scheduler.adaptive.validate import InvariantViolation, validate
+from app.scheduler.batch import executing as batch
 
 __all__ = [
     "InvalidTransition",
@@ -103,7 +107,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
         return state, ()
     if (phase.kind, kind.__name__) not in TRANSITIONS:
         raise refusal(state, kind.__name__, f"A job in {phase.kind} does not take {kind.__name__}")
-    handler = _HANDLERS.get((phase.kind, kind))
+    handler = _handler(state, kind)
     if handler is None or _is_repetition(state, event):
         return state, ()
     draft = Draft(state, event, max(now_ms, _latest_ms(state)))
@@ -116,6 +120,13 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     if draft.state is state:
         return state, tuple(draft.effects)
     return _finished_step(state, draft)
+
+
+def _handler(state: JobState, kind: type) -> Handler | None:
+    pair = (state.phase.kind, kind)
+    if state.graph.type is JobType.BATCH and pair in _BATCH_HANDLERS:
+        return _BATCH_HANDLERS[pair]
+    return _HANDLERS.get(pair)
 
 
 def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
@@ -159,6 +170,8 @@ _OF_ATTEMPT: Final = frozenset(
         BatchCompleted,
         BatchAborted,
         PlanApplied,
+        RegionFinished,
+        RegionFailed,
         AttemptFailed,
         AttemptStopped,
         AttemptFinished,
@@ -248,4 +261,16 @@ for _phase in t.PHASES:
 _CLASSES: Final[dict[str, type]] = {one.__name__: one for one in Event.__args__}
 _HANDLERS: Final[dict[tuple[str, type], Handler]] = {
     (phase, _CLASSES[event]): handler for (phase, event), handler in _BY_NAME.items()
+}
+
+# What is another thing for a BATCH job: FLIP-160 has one scheduler for each type of job. They share how attempts start
+# and end, and differ in what an attempt does.
+_BATCH_HANDLERS: Final[dict[tuple[str, type], Handler]] = {
+    (t.CREATING, AttemptRunning): batch.begin,
+    (t.EXECUTING, RegionFinished): batch.region_finished,
+    (t.EXECUTING, RegionFailed): batch.region_failed,
+    (t.EXECUTING, RequirementsUpdated): batch.batch_requirements,
+    (t.EXECUTING, SlotsChanged): batch.batch_slots,
+    (t.EXECUTING, TimerFired): batch.batch_timer,
+    (t.EXECUTING, StopRequested): batch.batch_stop,
 }

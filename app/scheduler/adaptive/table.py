@@ -20,7 +20,6 @@ from typing import Final
 from app.scheduler.adaptive.events import Event
 
 ENTRY: Final = "Entry"
-"""The pseudo event of edges that are taken as soon as their phase is entered."""
 
 CREATED: Final = "Created"
 WAITING: Final = "WaitingForResources"
@@ -188,6 +187,11 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     (EXECUTING, "PlanApplied"): {
         STAY: "the plan in force is confirmed: the rescale that led here is complete"
+    },
+    (EXECUTING, "RegionFinished"): {STAY: "its results count (BATCH); what waited for them starts"},
+    (EXECUTING, "RegionFailed"): {
+        STAY: "it runs again (BATCH), with the producers of lost results, after the backoff",
+        FAILING: "the failure is final, or the restart strategy allows no other run",
     },
     (EXECUTING, "TimerFired"): {
         STAY: "the rescale manager moves on, surplus slots are given back, or a record closes",
@@ -366,16 +370,17 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (FINISHED, "GlobalFailure"): {STAY: "the job is over"},
 }
 
+for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINISHED):
+    for _event in ("RegionFinished", "RegionFailed"):
+        _TABLE[_phase, _event] = {STAY: _TABLE[_phase, "PlanApplied"][STAY]}
+
 TRANSITIONS: Final[dict[tuple[str, str], frozenset[str]]] = {
     (phase, event): frozenset(phase if target == STAY else target for target in targets)
     for (phase, event), targets in _TABLE.items()
 }
 """(phase kind, event kind or ENTRY) -> the phase kinds that can follow; the phase itself where it can stay."""
 
-EVENTS: Final = tuple(
-    kind.__name__
-    for kind in Event.__args__  # the union of all event classes
-)
+EVENTS: Final = tuple(kind.__name__ for kind in Event.__args__)
 
 
 @dataclass(frozen=True, slots=True)

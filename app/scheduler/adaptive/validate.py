@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.draft import phase_status
@@ -100,16 +101,22 @@ def _plan_problem(state: JobState, plan: Plan) -> str | None:
     if len(slots_of(plan)) != plan.slot_count:
         return f"plan {plan.version} uses a slot twice"
     counts = {name: len(own) for name, own in plan.group_slots}
+    batch = state.graph.type is JobType.BATCH
     for vertex in state.graph.vertices:
         parallelism = plan.parallelism_of(vertex.id)
-        if not 1 <= parallelism <= min(vertex.max_parallelism, counts[vertex.slot_sharing_group]):
+        # Tasks of a BATCH job take turns in its slots.
+        slots = vertex.max_parallelism if batch else counts[vertex.slot_sharing_group]
+        if not 1 <= parallelism <= min(vertex.max_parallelism, slots):
             return f"plan {plan.version} runs {vertex.name} at {parallelism}, beyond its slots or its maximum"
     return None
 
 
 def _bounds_hold_or_are_explained(state: JobState) -> str | None:
-    """Promise 5: the parallelism in force is within the bounds, or the job says in words why it is not."""
-    if not isinstance(state.phase, Executing) or state.plan is None:
+    """Promise 5: the parallelism in force is within the bounds, or the job says in words why it is not.
+
+    A decision of a BATCH job is within the bounds of its moment, and is not changed by other bounds.
+    """
+    if not isinstance(state.phase, Executing) or state.plan is None or state.graph.type is JobType.BATCH:
         return None
     held = {slot.id for slot in state.slots}
     bounds = state.requirements.as_dict()

@@ -96,9 +96,8 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         {"python": "m:f"},
     ]
     sink = {**draw(st.sampled_from(sinks)), "outputMode": mode}
-    vertices.append(
-        {"name": "the sink", "inputs": [names[-1]], "sink": sink, "slotSharingGroup": draw(_text)}
-    )
+    group = {} if batch else {"slotSharingGroup": draw(_text)}
+    vertices.append({"name": "the sink", "inputs": [names[-1]], "sink": sink, **group})
     order = draw(st.permutations(vertices))
     config = {"spark.x": draw(_text), "slot.idle.timeout": "5 s"}
     return {**document(*order, artifacts=["m.py"], config=config), "type": "BATCH" if batch else "STREAMING"}

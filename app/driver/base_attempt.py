@@ -1,0 +1,197 @@
+"""What every attempt of a job in this driver process shares: its inbox, its fence, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.driver.client import ControlPlaneClient
+from app.driver.failures import Failure, Fenced, describe
+from app.driver.functions import Functions
+from app.driver.locks import claim_checkpoint, is_owner
+from app.driver.session import add_files
+from app.durablefiles import write_whole
+from app.model.jobgraph import JobGraph
+from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+LAST_WORD_S = 10.0
+
+
+class Ending(IntEnum):
+    """How an attempt ended; the value is the exit status of the process, PARKED apart."""
+
+    DONE = 0
+    FENCED = 3
+    FAILED = 4
+    PARKED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """The process was asked to end (SIGTERM)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FencedOut:
+    """The control plane said that the attempt is over."""
+
+
+class BaseAttempt(ABC):
+    """Runs one assignment. Everything that happens arrives in one inbox, in one thread."""
+
+    def __init__(
+        self,
+        spec: DriverSpec,
+        graph: JobGraph,
+        *,
+        lock_file: str,
+        registration: Callable[[str], Registration],
+        open_session: Callable[[DriverSpec], SparkSession],
+    ) -> None:
+        self.spec = spec
+        self._graph = graph
+        self._lock_file = lock_file
+        self._registration = registration
+        self._open_session = open_session
+        self._checkpoint_dir = Path(spec.checkpoint_dir)
+        self._work_dir = Path(spec.work_dir)
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._fenced = False
+        self._client: ControlPlaneClient | None = None
+
+    def terminate(self) -> None:
+        """Ask for an end as soon as it does no harm. Safe in a signal handler."""
+        self._inbox.put(Terminate())
+
+    def run(self) -> Ending:
+        """Run until the attempt is over. Never raises for what a job can do wrong: that is reported.
+
+        Unless the answer is PARKED, Spark may still be at work: the process is to end at once.
+        """
+        try:
+            ending = self._until_end()
+        except Fenced:
+            ending = self._give_up()
+        except Exception as error:
+            ending = self._fail(describe(error))
+        if self._client is not None:
+            self._client.close()
+        return ending
+
+    @abstractmethod
+    def _until_end(self) -> Ending: ...
+
+    # -- start
+
+    def _begin(self) -> tuple[SparkSession, Functions]:
+        """Claim the checkpoint, make the job's functions known, and open a session."""
+        spec = self.spec
+        claim_checkpoint(
+            self._checkpoint_dir, lock_file=self._lock_file, attempt=spec.attempt, epoch=spec.epoch
+        )
+        functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
+        functions.install()
+        self._check_conf()
+        session = self._open_session(spec)
+        add_files(session, (str(file) for file in functions.files))
+        return session, functions
+
+    @abstractmethod
+    def _check_conf(self) -> None:
+        """
+        Raises:
+            DriverError: a job sets what it may not.
+        """
+
+    def _connect(self, session: SparkSession) -> ControlPlaneClient:
+        # The job does not wait for the control plane: it may be away, and the assignment says all that is needed.
+        client = ControlPlaneClient(
+            self.spec,
+            self._registration(session.sparkContext.applicationId),
+            on_orders=self._inbox.put,
+            on_fenced=self._on_fenced,
+        )
+        self._client = client
+        client.start()
+        return client
+
+    def _on_fenced(self) -> None:
+        self._fenced = True
+        self._inbox.put(FencedOut())
+
+    def _may_commit(self) -> None:
+        """Called before anything becomes visible.
+
+        Raises:
+            Fenced: a newer owner or attempt exists.
+        """
+        if self._fenced or not is_owner(
+            self._checkpoint_dir, lock_file=self._lock_file, attempt=self.spec.attempt
+        ):
+            self._fenced = True
+            raise Fenced
+
+    # -- ends
+
+    def _last_word(self, **fields: object) -> Ending:
+        """Report the end, and leave it in a file for a control plane that is away."""
+        self._leave(fields)
+        assert self._client is not None
+        self._client.report(**fields)
+        self._client.flush(LAST_WORD_S)
+        return Ending.DONE
+
+    def _leave(self, fields: dict[str, object]) -> None:
+        """Write the report of the end where a control plane that is away now will find it."""
+        report = Report(seq=0, at_ms=epoch_ms(), **fields)  # type: ignore[arg-type]
+        write_whole(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)).encode())
+
+    def _fail(self, failure: Failure) -> Ending:
+        if self._fenced:
+            # What a fenced driver runs fails too, which is nobody's business any more.
+            return self._give_up()
+        log.error("the attempt failed: %s\n%s", failure.sentence, failure.stack)
+        fields: dict[str, object] = {
+            "type": "failed",
+            "plan_version": self.spec.plan_version,
+            "error": failure.sentence,
+            "stack": failure.stack,
+            "vertex": failure.vertex,
+            "recoverable": failure.recoverable,
+        }
+        try:
+            self._leave(fields)
+        except OSError as error:
+            # A full disk may be what failed; the report is still sent.
+            log.warning("the end of the attempt could not be written down: %s", error)
+        if self._client is None:
+            # Nothing was started yet; the failure must still be told.
+            self._client = ControlPlaneClient(
+                self.spec, self._registration(""), on_orders=lambda _: None, on_fenced=lambda: None
+            )
+            self._client.start()
+        self._client.report(**fields)
+        self._client.flush(LAST_WORD_S)
+        return Ending.FAILED
+
+    def _give_up(self) -> Ending:
+        log.error("a newer owner or attempt exists: this driver ends without writing anything more")
+        return Ending.FENCED
+
+
+def epoch_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,187 @@
+"""One attempt of a batch job in this driver process: it runs the regions that its orders name."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from app.driver.base_attempt import BaseAttempt, Ending, FencedOut, Terminate
+from app.driver.batch.region import RegionDone, RegionRun
+from app.driver.batch.results import sweep
+from app.driver.failures import Fenced
+from app.model.jobgraph import SourceSpec
+from app.model.protocol import Orders
+
+if TYPE_CHECKING:
+    from app.model.batch import RegionOrder
+
+log = logging.getLogger(__name__)
+
+_FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
+
+
+class BatchAttempt(BaseAttempt):
+    """Starts what the orders name and does not run, cancels what runs and is not named any more.
+
+    It decides nothing: which regions run when, and what a failure means, is for the scheduler.
+    """
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self._runs: dict[int, RegionRun] = {}
+        self._wanted: dict[tuple[int, int], RegionOrder] = {}
+        self._done: dict[tuple[int, int], set[str]] = {}
+        self._orders: Orders | None = None
+        self._results_dir = Path(self.spec.results_dir)
+
+    def _check_conf(self) -> None:
+        """A batch job may set what it likes: nothing of it changes while a region runs."""
+
+    def _until_end(self) -> Ending:
+        self._session, self._functions = self._begin()
+        client = self._connect(self._session)
+        client.report(type="running", plan_version=self.spec.plan_version, source_bytes=self._source_bytes())
+        while True:
+            message = self._inbox.get()
+            match message:
+                case FencedOut():
+                    raise Fenced
+                case Terminate():
+                    return self._last_word(type="stopped")
+                case RegionDone():
+                    failed = self._on_done(message)
+                    if failed is not None:
+                        return failed
+                case Orders():
+                    self._orders = message
+            ending = self._follow()
+            if ending is not None:
+                return ending
+
+    def _follow(self) -> Ending | None:
+        """Do what the latest orders say."""
+        orders = self._orders
+        if orders is None or not self._inbox_is_empty:
+            return None
+        if orders.stop in ("kill", "boundary"):
+            return Ending.DONE
+        self._wanted = {(order.region, order.run): order for order in orders.regions}
+        for region, running in self._runs.items():
+            if (region, running.order.run) not in self._wanted:
+                running.cancel()
+        for key, order in self._wanted.items():
+            # A run that was canceled may still be ending: the next one of its region waits for that.
+            if order.region not in self._runs and key not in self._done:
+                self._start(order)
+        if orders.stop == "drain" and not self._runs:
+            self._sweep(())
+            return self._last_word(type="finished")
+        self._sweep(orders.results)
+        return None
+
+    @property
+    def _inbox_is_empty(self) -> bool:
+        # Only the newest orders count, and they are behind what is there.
+        return self._inbox.empty()
+
+    def _start(self, order: RegionOrder) -> None:
+        assert self._client is not None
+        client = self._client
+        run = RegionRun(
+            order,
+            graph=self._graph,
+            session=self._session,
+            conf=self.spec.spark_conf,
+            functions=self._functions,
+            job_id=self.spec.job_id,
+            results_dir=self._results_dir,
+            work_dir=self._work_dir,
+            epoch=lambda: client.epoch,
+            may_commit=self._may_commit,
+            tell=self._inbox.put,
+        )
+        self._runs[order.region] = run
+        run.start()
+
+    def _on_done(self, done: RegionDone) -> Ending | None:
+        """Report the end of a run. The answer is not None if Spark itself has ended: then so does the attempt."""
+        run = self._runs.pop(done.order.region)
+        key = (done.order.region, done.order.run)
+        if done.fenced:
+            raise Fenced
+        if key not in self._wanted:
+            return None
+        self._done[key] = run.result_paths
+        assert self._client is not None
+        failure = done.failure
+        if failure is None:
+            self._client.report(type="region-finished", region=key[0], run=key[1], results=done.results)
+            return None
+        if self._spark_is_gone():
+            return self._fail(replace(failure, recoverable=True))
+        log.error("region %d failed: %s\n%s", key[0], failure.sentence, failure.stack)
+        self._client.report(
+            type="region-failed",
+            region=key[0],
+            run=key[1],
+            error=failure.sentence,
+            stack=failure.stack,
+            vertex=failure.vertex,
+            recoverable=failure.recoverable,
+            lost=done.lost,
+        )
+        return None
+
+    def _spark_is_gone(self) -> bool:
+        """Whether the JVM or its SparkContext has ended: no other run will do better in this process."""
+        try:
+            return bool(self._session.sparkContext._jsc.sc().isStopped())
+        except Exception:
+            return True
+
+    def _sweep(self, results: tuple[str, ...]) -> None:
+        """Remove results that nobody needs, and what killed drivers left."""
+        self._may_commit()
+        kept = set(results)
+        for run in self._runs.values():
+            kept |= run.result_paths
+        for key, paths in list(self._done.items()):
+            if key in self._wanted:
+                # Done, and the control plane has not answered that yet.
+                kept |= paths
+            else:
+                del self._done[key]
+        sweep(self._results_dir, kept)
+
+    def _source_bytes(self) -> dict[str, int]:
+        """The sizes of the files of the sources, where they are on this host."""
+        found: dict[str, int] = {}
+        for vertex in self._graph.vertices:
+            operation = vertex.operation
+            if isinstance(operation, SourceSpec) and operation.format in _FILE_FORMATS and operation.path:
+                size = _size_of(operation.path)
+                if size is not None:
+                    found[vertex.id] = size
+        return found
+
+
+def _size_of(path: str) -> int | None:
+    scheme = urlsplit(path).scheme
+    if scheme not in ("", "file"):
+        return None
+    root = Path(urlsplit(path).path if scheme else path)
+    if root.is_file():
+        return root.stat().st_size
+    total = 0
+    for directory, _, names in os.walk(root):
+        for name in names:
+            if not name.startswith(("_", ".")):
+                try:
+                    total += os.stat(os.path.join(directory, name)).st_size
+                except OSError:
+                    return None
+    return total if root.is_dir() else None

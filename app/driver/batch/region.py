@@ -1,0 +1,268 @@
+"""One run of a region: its vertices as one Spark plan (or one per output), its results and its sinks written."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.driver.batch.results import (
+    LostResult,
+    check_contents,
+    check_result,
+    is_modulo,
+    read_result,
+    write_result,
+)
+from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.functions import Functions
+from app.driver.session import region_session
+from app.driver.sinks import BatchRef, open_sink
+from app.driver.sources import read_static
+from app.driver.vertices import apply_operation, guarded
+from app.model.batch import Read, RegionOrder, Result
+from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_HASH_EXCHANGE = re.compile(r"Exchange hashpartitioning\(.*, (\d+)\)")
+_PRUNED = re.compile(r"SelectedBucketsCount: (\d+) out of (\d+)")
+_FILE_ERROR = re.compile(r"parquet|FAILED_READ_FILE|CANNOT_READ_FILE", re.IGNORECASE)
+
+
+class _Canceled(Exception):
+    """Nobody wants the run any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionDone:
+    """A run has ended, and nothing of it writes any more. ``failure`` None: ``results`` are complete."""
+
+    order: RegionOrder
+    results: tuple[Result, ...] = ()
+    failure: Failure | None = None
+    lost: tuple[str, ...] = ()
+    fenced: bool = False
+
+
+class RegionRun:
+    """Runs in a thread of its own, and tells how it ended."""
+
+    def __init__(
+        self,
+        order: RegionOrder,
+        *,
+        graph: JobGraph,
+        session: SparkSession,
+        conf: dict[str, str],
+        functions: Functions,
+        job_id: str,
+        results_dir: Path,
+        work_dir: Path,
+        epoch: Callable[[], int],
+        may_commit: Callable[[], None],
+        tell: Callable[[RegionDone], None],
+    ) -> None:
+        self.order = order
+        self._graph = graph
+        self._context = session.sparkContext
+        self._base_session = session
+        self._conf = conf
+        self._functions = functions
+        self._job_id = job_id
+        self._results_dir = results_dir
+        self._work_dir = work_dir / f"region-{order.region}-{order.run}"
+        self._epoch = epoch
+        self._may_commit = may_commit
+        self._tell = tell
+        self._group = f"{job_id}/{order.region}/{order.run}"
+        self._cached: list[DataFrame] = []
+        self._canceled = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Nobody wants it any more: end it soon, with nothing more written. It still tells when it has ended."""
+        self._canceled.set()
+        with contextlib.suppress(Exception):
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+
+    @property
+    def result_paths(self) -> set[str]:
+        """Where it writes."""
+        return {str(self._path(output.dataset)) for output in self.order.outputs}
+
+    def _path(self, dataset: str) -> Path:
+        return self._results_dir / dataset / str(self.order.run)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        done = RegionDone(self.order, failure=Failure("The run of a region ended without a word.", ""))
+        try:
+            names = ", ".join(self._graph.by_id[one].name for one in self.order.parallelism)
+            self._context.setJobGroup(self._group, f"region {names}", interruptOnCancel=False)
+            done = RegionDone(self.order, self._execute(), failure=None)
+        except Fenced:
+            done = RegionDone(self.order, failure=None, fenced=True)
+        except BaseException as error:
+            done = self._failed(error)
+        finally:
+            for frame in self._cached:
+                with contextlib.suppress(Exception):
+                    frame.unpersist()
+            shutil.rmtree(self._work_dir, ignore_errors=True)
+            self._tell(done)
+
+    def _failed(self, error: BaseException) -> RegionDone:
+        """A file that is missing fails as a task does: so whether an input is lost is looked up."""
+        failure = describe(error, vertex=getattr(error, "vertex", None))
+        # Only then is it worth reading all of it.
+        check = check_contents if _FILE_ERROR.search(failure.stack) else check_result
+        lost: list[str] = []
+        sentence = None
+        for read in self.order.reads:
+            try:
+                check(read.result)
+            except LostResult as gone:
+                lost.append(gone.dataset)
+                sentence = sentence or str(gone)
+        if sentence is not None:
+            failure = Failure(sentence, failure.stack, failure.vertex, recoverable=True)
+        return RegionDone(self.order, failure=failure, lost=tuple(dict.fromkeys(lost)))
+
+    def _execute(self) -> tuple[Result, ...]:
+        order = self.order
+        groups = {read.groups for read in order.reads if read.groups}
+        free = {one for one in groups if not is_modulo(one)}
+        partitions = max(order.parallelism.values())
+        while partitions in {len(one) for one in free}:
+            # So that a shuffle into as many partitions can only be one that is to meet the buckets.
+            partitions += 1
+        session = region_session(
+            self._base_session, self._conf, partitions=partitions, volume_bytes=order.volume_bytes
+        )
+        # Freely chosen buckets are where Spark does not look for their rows. They are kept where it never will.
+        by_bucket = not free or (len(groups) == 1 and not self._has_python())
+        frames = self._frames(session, by_bucket=by_bucket)
+        if free and by_bucket and not self._keeps_buckets(frames, len(next(iter(free)))):
+            frames = self._frames(session, by_bucket=False)
+        results = []
+        for number, output in enumerate(order.outputs):
+            self._go_on()
+            frame = frames[output.producer]
+            table = f"slotwise_w_{self._job_id}_{order.region}_{order.run}_{number}"
+            producer = self._graph.by_id[output.producer]
+            try:
+                results.append(
+                    write_result(frame, output, self._path(output.dataset), order.run, table=table)
+                )
+            except DriverError as error:
+                raise DriverError(f"Vertex {producer.name}: {error}", vertex=producer.name) from error
+        for vertex_id in order.parallelism:
+            vertex = self._graph.by_id[vertex_id]
+            if vertex.is_sink:
+                self._write_sink(vertex, frames)
+        self._go_on()
+        return tuple(results)
+
+    def _go_on(self) -> None:
+        """Called before anything is written or becomes visible.
+
+        Raises:
+            Fenced: a newer owner or attempt exists.
+        """
+        if self._canceled.is_set():
+            raise _Canceled
+        self._may_commit()
+
+    def _write_sink(self, vertex: JobVertex, frames: dict[str, DataFrame]) -> None:
+        sink = open_sink(vertex, work_dir=self._work_dir, functions=self._functions)
+        self._work_dir.mkdir(parents=True, exist_ok=True)
+        sink.prepare()
+        # One batch for the whole job: a run that is repeated has the same id, and writes nothing twice.
+        batch = BatchRef(f"{self._job_id}-{vertex.id}", 0, self._epoch())
+        try:
+            sink.write(frames[vertex.inputs[0].vertex_id], batch, self._go_on)
+        except (DriverError, Fenced, _Canceled):
+            raise
+        except Exception as error:
+            # All vertices of the region run within the sink's action: which one failed is in the message.
+            failure = describe(error)
+            raise DriverError(failure.sentence, recoverable=failure.recoverable) from error
+
+    # -- the plan
+
+    def _frames(self, session: SparkSession, *, by_bucket: bool = True) -> dict[str, DataFrame]:
+        """Every vertex of the region but its sinks, and every result that it reads, by vertex id."""
+        order = self.order
+        reads = {(read.vertex_id, read.producer): read for read in order.reads}
+        uses = Counter(output.producer for output in order.outputs)
+        uses.update(edge.vertex_id for one in order.parallelism for edge in self._graph.by_id[one].inputs)
+        frames: dict[str, DataFrame] = {}
+        for vertex_id in order.parallelism:
+            vertex = self._graph.by_id[vertex_id]
+            inputs = {
+                edge.vertex_id: self._read(session, reads[vertex_id, edge.vertex_id], by_bucket=by_bucket)
+                for edge in vertex.inputs
+                if (vertex_id, edge.vertex_id) in reads
+            }
+            frames.update(inputs)
+            if vertex.is_sink:
+                continue
+            if vertex.is_source:
+                frame = guarded(vertex, partial(read_static, session, vertex))
+            else:
+                frame = guarded(
+                    vertex,
+                    partial(apply_operation, session, vertex, {**frames, **inputs}, self._functions),
+                )
+            if uses[vertex_id] > 1 and not vertex.is_source:
+                # Written twice, it would be computed twice, and might even be other rows.
+                frame = frame.persist()
+                self._cached.append(frame)
+            frames[vertex_id] = frame
+        return frames
+
+    def _read(self, session: SparkSession, read: Read, *, by_bucket: bool) -> DataFrame:
+        order = self.order
+        name = f"{read.vertex_id}_{read.result.dataset}".replace("-", "_")
+        if not by_bucket and read.groups and not is_modulo(read.groups):
+            read = Read(read.vertex_id, read.producer, read.result)
+        return read_result(
+            session,
+            read,
+            order.parallelism[read.vertex_id],
+            self._work_dir / "views" / name,
+            table=f"slotwise_r_{self._job_id}_{order.region}_{order.run}_{name}",
+        )
+
+    def _has_python(self) -> bool:
+        """Whether a function of the user sees the frames: it may join or run them by itself."""
+        for vertex_id in self.order.parallelism:
+            operation = self._graph.by_id[vertex_id].operation
+            if isinstance(operation, PythonSpec) or (isinstance(operation, SinkSpec) and operation.python):
+                return True
+        return False
+
+    def _keeps_buckets(self, frames: dict[str, DataFrame], count: int) -> bool:
+        """Whether Spark leaves ``count`` buckets as they are: it brings no rows to meet them by their hash, and leaves
+        none out because of it."""
+        tops = {output.producer for output in self.order.outputs}
+        for vertex_id in self.order.parallelism:
+            vertex = self._graph.by_id[vertex_id]
+            if vertex.is_sink:
+                tops.update(edge.vertex_id for edge in vertex.inputs)
+        text = "\n".join(frames[top]._jdf.queryExecution().executedPlan().toString() for top in tops)
+        shuffled = {int(found) for found in _HASH_EXCHANGE.findall(text)}
+        return count not in shuffled and all(some == every for some, every in _PRUNED.findall(text))

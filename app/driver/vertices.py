@@ -1,0 +1,68 @@
+"""A vertex as a DataFrame: what its SQL text or its function makes of its inputs, and failures with its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from app.driver.failures import DriverError, describe
+from app.driver.functions import Functions
+from app.model.jobgraph import JobVertex, Partitioner, PythonSpec, SqlSpec, VertexInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def apply_operation(
+    session: SparkSession, vertex: JobVertex, frames: Mapping[str, DataFrame], functions: Functions
+) -> DataFrame:
+    """What ``vertex``, a SQL text or a Python function, makes of ``frames``: its inputs by vertex id.
+
+    Raises:
+        DriverError: the function is not there, refuses its inputs, or returns something else.
+    """
+    operation = vertex.operation
+    inputs = [_hinted(frames[edge.vertex_id], edge) for edge in vertex.inputs]
+    if isinstance(operation, SqlSpec):
+        for edge, frame in zip(vertex.inputs, inputs, strict=True):
+            _name_as(edge.vertex_name, frame)
+        return session.sql(operation.text)
+    assert isinstance(operation, PythonSpec)
+    try:
+        result = functions(operation.entry)(*inputs)
+    except DriverError as error:
+        raise DriverError(str(error), vertex=vertex.name, recoverable=error.recoverable) from error
+    except TypeError as error:
+        raise DriverError(
+            f"Vertex {vertex.name}: {operation.entry} failed: {error}", vertex=vertex.name
+        ) from error
+    from pyspark.sql import DataFrame
+
+    if not isinstance(result, DataFrame):
+        raise DriverError(
+            f"Vertex {vertex.name}: {operation.entry} should return a DataFrame, but returned a "
+            f"{type(result).__name__}.",
+            vertex=vertex.name,
+        )
+    return result
+
+
+def guarded(vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:
+    """``build()``, whose failure is that of ``vertex``."""
+    try:
+        return build()
+    except DriverError:
+        raise
+    except Exception as error:
+        failure = describe(error, vertex=vertex.name)
+        raise DriverError(failure.sentence, vertex=vertex.name, recoverable=failure.recoverable) from error
+
+
+def _hinted(frame: DataFrame, edge: VertexInput) -> DataFrame:
+    return frame.hint("broadcast") if edge.partitioner is Partitioner.BROADCAST else frame
+
+
+def _name_as(name: str, frame: DataFrame) -> None:
+    """Let SQL texts of the session of ``frame`` read it by the name of its vertex."""
+    quoted = "`" + name.replace("`", "``") + "`"
+    frame._jdf.createOrReplaceTempView(quoted)

@@ -1,0 +1,145 @@
+"""What the parts of a batch job exchange: finished results, and the work that a driver is told to do.
+
+A *region* is a part of the job graph that runs as one piece of work (FLIP: pipelined region scheduling). A *dataset* is
+what a vertex leaves for regions that read it, in one partitioning; a *result* is a dataset that some run of its region
+has written completely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from app.model.jobgraph import Partitioner
+
+
+class RegionStatus(StrEnum):
+    """CREATED: waits for its inputs or its turn. RUNNING: a driver was told to run it. FINISHED: its results count."""
+
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+
+
+class DeciderRule(StrEnum):
+    """How the parallelism of a vertex follows from the bytes of its finished inputs."""
+
+    FLIP_187 = "flip-187"
+    EVEN_DATA = "even-data"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """What regions read of the vertex ``producer`` (an id), in one partitioning.
+
+    HASH has ``keys``; every other partitioner has none. ``readers`` are vertex ids.
+    """
+
+    id: str
+    producer: str
+    partitioner: Partitioner
+    keys: tuple[str, ...]
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A complete dataset on durable storage, as run ``run`` of its region wrote it.
+
+    ``bytes_of`` and ``rows_of`` are per subpartition: for HASH one per bucket, for BROADCAST one, else one per task of
+    the producer. ``manifest_sha256`` is of the file beside the data that names each file with its length.
+    """
+
+    dataset: str
+    run: int
+    path: str
+    manifest_sha256: str
+    bytes_of: tuple[int, ...]
+    rows_of: tuple[int, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.bytes_of)
+
+    @property
+    def total_rows(self) -> int:
+        return sum(self.rows_of)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Result:
+        """The inverse of ``dataclasses.asdict`` and JSON."""
+        lists = {name: tuple(int(each) for each in value[name]) for name in ("bytes_of", "rows_of")}
+        return cls(
+            dataset=str(value["dataset"]),
+            run=int(value["run"]),
+            path=str(value["path"]),
+            manifest_sha256=str(value["manifest_sha256"]),
+            **lists,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A finished result that vertex ``vertex_id`` of a region reads, as its input ``producer``.
+
+    ``groups`` has for each task the subpartitions that it reads, empty where Spark divides the files as it likes.
+    """
+
+    vertex_id: str
+    producer: str
+    result: Result
+    groups: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Read:
+        groups = tuple(tuple(int(each) for each in group) for group in value["groups"])
+        return cls(str(value["vertex_id"]), str(value["producer"]), Result.from_json(value["result"]), groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A dataset that a region is to leave, in ``subpartitions`` parts (HASH only; else 0)."""
+
+    dataset: str
+    producer: str
+    partitioner: Partitioner
+    keys: tuple[str, ...]
+    subpartitions: int
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Output:
+        return cls(
+            dataset=str(value["dataset"]),
+            producer=str(value["producer"]),
+            partitioner=Partitioner(value["partitioner"]),
+            keys=tuple(str(key) for key in value["keys"]),
+            subpartitions=int(value["subpartitions"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RegionOrder:
+    """One run of a region. ``parallelism`` is per vertex id, in topological order.
+
+    ``volume_bytes``: about how much a task should read where Spark decides the number of tasks.
+    """
+
+    region: int
+    run: int
+    parallelism: dict[str, int]
+    volume_bytes: int
+    reads: tuple[Read, ...] = ()
+    outputs: tuple[Output, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> RegionOrder:
+        """The inverse of ``dataclasses.asdict`` and JSON."""
+        return cls(
+            region=int(value["region"]),
+            run=int(value["run"]),
+            parallelism={str(key): int(each) for key, each in value["parallelism"].items()},
+            volume_bytes=int(value["volume_bytes"]),
+            reads=tuple(Read.from_json(each) for each in value["reads"]),
+            outputs=tuple(Output.from_json(each) for each in value["outputs"]),
+        )

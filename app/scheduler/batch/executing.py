@@ -1,0 +1,192 @@
+"""Executing, for a batch job: regions are started, finish, fail and run again, in one attempt after another."""
+
+from __future__ import annotations
+
+from app.model.batch import RegionStatus
+from app.model.rescale import TerminatedReason
+from app.scheduler.adaptive import manager, restarts, timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.ending import fail, record_failure
+from app.scheduler.adaptive.events import (
+    AttemptRunning,
+    RegionFailed,
+    RegionFinished,
+    RequirementsUpdated,
+    SlotsChanged,
+    StopRequested,
+    TimerFired,
+)
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.starting import replace_requirements, replace_slots
+from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing, Failure, RestartState
+from app.scheduler.batch.datasets import datasets_of
+from app.scheduler.batch.failover import regions_to_restart
+from app.scheduler.batch.progress import BatchProgress, RegionState
+from app.scheduler.batch.regions import Region, regions_of
+from app.scheduler.batch.scheduling import (
+    REGION_TIMER,
+    availability,
+    bring_into_force,
+    progress_of,
+    schedule,
+    undecided,
+)
+
+
+def begin(draft: Draft, event: AttemptRunning) -> None:
+    """A driver is there. What an earlier one had not finished is to run again; what it had finished counts."""
+    phase = draft.state.phase
+    assert isinstance(phase, CreatingExecutionGraph)
+    if phase.failure is not None:
+        return
+    draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
+    timeline.in_force(draft, phase.plan)
+    draft.enter(Executing(manager.start(draft.now_ms, 0), first_batch=True))
+    progress = progress_of(draft.state)
+    draft.set(
+        batch=evolve(
+            progress,
+            regions=tuple(_interrupted(one) for one in progress.regions),
+            source_bytes=tuple(sorted({**dict(progress.source_bytes), **dict(event.source_bytes)}.items())),
+        )
+    )
+    timeline.complete_record(draft, None, None)
+    schedule(draft)
+
+
+def _interrupted(region: RegionState) -> RegionState:
+    if region.status is RegionStatus.RUNNING:
+        return evolve(region, status=RegionStatus.CREATED)
+    return region
+
+
+def region_finished(draft: Draft, event: RegionFinished) -> None:
+    """Its results count from now on. A report of a run that was given up does not."""
+    progress = progress_of(draft.state)
+    if not _is_current(progress, event):
+        return
+    region = regions_of(draft.state.graph).all[event.region]
+    expected = {
+        one.id
+        for one in datasets_of(draft.state.graph, regions_of(draft.state.graph))
+        if one.producer in region.vertices
+    }
+    if {result.dataset for result in event.results} != expected:
+        error = f"Region {event.region} left other results than its readers need."
+        region_failed(draft, RegionFailed(event.attempt, event.region, event.run, error))
+        return
+    done = evolve(progress.regions[event.region], status=RegionStatus.FINISHED, finished_ms=draft.now_ms)
+    progress = evolve(
+        progress,
+        regions=(*progress.regions[: event.region], done, *progress.regions[event.region + 1 :]),
+        results=(*progress.results, *event.results),
+    )
+    draft.set(batch=_without_unneeded(draft, progress))
+    schedule(draft)
+    if draft.state.batch is not None and all(
+        one.status is not RegionStatus.RUNNING for one in draft.state.batch.regions
+    ):
+        # Nothing was started: the last region is done, and the driver is told to end.
+        bring_into_force(draft)
+
+
+def _without_unneeded(draft: Draft, progress: BatchProgress) -> BatchProgress:
+    """A result that no region will read any more is given up."""
+    regions = regions_of(draft.state.graph)
+    finished = {n for n, one in enumerate(progress.regions) if one.status is RegionStatus.FINISHED}
+    needed = {
+        one.id
+        for one in datasets_of(draft.state.graph, regions)
+        if any(regions.by_vertex[reader].number not in finished for reader in one.readers)
+    }
+    return evolve(progress, results=tuple(one for one in progress.results if one.dataset in needed))
+
+
+def region_failed(draft: Draft, event: RegionFailed) -> None:
+    """The region runs again, with the producers of results that are lost; after a while, if it may at all."""
+    state = draft.state
+    progress = progress_of(state)
+    if not _is_current(progress, event):
+        return
+    failure = Failure(event.error, draft.now_ms, state.attempt, event.vertex, event.stack)
+    record_failure(draft, failure, root=True)
+    if not event.recoverable:
+        _give_up(draft, failure, f"{event.error} The failure is not recoverable.")
+        return
+    options = state.options.restart_strategy
+    decision = restarts.on_failure(options, state.restart, draft.now_ms, state.job_id)
+    draft.set(restart=decision.state)
+    if decision.delay_ms is None:
+        _give_up(draft, failure, f"{event.error} Recovery is suppressed by {restarts.describe(options)}.")
+        return
+    _reset(draft, event)
+    draft.set(num_restarts=state.num_restarts + 1)
+    # The driver is told at once: regions that lost their input are not to go on.
+    bring_into_force(draft)
+    if decision.delay_ms:
+        draft.arm(REGION_TIMER, draft.now_ms + decision.delay_ms)
+    else:
+        schedule(draft)
+
+
+def _give_up(draft: Draft, failure: Failure, cause: str) -> None:
+    fail(draft, Failure(cause, failure.at_ms, failure.attempt, failure.vertex, failure.stack))
+
+
+def _reset(draft: Draft, event: RegionFailed) -> None:
+    graph = draft.state.graph
+    regions = regions_of(graph)
+    datasets = datasets_of(graph, regions)
+    progress = progress_of(draft.state)
+    is_available = availability(progress, datasets, event.lost)
+
+    def has_started(region: Region) -> bool:
+        return progress.regions[region.number].status is not RegionStatus.CREATED
+
+    failed = regions.all[event.region]
+    again = {one.number for one in regions_to_restart(regions, failed, is_available, has_started)}
+    vertices = {vertex for number in again for vertex in regions.all[number].vertices}
+    lost = {one.id for one in datasets if one.producer in vertices}
+    draft.set(
+        batch=evolve(
+            progress,
+            regions=tuple(
+                evolve(one, status=RegionStatus.CREATED) if number in again else one
+                for number, one in enumerate(progress.regions)
+            ),
+            results=tuple(one for one in progress.results if one.dataset not in lost),
+        )
+    )
+
+
+def _is_current(progress: BatchProgress, event: RegionFinished | RegionFailed) -> bool:
+    if not 0 <= event.region < len(progress.regions):
+        return False
+    region = progress.regions[event.region]
+    return region.status is RegionStatus.RUNNING and region.run == event.run
+
+
+def batch_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    """Other bounds count for the regions that have not started."""
+    replace_requirements(draft, event)
+    names = ", ".join(vertex.name for vertex in undecided(draft.state))
+    if names:
+        message = f"The bounds count for what is not decided yet: {names}."
+    else:
+        message = "The parallelism of every vertex is decided already, so the bounds change nothing."
+    timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
+
+
+def batch_slots(draft: Draft, event: SlotsChanged) -> None:
+    """The driver keeps the slots that it was started with; their number counts at the next start."""
+    replace_slots(draft, event.slots)
+
+
+def batch_timer(draft: Draft, event: TimerFired) -> None:
+    if event.name == REGION_TIMER:
+        draft.disarm(REGION_TIMER)
+        schedule(draft)
+
+
+def batch_stop(draft: Draft, event: StopRequested) -> None:
+    raise draft.refuse("A BATCH job has no batch boundary at which it could be stopped; cancel it instead")

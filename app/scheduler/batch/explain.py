@@ -1,0 +1,43 @@
+"""In words: how far a batch job is, and why each vertex runs as parallel as it does."""
+
+from __future__ import annotations
+
+from app.model.batch import RegionStatus
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.batch.progress import BatchProgress, Decision
+from app.scheduler.batch.regions import regions_of
+
+
+def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
+    """A sentence on the regions, then one per decided vertex in topological order."""
+    names = {vertex.id: vertex.name for vertex in state.graph.vertices}
+    finished = sum(one.status is RegionStatus.FINISHED for one in progress.regions)
+    running = [
+        "+".join(names[vertex] for vertex in region.vertices)
+        for region in regions_of(state.graph).all
+        if progress.regions[region.number].status is RegionStatus.RUNNING
+    ]
+    now = f"now running: {', '.join(running)}" if running else "none is running"
+    sentences = [f"{finished} of {len(progress.regions)} regions are finished; {now}."]
+    for vertex in state.graph.vertices:
+        decision = progress.decision(vertex.id)
+        if decision is not None:
+            sentences.append(decision_sentence(vertex.name, decision))
+    return sentences
+
+
+def decision_sentence(name: str, decision: Decision) -> str:
+    """Why a vertex runs at its parallelism."""
+    bounds = f"bounds {decision.lower} to {decision.upper}"
+    match decision.rule:
+        case "pipelined":
+            return f"{name} runs with at most {decision.parallelism} task(s), as Spark sees fit ({bounds})."
+        case "fixed" if decision.bytes is None:
+            return f"{name} runs at {decision.parallelism}: its bounds leave no choice, or its bytes are not known."
+        case rule:
+            volume = f"{decision.volume_bytes} for each task"
+            broadcast = f", {decision.broadcast_bytes} broadcast" if decision.broadcast_bytes else ""
+            return (
+                f"{name} runs at {decision.parallelism} by {rule}: {decision.bytes} bytes of input{broadcast}, "
+                f"{volume}, ask for {decision.wanted} ({bounds})."
+            )

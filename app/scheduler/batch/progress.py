@@ -1,0 +1,64 @@
+"""How far a batch job has come: its regions, the results that count, and the decisions made. Part of `JobState`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.model.batch import RegionStatus, Result
+
+
+@dataclass(frozen=True, slots=True)
+class RegionState:
+    """A region. ``run`` counts its runs; ``attempt`` is the driver's that was told of the last one."""
+
+    status: RegionStatus = RegionStatus.CREATED
+    run: int = 0
+    attempt: int = 0
+    started_ms: int | None = None
+    finished_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The parallelism of a vertex in one run of its region, with the numbers that led to it.
+
+    ``rule``: flip-187 or even-data; ``fixed`` (the bounds leave no choice), ``source`` (from the sizes of its files),
+    ``pipelined`` (all inputs are in its own region: Spark divides the rows, ``parallelism`` is its limit).
+    ``wanted`` is what the bytes ask for, before bounds. ``subpartitions`` is how many the inputs have, None without.
+    ``groups``: the subpartitions of each task.
+    """
+
+    vertex_id: str
+    region: int
+    run: int
+    at_ms: int
+    rule: str
+    parallelism: int
+    lower: int
+    upper: int
+    wanted: int | None = None
+    bytes: int | None = None
+    broadcast_bytes: int = 0
+    volume_bytes: int = 0
+    subpartitions: int | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """``regions`` are in the order of `regions_of`; ``results`` are those that may be read.
+
+    ``subpartitions`` has, per dataset id, into how many parts the running or finished run of its region writes it.
+    ``source_bytes``: sizes of the sources' files by vertex id, as the driver found them.
+    ``decisions``: the latest ones of each vertex, oldest first.
+    """
+
+    regions: tuple[RegionState, ...] = ()
+    results: tuple[Result, ...] = ()
+    subpartitions: tuple[tuple[str, int], ...] = ()
+    source_bytes: tuple[tuple[str, int], ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+    def decision(self, vertex_id: str) -> Decision | None:
+        """The latest decision for a vertex."""
+        return next((one for one in reversed(self.decisions) if one.vertex_id == vertex_id), None)

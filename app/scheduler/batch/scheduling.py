@@ -1,0 +1,226 @@
+"""Which regions of a batch job run now, and how parallel: the batch half of Executing.
+
+A region starts when every result that it reads is complete, whole or not at all. The parallelism of its vertices is
+decided at that moment, from the bytes of those results. Regions that do not wait for each other run side by side in
+the slots of the job; their tasks take turns, so one slot is enough for any of them that has no higher lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from math import ceil
+from typing import Final
+
+from app.model.batch import Dataset, DeciderRule, Output, RegionStatus, Result
+from app.model.jobgraph import JobVertex, Partitioner
+from app.model.plan import Plan
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import SendPlan
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.batch.datasets import datasets_of, partitioning
+from app.scheduler.batch.decider import Inputs, decide, subpartitions_for
+from app.scheduler.batch.failover import startable
+from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
+from app.scheduler.batch.regions import Region, Regions, regions_of
+
+DECISIONS_KEPT: Final = 5
+"""Decisions that are kept of each vertex."""
+
+REGION_TIMER: Final = "region-backoff"
+"""While it is held, no region is started that has run before."""
+
+
+def progress_of(state: JobState) -> BatchProgress:
+    """How far the batch job has come; all regions CREATED if it has not begun."""
+    if state.batch is not None:
+        return state.batch
+    return BatchProgress(regions=tuple(RegionState() for _ in regions_of(state.graph).all))
+
+
+def is_complete(state: JobState) -> bool:
+    """Whether every region is finished."""
+    return all(region.status is RegionStatus.FINISHED for region in progress_of(state).regions)
+
+
+def undecided(state: JobState) -> tuple[JobVertex, ...]:
+    """The vertices whose parallelism is not decided: those of regions that have not started."""
+    progress, regions = progress_of(state), regions_of(state.graph)
+    return tuple(
+        vertex
+        for vertex in state.graph.vertices
+        if progress.regions[regions.by_vertex[vertex.id].number].status is RegionStatus.CREATED
+    )
+
+
+def inputs_of(
+    vertex: JobVertex, progress: BatchProgress, regions: Regions, graph_datasets: dict[str, str]
+) -> Inputs:
+    """The finished inputs of ``vertex`` from other regions. ``graph_datasets``: dataset id by `dataset_key`."""
+    results = {result.dataset: result for result in progress.results}
+    found: dict[Partitioner, list[Result]] = {}
+    for edge in vertex.inputs:
+        if regions.by_vertex[edge.vertex_id] is regions.by_vertex[vertex.id]:
+            continue
+        kind, keys = partitioning(edge)
+        found.setdefault(kind, []).append(results[graph_datasets[dataset_key(edge.vertex_id, kind, keys)]])
+    return Inputs(
+        hashed=tuple(found.get(Partitioner.HASH, ())),
+        others=tuple(found.get(Partitioner.REBALANCE, ())),
+        broadcast=tuple(found.get(Partitioner.BROADCAST, ())),
+    )
+
+
+def dataset_key(producer: str, partitioner: Partitioner, keys: tuple[str, ...]) -> str:
+    return "\0".join([producer, partitioner, *keys])
+
+
+def availability(
+    progress: BatchProgress, datasets: Sequence[Dataset], lost: Collection[str] = ()
+) -> Callable[[str, Region], bool]:
+    """Tells whether what a region reads of a vertex may be read, none of it being among the ``lost`` datasets.
+
+    Results of the same vertex that only others read do not matter: they may have been given up.
+    """
+    readable = {result.dataset for result in progress.results}.difference(lost)
+
+    def is_available(vertex_id: str, reader: Region) -> bool:
+        return all(
+            one.id in readable
+            for one in datasets
+            if one.producer == vertex_id and not set(one.readers).isdisjoint(reader.vertices)
+        )
+
+    return is_available
+
+
+def schedule(draft: Draft) -> None:
+    """Start every region that can start now, and tell the driver if there is any."""
+    state = draft.state
+    regions = regions_of(state.graph)
+    progress = progress_of(state)
+    datasets = datasets_of(state.graph, regions)
+    names = {dataset_key(one.producer, one.partitioner, one.keys): one.id for one in datasets}
+    started = {n for n, one in enumerate(progress.regions) if one.status is not RegionStatus.CREATED}
+
+    ready = startable(regions, started, availability(progress, datasets))
+    if draft.timer_at(REGION_TIMER) is not None:
+        ready = tuple(region for region in ready if progress.regions[region.number].run == 0)
+    for region in ready:
+        progress = _start(draft, region, regions, progress, names)
+    if ready:
+        draft.set(batch=progress)
+        bring_into_force(draft)
+
+
+def _start(
+    draft: Draft, region: Region, regions: Regions, progress: BatchProgress, names: dict[str, str]
+) -> BatchProgress:
+    state = draft.state
+    before = progress.regions[region.number]
+    now = RegionState(
+        RegionStatus.RUNNING, before.run + 1, state.attempt, started_ms=draft.now_ms, finished_ms=None
+    )
+    decisions = list(progress.decisions)
+    for vertex_id in region.vertices:
+        vertex = state.graph.by_id[vertex_id]
+        inputs = inputs_of(vertex, progress, regions, names)
+        decisions.append(_decide(state, vertex, inputs, progress, region.number, now.run, draft.now_ms))
+    subpartitions = dict(progress.subpartitions)
+    bounds = state.requirements.as_dict()
+    for dataset in datasets_of(state.graph, regions):
+        if dataset.producer in region.vertices and dataset.partitioner is Partitioner.HASH:
+            subpartitions[dataset.id] = max(
+                subpartitions_for(bounds[one].lower, bounds[one].upper) for one in dataset.readers
+            )
+    return evolve(
+        progress,
+        regions=(*progress.regions[: region.number], now, *progress.regions[region.number + 1 :]),
+        decisions=_recent(decisions),
+        subpartitions=tuple(subpartitions.items()),
+    )
+
+
+def _recent(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """The latest decisions of each vertex: a region that fails for ever must not let the state grow for ever."""
+    left: dict[str, int] = {}
+    kept = []
+    for decision in reversed(decisions):
+        left[decision.vertex_id] = left.get(decision.vertex_id, 0) + 1
+        if left[decision.vertex_id] <= DECISIONS_KEPT:
+            kept.append(decision)
+    return tuple(reversed(kept))
+
+
+def _decide(
+    state: JobState,
+    vertex: JobVertex,
+    inputs: Inputs,
+    progress: BatchProgress,
+    region: int,
+    run: int,
+    now_ms: int,
+) -> Decision:
+    options = state.options
+    bounds = state.requirements[vertex.id]
+    lower, upper = bounds.lower, bounds.upper
+    volume = options.volume_bytes
+    figures: dict[str, object] = {}
+    read = (*inputs.hashed, *inputs.others, *inputs.broadcast)
+    if read:
+        verdict = decide(inputs, DeciderRule(options.decider), volume_bytes=volume, lower=lower, upper=upper)
+        rule: str = "fixed" if lower == upper else options.decider
+        parallelism = verdict.parallelism
+        figures = {
+            "wanted": verdict.wanted,
+            "bytes": inputs.divided_bytes,
+            "broadcast_bytes": inputs.broadcast_bytes,
+            "subpartitions": inputs.subpartitions[0] if inputs.subpartitions else None,
+            "groups": verdict.groups,
+        }
+    elif vertex.is_source:
+        size = dict(progress.source_bytes).get(vertex.id)
+        wanted = None if size is None else max(1, ceil(size / volume))
+        parallelism = upper if wanted is None else min(max(wanted, lower), upper)
+        rule = "fixed" if lower == upper or wanted is None else "source"
+        figures = {"wanted": wanted, "bytes": size}
+    else:
+        # Within a region Spark divides the rows by what it sees while it runs; this is its limit.
+        parallelism, rule = upper, "pipelined"
+    return Decision(
+        vertex_id=vertex.id,
+        region=region,
+        run=run,
+        at_ms=now_ms,
+        rule=rule,
+        parallelism=parallelism,
+        lower=lower,
+        upper=upper,
+        volume_bytes=volume,
+        **figures,  # type: ignore[arg-type]
+    )
+
+
+def bring_into_force(draft: Draft) -> None:
+    """A plan of a new version with what is decided so far, for the driver to fetch."""
+    state = draft.state
+    plan = state.plan
+    assert plan is not None and state.batch is not None
+    decided = {one.vertex_id: one.parallelism for one in state.batch.decisions}
+    moved = Plan(
+        version=state.plan_version + 1,
+        parallelism=tuple((vertex, decided.get(vertex, before)) for vertex, before in plan.parallelism),
+        group_slots=plan.group_slots,
+    )
+    draft.set(plan=moved, last_plan=moved, plan_version=moved.version)
+    draft.emit(SendPlan(state.attempt, moved))
+
+
+def outputs_of(state: JobState, region: Region, regions: Regions) -> tuple[Output, ...]:
+    """The datasets that the run of ``region`` in progress is to leave."""
+    parts = dict(progress_of(state).subpartitions)
+    return tuple(
+        Output(one.id, one.producer, one.partitioner, one.keys, parts.get(one.id, 0))
+        for one in datasets_of(state.graph, regions)
+        if one.producer in region.vertices
+    )

@@ -1,0 +1,73 @@
+"""Regions of a batch job on a Spark of this process: the real core and the real driver code, with nothing between."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any
+
+from app.driver.batch.region import RegionDone, RegionRun
+from app.driver.functions import Functions
+from app.model.batch import RegionOrder
+from app.model.jobgraph import JobGraph
+from app.scheduler.adaptive.events import AttemptRunning, RegionFinished
+from app.scheduler.batch.orders import region_orders
+from app.scheduler.batch.scheduling import is_complete
+from tests.unit.batch.driving import BatchJob
+
+
+class Regions:
+    """One job. ``done`` has what each region run said at its end, in order."""
+
+    def __init__(
+        self, session: Any, graph: JobGraph, directory: Path, *, job_id: str, slots: int = 2
+    ) -> None:
+        self.session = session
+        self.graph = graph
+        self.directory = directory
+        self.job_id = job_id
+        self.job = BatchJob(graph, held=slots)
+        self.done: list[RegionDone] = []
+        self._inbox: queue.SimpleQueue[RegionDone] = queue.SimpleQueue()
+        self._started: set[tuple[int, int]] = set()
+
+    def run(self, source_bytes: dict[str, int] | None = None) -> None:
+        """Until every region is finished."""
+        self.begin(source_bytes)
+        while not is_complete(self.job.state):
+            self.step()
+
+    def begin(self, source_bytes: dict[str, int] | None = None) -> None:
+        self.job.do(AttemptRunning(1, tuple((source_bytes or {}).items())))
+
+    def step(self) -> RegionDone:
+        """Start what can be started, and wait for one region to end well."""
+        for order in region_orders(self.job.state):
+            if (order.region, order.run) not in self._started:
+                self._started.add((order.region, order.run))
+                self.region_run(order).start()
+        ended = self._inbox.get(timeout=120)
+        self.done.append(ended)
+        assert ended.failure is None, ended.failure.stack
+        self.job.do(RegionFinished(1, ended.order.region, ended.order.run, ended.results))
+        return ended
+
+    def alone(self, order: RegionOrder) -> RegionDone:
+        """What a run of ``order`` says at its end; the job does not hear of it."""
+        self.region_run(order).start()
+        return self._inbox.get(timeout=120)
+
+    def region_run(self, order: RegionOrder) -> RegionRun:
+        return RegionRun(
+            order,
+            graph=self.graph,
+            session=self.session,
+            conf={},
+            functions=Functions(self.directory, ()),
+            job_id=self.job_id,
+            results_dir=self.directory / "results",
+            work_dir=self.directory / "work",
+            epoch=lambda: 1,
+            may_commit=lambda: None,
+            tell=self._inbox.put,
+        )

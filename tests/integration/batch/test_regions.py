@@ -1,0 +1,233 @@
+"""Regions and their results on real Spark: what is read is what was written, however the buckets were divided."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from app.driver.batch.region import RegionDone
+from app.driver.batch.results import MANIFEST, is_modulo
+from app.model.graphdoc import parse_document
+from tests.integration.batch.harness import Regions
+
+VOLUME = "execution.batch.adaptive.auto-parallelism.avg-data-volume-per-task"
+ROWS = 4000
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """left: k is skewed, to 7. right: one row for each k. both: a number for each row."""
+    directory = tmp_path_factory.mktemp("tables")
+    keys = [7 if number % 3 else number % 50 for number in range(ROWS)]
+    parquet.write_table(pa.table({"k": keys, "n": list(range(ROWS))}), directory / "left.parquet")
+    parquet.write_table(
+        pa.table({"k": list(range(50)), "m": [key * 10 for key in range(50)]}), directory / "right.parquet"
+    )
+    return directory
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def regions(session: Any, tables: Path, tmp_path: Path) -> Callable[..., Regions]:
+    """Makes jobs: the sources ``left`` and ``right``, then ``vertices`` as (name, inputs, SQL), then a Parquet sink."""
+
+    def make(
+        *vertices: tuple[str, list[str], str], rule: str = "even-data", directory: Path = tmp_path
+    ) -> Regions:
+        graph: list[dict[str, Any]] = [
+            {"name": name, "source": {"format": "parquet", "path": str(tables / f"{name}.parquet")}}
+            for name in ("left", "right")
+            if any(name in [_name(one) for one in inputs] for _, inputs, _ in vertices)
+        ]
+        graph += [
+            {"name": name, "inputs": [_edge(one) for one in inputs], "sql": sql}
+            for name, inputs, sql in vertices
+        ]
+        out = {"format": "parquet", "path": str(directory / "out")}
+        graph.append({"name": "store", "inputs": [vertices[-1][0]], "sink": out})
+        for vertex in graph:
+            vertex["parallelism"] = 8
+        config = {"slotwise.batch.parallelism-decider": rule, VOLUME: "4 kb"}
+        document = {"name": "job", "type": "BATCH", "config": config, "vertices": graph}
+        made = Regions(session, parse_document(document), directory, job_id=f"test{next(_numbers)}")
+        made.directory.mkdir(parents=True, exist_ok=True)
+        return made
+
+    return make
+
+
+def _name(text: str) -> str:
+    return text.partition("[")[0]
+
+
+def _edge(text: str) -> dict[str, Any]:
+    name, bracket, key = text.rstrip("]").partition("[")
+    return {"vertex": name, "keys": [key], "exchange": "BLOCKING"} if bracket else {"vertex": name}
+
+
+def written(job: Regions) -> list[tuple[Any, ...]]:
+    files = sorted((job.directory / "out").glob("**/*.parquet"))
+    rows = [tuple(row.values()) for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
+    return sorted(rows)
+
+
+def free_reads(job: Regions) -> bool:
+    return any(read.groups and not is_modulo(read.groups) for done in job.done for read in done.order.reads)
+
+
+KEYS = [7 if number % 3 else number % 50 for number in range(ROWS)]
+COUNTS = sorted((key, KEYS.count(key)) for key in set(KEYS))
+
+
+@pytest.mark.parametrize("rule", ["flip-187", "even-data"])
+def test_an_aggregate_by_the_keys_of_its_input_shuffles_nothing(
+    regions: Callable[..., Regions], session: Any, rule: str
+) -> None:
+    job = regions(("counts", ["left[k]"], "SELECT k, count(*) AS n FROM left GROUP BY k"), rule=rule)
+    job.begin()
+    job.step()
+    context = session.sparkContext
+    quantiles = context._gateway.new_array(context._jvm.double, 0)
+
+    def shuffled() -> int:
+        stages = (
+            context._jsc.sc()
+            .statusStore()
+            .stageList(None, False, False, quantiles, context._jvm.java.util.ArrayList())
+        )
+        return sum(int(stages.apply(index).shuffleWriteBytes()) for index in range(stages.size()))
+
+    before = shuffled()
+    job.step()
+    assert shuffled() == before
+    assert written(job) == COUNTS
+    assert free_reads(job) == (rule == "even-data")
+
+
+def test_a_filter_on_the_key_reads_the_bucket_where_its_rows_are(regions: Callable[..., Regions]) -> None:
+    """Spark opens only the bucket that the hash of the value names, which is another one here."""
+    job = regions(("one", ["left[k]"], "SELECT k, count(*) AS n FROM left WHERE k IN (3, 8, 33) GROUP BY k"))
+    job.run()
+    assert free_reads(job)
+    assert written(job) == [one for one in COUNTS if one[0] in (3, 8, 33)]
+
+
+def test_inputs_that_are_divided_each_in_its_own_way_are_joined_rightly(
+    regions: Callable[..., Regions],
+) -> None:
+    job = regions(
+        ("a", ["left"], "SELECT * FROM left"),
+        ("b", ["right"], "SELECT k, m FROM right CROSS JOIN (SELECT explode(sequence(1, 40)))"),
+        ("x", ["a[k]"], "SELECT /*+ REPARTITION(1) */ k, n FROM a"),
+        ("y", ["b[k]"], "SELECT k, m FROM b"),
+        (
+            "joined",
+            ["x", "y"],
+            "SELECT /*+ MERGE(y) */ x.k, count(*) AS n FROM x JOIN y ON x.k = y.k GROUP BY x.k",
+        ),
+    )
+    job.run()
+    assert written(job) == [(key, count * 40) for key, count in COUNTS]
+
+
+def test_a_join_of_inputs_that_are_divided_alike_is_exact(regions: Callable[..., Regions]) -> None:
+    for rule in ("flip-187", "even-data"):
+        job = regions(
+            (
+                "joined",
+                ["left[k]", "right[k]"],
+                "SELECT /*+ MERGE(right) */ n, m FROM left JOIN right USING (k)",
+            ),
+            rule=rule,
+        )
+        job.run()
+        assert written(job) == sorted((number, KEYS[number] * 10) for number in range(ROWS)), rule
+        shutil.rmtree(job.directory / "out")
+
+
+@pytest.mark.parametrize("name", ["with space", "100%", "o'hare", "münchen", "a#b?c;d"])
+def test_a_directory_may_be_called_anything(
+    regions: Callable[..., Regions], tmp_path: Path, name: str
+) -> None:
+    job = regions(
+        ("some", ["left[k]"], "SELECT k, n FROM left WHERE n < 100"),
+        ("all", ["some", "right"], "SELECT n, m FROM some JOIN right ON some.k = right.k"),
+        directory=tmp_path / name,
+    )
+    job.run()
+    assert len(written(job)) == 100
+
+
+def test_nothing_is_read_as_nothing(regions: Callable[..., Regions]) -> None:
+    for rule in ("flip-187", "even-data"):
+        job = regions(
+            ("none", ["left"], "SELECT k, n FROM left WHERE n < 0"),
+            ("counts", ["none[k]"], "SELECT k, count(*) AS n FROM none GROUP BY k"),
+            rule=rule,
+        )
+        job.run()
+        assert written(job) == []
+
+
+def _failed(job: Regions) -> RegionDone:
+    (order,) = job.job.orders.values()
+    return job.alone(order)
+
+
+def test_a_result_that_is_lost_or_damaged_is_named(regions: Callable[..., Regions]) -> None:
+    job = regions(("counts", ["left[k]"], "SELECT k, sum(n) AS n FROM left GROUP BY k"), rule="flip-187")
+    job.begin()
+    result = job.step().results[0]
+    path = Path(result.path)
+    file = max(path.glob("part-*"), key=lambda one: one.stat().st_size)
+    content = file.read_bytes()
+
+    file.write_bytes(content[:-1])
+    ended = _failed(job)
+    assert ended.lost == (result.dataset,)
+    assert ended.failure is not None and "bytes instead of" in ended.failure.sentence
+
+    # Another content of the same length: only who reads it finds out.
+    file.write_bytes(content[:4] + bytes(len(content) - 12) + content[-8:])
+    ended = _failed(job)
+    assert ended.lost == (result.dataset,)
+    assert ended.failure is not None and "is damaged" in ended.failure.sentence
+
+    file.unlink()
+    ended = _failed(job)
+    assert ended.lost == (result.dataset,) and ended.failure is not None
+    assert "is missing" in ended.failure.sentence and ended.failure.recoverable
+
+    (path / MANIFEST).unlink()
+    assert _failed(job).lost == (result.dataset,)
+
+
+def test_a_run_that_was_canceled_writes_nothing(regions: Callable[..., Regions]) -> None:
+    job = regions(("counts", ["left"], "SELECT k, sum(n) AS n FROM left GROUP BY k"))
+    job.begin()
+    (order,) = job.job.orders.values()
+    run = job.region_run(order)
+    run.cancel()
+    run.start()
+    ended = job._inbox.get(timeout=60)
+    assert ended.failure is not None and ended.results == ()
+    assert written(job) == []
+
+
+def test_a_key_that_the_producer_does_not_have_is_named(regions: Callable[..., Regions]) -> None:
+    job = regions(("counts", ["left[kk]"], "SELECT 1 AS one FROM left"))
+    job.begin()
+    ended = _failed(job)
+    assert ended.failure is not None and not ended.failure.recoverable
+    assert ended.failure.sentence == (
+        "Vertex left: An edge is partitioned by kk, which its producer does not have: its columns are k, n."
+    )

@@ -1,0 +1,116 @@
+"""Which subpartitions a task reads: by count (flink-behaviour I.5) and by bytes (I.3)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.scheduler.batch.even_data import InputBytes, Skew, even_ranges, slices_of
+from app.scheduler.batch.ranges import by_count, by_remainder
+
+
+@pytest.mark.parametrize(
+    ("subpartitions", "tasks", "expected"),
+    [
+        (6, 4, [(0,), (1, 2), (3,), (4, 5)]),
+        (3, 2, [(0,), (1, 2)]),
+        (8, 3, [(0, 1), (2, 3, 4), (5, 6, 7)]),
+        (5, 1, [(0, 1, 2, 3, 4)]),
+    ],
+)
+def test_i5_ranges_by_count(subpartitions: int, tasks: int, expected: list[tuple[int, ...]]) -> None:
+    assert list(by_count(subpartitions, tasks)) == expected
+
+
+@pytest.mark.parametrize(("subpartitions", "tasks"), [(3, 4), (3, 0)])
+def test_i5_more_tasks_than_subpartitions_are_refused(subpartitions: int, tasks: int) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        by_count(subpartitions, tasks)
+
+
+def test_ranges_by_remainder_are_buckets_of_fewer_buckets() -> None:
+    assert by_remainder(8, 4) == ((0, 4), (1, 5), (2, 6), (3, 7))
+    with pytest.raises(ValueError, match="do not divide"):
+        by_remainder(8, 3)
+
+
+def indices(sizes: list[int], volume: int, lowest: int, highest: int) -> list[list[int]] | None:
+    groups = even_ranges(slices_of([InputBytes((tuple(sizes),))], volume), volume, lowest, highest)
+    return None if groups is None else [[parts[0].subpartition for parts in group] for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "expected"),
+    [
+        ([1, 2, 3, 4, 5], 6, [[0, 1, 2], [3], [4]]),
+        ([10, 1, 1, 1, 10], 10, [[0], [1, 2, 3], [4]]),
+        ([0, 0, 0, 0], 5, [[0, 1, 2, 3]]),
+        ([7, 7, 7], 5, [[0], [1], [2]]),
+    ],
+)
+def test_i3_vectors(sizes: list[int], limit: int, expected: list[list[int]]) -> None:
+    assert indices(sizes, limit, 1, 100) == expected
+
+
+def test_i3_too_few_ranges_become_the_wanted_number_and_those_as_even_as_can_be() -> None:
+    assert indices([4, 4, 4, 4, 4, 4], 100, 2, 6) == [[0, 1, 2], [3, 4, 5]]
+    assert indices([1, 1, 8, 1, 1], 100, 3, 5) == [[0, 1], [2], [3, 4]]
+
+
+def test_i3_too_many_ranges_become_fewer() -> None:
+    assert indices([5, 5, 5, 5], 5, 1, 2) == [[0, 1], [2, 3]]
+
+
+def test_i3_zeros_are_spread_by_count_when_bytes_cannot_tell() -> None:
+    assert indices([0, 0, 0, 0], 5, 2, 4) == [[0], [1], [2], [3]]
+    assert indices([0, 0, 0, 0], 5, 2, 3) == [[0], [1], [2, 3]]
+
+
+def test_i3_fewer_slices_than_tasks_have_no_ranges() -> None:
+    assert indices([3, 3], 5, 3, 4) is None
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=40),
+    st.integers(1, 80),
+    st.integers(1, 12),
+    st.integers(0, 12),
+)
+def test_i3_every_subpartition_is_read_once_in_order_by_a_legal_number_of_tasks(
+    sizes: list[int], volume: int, lowest: int, more: int
+) -> None:
+    found = indices(sizes, volume, lowest, lowest + more)
+    if found is None:
+        assert len(sizes) < lowest
+        return
+    assert [index for group in found for index in group] == list(range(len(sizes)))
+    assert lowest <= len(found) <= lowest + more
+    assert all(found)
+
+
+def test_i3_a_skewed_subpartition_is_cut_along_the_producers_partitions() -> None:
+    # Four producers; subpartition 1 is ten times the others.
+    one = InputBytes(((10, 100, 10), (10, 100, 10), (10, 100, 10), (10, 100, 10)), is_splittable=True)
+    skew = Skew(factor=4.0, threshold_bytes=100)
+    parts = [
+        [(part.subpartition, part.first, part.last, part.size_bytes) for part in each]
+        for each in slices_of([one], 200, skew)
+    ]
+    assert parts == [[(0, 0, 3, 40)], [(1, 0, 1, 200)], [(1, 2, 3, 200)], [(2, 0, 3, 40)]]
+    fixed = InputBytes(one.sizes)
+    assert len(slices_of([fixed], 200, skew)) == 3, "rows of one key must stay together"
+
+
+def test_i3_each_part_of_one_side_of_a_join_meets_each_of_the_other() -> None:
+    skewed = InputBytes(((1, 60), (1, 60)), is_splittable=True)
+    other = InputBytes(((1, 5),), is_splittable=False)
+    slices = slices_of([skewed, other], 60, Skew(factor=1.0, threshold_bytes=30))
+    assert [[(part.input, part.subpartition, part.first) for part in each] for each in slices] == [
+        [(0, 0, 0), (1, 0, 0)],
+        [(0, 1, 0), (1, 1, 0)],
+        [(0, 1, 1), (1, 1, 0)],
+    ]
+    # The other side's subpartition 1 counts once in a task that reads both parts of the skewed one.
+    groups = even_ranges(slices, 128, 1, 9)
+    assert groups is not None and len(groups) == 1

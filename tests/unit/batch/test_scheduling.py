@@ -1,0 +1,229 @@
+"""The batch half of Executing: which regions run, at which parallelism, and what a failure makes run again."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.model.batch import RegionStatus
+from app.model.graphdoc import parse_document
+from app.model.status import JobStatus
+from app.scheduler.adaptive.effects import SendPlan
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStopped,
+    RegionFinished,
+    StopRequested,
+)
+from app.scheduler.adaptive.refusal import InvalidTransition
+from app.scheduler.adaptive.step import explain, status_of, step
+from app.scheduler.batch.scheduling import DECISIONS_KEPT
+from app.worker.drivers import orders_for
+from tests.unit.batch.driving import MB, BatchJob, chain
+
+
+def running(**options: object) -> BatchJob:
+    return BatchJob(chain(**options)).run(customers=3 * MB, orders=100 * MB)  # type: ignore[arg-type]
+
+
+def test_one_slot_is_enough_for_the_blogs_example() -> None:
+    """FLIP's blog: customers and orders, joined. Two regions run side by side, in one slot."""
+    job = BatchJob(chain(), held=1)
+    assert job.kind == "CreatingExecutionGraph", "there is no wait for more slots than are needed"
+    job.run()
+    assert list(job.orders) == ["customers", "orders"]
+    job.finish("customers")
+    assert list(job.orders) == ["orders"]
+    job.finish("orders")
+    assert list(job.orders) == ["joined"]
+    job.finish("joined")
+    assert list(job.orders) == ["total+store"]
+    job.finish("total+store")
+    assert job.orders == {} and orders_for(job.state, 1).stop == "drain"
+    job.do(AttemptFinished(1))
+    assert status_of(job.state) is JobStatus.FINISHED
+
+
+def test_a_source_gets_a_task_for_each_16_mb_of_its_files() -> None:
+    job = running()
+    sources = [list(order.parallelism.values()) for order in job.orders.values()]
+    assert sources == [[1], [7]]
+    # Where the sizes are not known the upper bound holds.
+    assert [list(one.parallelism.values()) for one in BatchJob(chain()).run().orders.values()] == [[16], [16]]
+
+
+def test_the_parallelism_follows_from_the_bytes_that_were_produced() -> None:
+    job = running().finish("customers").finish("orders", *(8 * MB,) * 16)
+    # 16 + 128 MB at 16 MB for each task: 9, and the nearest power of two is 8.
+    order = job.orders["joined"]
+    assert list(order.parallelism.values()) == [8]
+    assert {read.groups for read in order.reads} == {tuple((task, task + 8) for task in range(8))}
+    decision = job.state.batch.decision(next(iter(order.parallelism)))  # type: ignore[union-attr]
+    assert decision is not None
+    assert (decision.rule, decision.wanted, decision.bytes, decision.subpartitions) == (
+        "flip-187",
+        9,
+        144 * MB,
+        16,
+    )
+    sentences, violations = explain(job.state, job.now_ms)
+    assert not violations
+    assert any("joined runs at 8 by flip-187: 150994944 bytes" in sentence for sentence in sentences)
+
+
+def test_even_data_gives_each_task_about_as_many_bytes() -> None:
+    job = running(rule="even-data").finish("customers", *(0,) * 16)
+    job.finish("orders", 30 * MB, *(1 * MB,) * 15)
+    (read, _) = job.orders["joined"].reads
+    assert read.groups == ((0,), tuple(range(1, 16)))
+
+
+def test_an_empty_input_runs_at_the_lower_bound() -> None:
+    for rule in ("flip-187", "even-data"):
+        job = running(rule=rule, joined=(2, 16)).finish("customers", *(0,) * 16).finish("orders", *(0,) * 16)
+        assert list(job.orders["joined"].parallelism.values()) == [2]
+
+
+def test_a_vertex_with_one_choice_keeps_it() -> None:
+    job = running(joined=(6, 6))
+    assert [one.subpartitions for order in job.orders.values() for one in order.outputs] == [6, 6]
+    job.finish("customers").finish("orders")
+    assert list(job.orders["joined"].parallelism.values()) == [6]
+    assert job.state.batch.decision(job.graph.by_name["joined"].id).rule == "fixed"  # type: ignore[union-attr]
+
+
+def test_a_put_counts_for_what_is_not_decided_yet() -> None:
+    job = running().put(joined=(1, 2), customers=(1, 3))
+    assert list(job.orders["customers"].parallelism.values()) == [1], "it runs already"
+    record = job.state.timeline.closed[-1]
+    assert record.message == "The bounds count for what is not decided yet: joined, total, store."
+    job.finish("customers").finish("orders", *(100 * MB,) * 16)
+    assert list(job.orders["joined"].parallelism.values()) == [2]
+    # Beyond the subpartitions that were written no task would have anything to read.
+    other = running(joined=(1, 4)).put(joined=(1, 16)).finish("customers").finish("orders", *(100 * MB,) * 4)
+    assert list(other.orders["joined"].parallelism.values()) == [4]
+
+
+def test_a_region_that_is_told_of_late_changes_nothing() -> None:
+    job = running()
+    order = job.orders["customers"]
+    job.finish("customers")
+    before = job.state
+    job.do(RegionFinished(1, order.region, order.run))
+    assert job.state is before
+    job.do(RegionFinished(1, 77, 1))
+    assert job.state is before
+
+
+def test_a_region_that_left_too_little_runs_again() -> None:
+    job = running()
+    order = job.orders["customers"]
+    job.do(RegionFinished(1, order.region, order.run))
+    assert job.state.failures[-1][0].error == "Region 0 left other results than its readers need."
+    assert job.wait().orders["customers"].run == 2
+
+
+def test_a_region_that_fails_for_ever_does_not_let_the_state_grow() -> None:
+    job = running()
+    for _ in range(20):
+        job.fail("customers").wait()
+    assert job.state.batch is not None
+    assert len(job.state.batch.decisions) == DECISIONS_KEPT + 1
+    assert job.orders["customers"].run == 21
+
+
+def test_results_go_when_nobody_reads_them_any_more() -> None:
+    job = running().finish("customers").finish("orders")
+    assert len(job.state.batch.results) == 2  # type: ignore[union-attr]
+    job.finish("joined")
+    (left,) = job.state.batch.results  # type: ignore[union-attr]
+    assert left.dataset.startswith(job.graph.by_name["joined"].id)
+
+
+def test_a_region_starts_although_other_results_of_its_input_are_given_up() -> None:
+    """Found by the simulator: a vertex leaves two results, and the readers of one are finished before the other's."""
+    document = {
+        "name": "fan",
+        "type": "BATCH",
+        "vertices": [
+            {"name": "a", "source": {"format": "parquet", "path": "/a"}},
+            {
+                "name": "b",
+                "inputs": [{"vertex": "a", "keys": ["k"], "exchange": "BLOCKING"}],
+                "sql": "SELECT 1 FROM a",
+            },
+            {
+                "name": "c",
+                "inputs": [
+                    {"vertex": "a", "partitioner": "BROADCAST", "exchange": "BLOCKING"},
+                    {"vertex": "b", "keys": ["k"], "exchange": "BLOCKING"},
+                ],
+                "sql": "SELECT 1 FROM a, b",
+            },
+            {"name": "d", "inputs": ["c"], "sink": {"format": "noop"}},
+        ],
+    }
+    job = BatchJob(parse_document(document)).run().finish("a").finish("b")
+    assert list(job.orders) == ["c+d"]
+
+
+def test_a_failed_region_runs_again_alone_after_the_backoff() -> None:
+    job = running().finish("customers").finish("orders").fail("joined")
+    assert job.orders == {} and job.state.num_restarts == 1 and job.kind == "Executing"
+    assert job.state.failures[-1][0].error == "boom"
+    assert [type(effect) for effect in job.effects] == [SendPlan], "the driver is told at once"
+    job.wait()
+    assert job.orders["joined"].run == 2
+    job.finish("joined")
+    assert list(job.orders) == ["total+store"]
+
+
+def test_a_region_that_waits_to_run_again_does_not_hold_up_others() -> None:
+    job = running().fail("customers").finish("orders")
+    assert job.orders == {}
+    job.wait()
+    assert list(job.orders) == ["customers"] and job.orders["customers"].run == 2
+    job.finish("customers")
+    assert list(job.orders) == ["joined"]
+
+
+def test_a_lost_result_makes_exactly_its_producer_run_again() -> None:
+    job = running().finish("customers").finish("orders").fail("joined", "orders").wait()
+    assert list(job.orders) == ["orders"] and job.orders["orders"].run == 2
+    job.finish("orders")
+    assert list(job.orders) == ["joined"]
+    assert [one.run for one in job.state.batch.regions] == [1, 2, 2, 0]  # type: ignore[union-attr]
+
+
+def test_a_failure_that_is_final_ends_the_job() -> None:
+    job = running().fail("orders", recoverable=False)
+    assert job.kind == "Failing" and orders_for(job.state, 1).stop == "kill"
+    job.do(AttemptStopped(1))
+    assert status_of(job.state) is JobStatus.FAILED
+
+
+def test_a_new_driver_goes_on_from_the_finished_regions() -> None:
+    job = running().finish("customers").do(AttemptFailed(1, "killed", stopped=True))
+    assert job.kind == "Restarting"
+    job.wait()
+    assert job.kind == "CreatingExecutionGraph" and job.state.attempt == 2
+    job.run()
+    assert list(job.orders) == ["orders"] and job.orders["orders"].run == 2
+    customers = job.state.batch.regions[0]  # type: ignore[union-attr]
+    assert (customers.status, customers.run) == (RegionStatus.FINISHED, 1)
+    # What the first driver had begun of this region may still be reported: it is another run.
+    job.do(RegionFinished(2, 1, 1))
+    assert list(job.orders) == ["orders"]
+
+
+def test_a_driver_that_dies_after_the_last_region_costs_no_region() -> None:
+    job = running().finish("customers").finish("orders").finish("joined").finish("total+store")
+    job.do(AttemptFailed(1, "killed", stopped=True)).wait().run()
+    assert job.orders == {} and orders_for(job.state, 2).stop == "drain"
+    job.do(AttemptFinished(2))
+    assert status_of(job.state) is JobStatus.FINISHED
+
+
+def test_a_batch_job_has_nothing_to_stop_at() -> None:
+    with pytest.raises(InvalidTransition, match="cancel it instead"):
+        step(running().state, StopRequested("t"), 0)
