@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from typing import TYPE_CHECKING
+from typing import Any
 
 from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, FencedOut, Terminate, epoch_ms
 from app.driver.failures import Failure, Fenced
@@ -13,13 +13,7 @@ from app.driver.running_query import RunningQuery
 from app.driver.session import check_conf
 from app.driver.sources.control import ControlFile
 from app.model.analysis import queries
-from app.model.jobgraph import JobGraph
-from app.model.protocol import DriverSpec, Orders, Registration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
+from app.model.protocol import Orders
 
 _TICK_S = 0.1
 
@@ -27,18 +21,8 @@ _TICK_S = 0.1
 class Attempt(BaseAttempt):
     """Runs the queries of a streaming job."""
 
-    def __init__(
-        self,
-        spec: DriverSpec,
-        graph: JobGraph,
-        *,
-        lock_file: str,
-        registration: Callable[[str], Registration],
-        open_session: Callable[[DriverSpec], SparkSession],
-    ) -> None:
-        super().__init__(
-            spec, graph, lock_file=lock_file, registration=registration, open_session=open_session
-        )
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
         self._queries: list[RunningQuery] = []
         self._by_run: dict[str, RunningQuery] = {}
         self._reported_version = 0

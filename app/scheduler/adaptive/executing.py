@@ -28,12 +28,10 @@ from app.scheduler.adaptive.in_place import check_version, plan_for_slots, resca
 from app.scheduler.adaptive.manager import Verdict
 from app.scheduler.adaptive.prospects import Prospect, longest_cooldown_ms, plan_holds, prospect
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
-from app.scheduler.adaptive.starting import arm_manager, replace_requirements, replace_slots
+from app.scheduler.adaptive.starting import arm_manager, replace_requirements, replace_slots, take_up_plan
 from app.scheduler.adaptive.state import (
-    CreatingExecutionGraph,
     Executing,
     Manager,
-    RestartState,
 )
 
 RESOURCE_TIMER: Final = "resource-wait"
@@ -44,13 +42,8 @@ RESOURCE_TIMER: Final = "resource-wait"
 
 def creating_running(draft: Draft, event: AttemptRunning) -> None:
     """The attempt runs at its plan. The rescale is complete once it has committed a batch."""
-    phase = draft.state.phase
-    assert isinstance(phase, CreatingExecutionGraph)
-    if phase.failure is not None:
-        return
-    draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
-    timeline.in_force(draft, phase.plan)
-    enter_executing(draft, first_batch=False)
+    if take_up_plan(draft):
+        enter_executing(draft, first_batch=False)
 
 
 def enter_executing(draft: Draft, *, first_batch: bool) -> None:

@@ -37,6 +37,7 @@ from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
     Manager,
+    RestartState,
     RetryingExecutionGraphCreation,
     WaitingForResources,
 )
@@ -224,6 +225,16 @@ def _creating(draft: Draft) -> CreatingExecutionGraph:
     phase = draft.state.phase
     assert isinstance(phase, CreatingExecutionGraph)
     return phase
+
+
+def take_up_plan(draft: Draft) -> bool:
+    """The attempt runs, and its plan is in force; False if it is too late for that, because it is being killed."""
+    phase = _creating(draft)
+    if phase.failure is not None:
+        return False
+    draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
+    timeline.in_force(draft, phase.plan)
+    return True
 
 
 def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> None:

@@ -17,8 +17,8 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.starting import replace_requirements, replace_slots
-from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing, Failure, RestartState
+from app.scheduler.adaptive.starting import replace_requirements, replace_slots, take_up_plan
+from app.scheduler.adaptive.state import Executing, Failure
 from app.scheduler.batch.datasets import datasets_of
 from app.scheduler.batch.failover import regions_to_restart
 from app.scheduler.batch.progress import BatchProgress, RegionState
@@ -35,12 +35,8 @@ from app.scheduler.batch.scheduling import (
 
 def begin(draft: Draft, event: AttemptRunning) -> None:
     """A driver is there. What an earlier one had not finished is to run again; what it had finished counts."""
-    phase = draft.state.phase
-    assert isinstance(phase, CreatingExecutionGraph)
-    if phase.failure is not None:
+    if not take_up_plan(draft):
         return
-    draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
-    timeline.in_force(draft, phase.plan)
     draft.enter(Executing(manager.start(draft.now_ms, 0), first_batch=True))
     progress = progress_of(draft.state)
     draft.set(

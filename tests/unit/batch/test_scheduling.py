@@ -224,6 +224,27 @@ def test_a_driver_that_dies_after_the_last_region_costs_no_region() -> None:
     assert status_of(job.state) is JobStatus.FINISHED
 
 
+def test_l22_a_region_that_does_not_fit_says_how_many_slots_it_needs() -> None:
+    job = BatchJob(chain(total=(6, 16), store=(2, 16)), held=4)
+    assert job.kind == "WaitingForResources", "nothing is taken partly"
+    assert (
+        "The bounds want 16 slot(s) and need at least 6; the job holds 4 and uses 0."
+        in explain(job.state, 0)[0]
+    )
+    job.wait()
+    assert job.kind == "RetryingExecutionGraphCreation"
+    (failure,) = job.state.failures[-1]
+    assert failure.error.startswith(
+        "Not enough slots: the lower bounds need 6 and the job holds 4 after waiting"
+    )
+
+
+def test_l22_a_region_that_fits_into_the_jobs_own_slots_never_times_out() -> None:
+    """Other regions of the job have the slots for as long as they like; its tasks take turns with theirs."""
+    job = BatchJob(chain(), held=1).run().finish("customers").finish("orders")
+    assert list(job.orders) == ["joined"] and job.state.timers == ()
+
+
 def test_a_batch_job_has_nothing_to_stop_at() -> None:
     with pytest.raises(InvalidTransition, match="cancel it instead"):
         step(running().state, StopRequested("t"), 0)

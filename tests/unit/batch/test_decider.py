@@ -1,0 +1,90 @@
+"""VertexParallelismDecider: both rules, on finished results (flink-behaviour I.2, I.3, L.23)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.model.batch import DeciderRule, Result
+from app.scheduler.batch.decider import Inputs, Verdict, decide, groups_of, subpartitions_for
+
+MB = 1024 * 1024
+RULES = tuple(DeciderRule)
+
+
+def result(*bytes_of: int) -> Result:
+    return Result("dataset", 1, "/result", "0" * 64, bytes_of, (1,) * len(bytes_of))
+
+
+def decided(inputs: Inputs, rule: DeciderRule, lower: int = 1, upper: int = 16) -> Verdict:
+    return decide(inputs, rule, volume_bytes=MB, lower=lower, upper=upper)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_l23_all_inputs_are_broadcast(rule: DeciderRule) -> None:
+    assert decided(Inputs(broadcast=(result(100 * MB),)), rule, lower=2).parallelism == 2
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_l23_zero_bytes(rule: DeciderRule) -> None:
+    for inputs in (
+        Inputs(hashed=(result(*(0,) * 8),)),
+        Inputs(others=(result(0),)),
+        Inputs(others=(result(),)),
+    ):
+        assert decided(inputs, rule).parallelism == 1
+        assert decided(inputs, rule, lower=4).parallelism == 4
+
+
+def test_l23_a_single_huge_subpartition() -> None:
+    inputs = Inputs(hashed=(result(100 * MB, *(0,) * 7),))
+    # The formula knows the sum only: as many tasks as there are subpartitions, of which one has all the work.
+    assert decided(inputs, DeciderRule.FLIP_187).parallelism == 8
+    # Even data finds that no other task would have anything to do.
+    assert decided(inputs, DeciderRule.EVEN_DATA) == Verdict(2, 100, ((0,), (1, 2, 3, 4, 5, 6, 7)))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_l23_a_maximum_below_the_minimum_of_the_bounds(rule: DeciderRule) -> None:
+    """More tasks than the written subpartitions would read nothing, whatever lower bound came later."""
+    assert decided(Inputs(hashed=(result(MB, MB),)), rule, lower=5, upper=16).parallelism == 2
+
+
+def test_unhashed_inputs_fix_the_number_of_tasks_for_even_data() -> None:
+    inputs = Inputs(hashed=(result(4 * MB, 0, 0, 0),), others=(result(4 * MB),))
+    assert decided(inputs, DeciderRule.EVEN_DATA, upper=4).parallelism == 4
+
+
+@given(
+    st.lists(st.integers(0, 20 * MB), min_size=1, max_size=32),
+    st.lists(st.integers(0, 20 * MB), max_size=32),
+    st.sampled_from(RULES),
+    st.integers(1, 8),
+    st.integers(0, 24),
+)
+def test_every_subpartition_of_every_hashed_input_is_read_once(
+    first: list[int], second: list[int], rule: DeciderRule, lower: int, more: int
+) -> None:
+    inputs = Inputs(hashed=tuple(result(*sizes) for sizes in (first, second) if sizes))
+    verdict = decided(inputs, rule, lower, lower + more)
+    assert 1 <= verdict.parallelism <= min(lower + more, *inputs.subpartitions)
+    for one in inputs.hashed:
+        groups = groups_of(inputs, one, verdict.groups, verdict.parallelism)
+        if groups:
+            assert len(groups) == verdict.parallelism
+            assert sorted(part for group in groups for part in group) == list(range(len(one.bytes_of)))
+        else:
+            # They cannot be divided alike, so Spark shuffles them.
+            assert len(inputs.subpartitions) > 1
+
+
+@given(st.integers(1, 64), st.integers(0, 64))
+def test_subpartitions_suffice_for_every_decision_within_the_bounds(lower: int, more: int) -> None:
+    upper = lower + more
+    parts = subpartitions_for(lower, upper)
+    assert lower <= parts <= upper
+    inputs = Inputs(hashed=(result(*(MB,) * parts),))
+    verdict = decided(inputs, DeciderRule.FLIP_187, lower, upper)
+    assert lower <= verdict.parallelism <= upper
+    assert parts % verdict.parallelism == 0, "Spark's own division serves"
