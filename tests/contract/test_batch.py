@@ -61,6 +61,11 @@ async def test_a_batch_job_from_its_submission_to_its_end(database_url: str, tmp
         found = await vertices(world, job_id)
         assert {status for status, _ in found.values()} == {"FINISHED"}
         assert found["bought"] == ("FINISHED", 2)
+        metrics = {one["name"]: one["metrics"] for one in (await world.get(f"/jobs/{job_id}"))["vertices"]}
+        # The sources left 32 subpartitions of 1 MiB and 10 rows each, as the join's bounds were when they began.
+        assert (metrics["orders"]["write-bytes"], metrics["orders"]["write-records"]) == (32 << 20, 320)
+        assert (metrics["bought"]["read-bytes"], metrics["bought"]["read-records"]) == (64 << 20, 640)
+        assert metrics["bought"]["read-bytes-complete"] and not metrics["orders"]["read-bytes-complete"]
 
 
 async def test_a_batch_job_is_cancelled_and_not_stopped(database_url: str, tmp_path: Path) -> None:

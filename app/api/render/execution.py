@@ -23,7 +23,7 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
-from app.scheduler.batch.progress import BatchProgress
+from app.scheduler.batch.progress import BatchProgress, Decision
 from app.scheduler.batch.regions import regions_of
 from app.worker.views import JobView
 
@@ -43,7 +43,10 @@ EXECUTION_STATES = (
 
 @dataclass(frozen=True, slots=True)
 class VertexExecution:
-    """One vertex. ``tasks`` is 0 while nothing of it was ever deployed; times that do not apply are -1."""
+    """One vertex. ``tasks`` is 0 while nothing of it was ever deployed; times that do not apply are -1.
+
+    ``read``, ``written``: bytes and rows between regions, None where they are not known.
+    """
 
     vertex: JobVertex
     parallelism: int
@@ -51,6 +54,8 @@ class VertexExecution:
     status: str
     start_ms: int
     end_ms: int
+    read: tuple[int, int] | None = None
+    written: tuple[int, int] | None = None
 
     def duration_ms(self, now_ms: int) -> int:
         if self.start_ms < 0:
@@ -86,6 +91,7 @@ def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExec
     """Of a batch job each region has its own status and times; parallelism is -1 until it is decided, as in Flink."""
     state = view.state
     regions = regions_of(state.graph)
+    written = {one.vertex_id: (one.bytes, one.rows) for one in progress.written}
     result = []
     for vertex in state.graph.vertices:
         region = progress.regions[regions.by_vertex[vertex.id].number]
@@ -102,9 +108,17 @@ def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExec
                 _region_status(state, region.status),
                 -1 if region.started_ms is None else region.started_ms,
                 -1 if end_ms is None else end_ms,
+                read=_read(decision),
+                written=written.get(vertex.id),
             )
         )
     return result
+
+
+def _read(decision: Decision | None) -> tuple[int, int] | None:
+    if decision is None or decision.bytes is None or decision.rows is None:
+        return None
+    return decision.bytes + decision.broadcast_bytes, decision.rows
 
 
 def _region_status(state: JobState, status: RegionStatus) -> str:

@@ -115,8 +115,20 @@ def _vertex(execution: VertexExecution, now_ms: int) -> dict[str, Any]:
         "end-time": execution.end_ms,
         "duration": execution.duration_ms(now_ms),
         "tasks": {**_NO_TASKS, execution.status: execution.tasks},
-        "metrics": NOT_MEASURED,
+        "metrics": io_metrics(execution),
     }
+
+
+def io_metrics(execution: VertexExecution) -> dict[str, Any]:
+    """Flink's I/O metrics of a vertex: of a batch job what it read and wrote between regions, else nothing is known."""
+    if execution.read is None and execution.written is None:
+        return NOT_MEASURED
+    found = dict(NOT_MEASURED)
+    for name, figures in (("read", execution.read), ("write", execution.written)):
+        if figures is not None:
+            found[f"{name}-bytes"], found[f"{name}-records"] = figures
+            found[f"{name}-bytes-complete"] = found[f"{name}-records-complete"] = True
+    return found
 
 
 def job_plan(view: JobView, executions: list[VertexExecution] | None = None) -> dict[str, Any]:

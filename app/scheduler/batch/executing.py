@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
 from app.scheduler.adaptive import manager, restarts, timeline
@@ -21,7 +23,7 @@ from app.scheduler.adaptive.starting import replace_requirements, replace_slots,
 from app.scheduler.adaptive.state import Executing, Failure
 from app.scheduler.batch.datasets import datasets_of
 from app.scheduler.batch.failover import regions_to_restart
-from app.scheduler.batch.progress import BatchProgress, RegionState
+from app.scheduler.batch.progress import BatchProgress, RegionState, Written
 from app.scheduler.batch.regions import Region, regions_of
 from app.scheduler.batch.scheduling import (
     REGION_TIMER,
@@ -61,13 +63,12 @@ def region_finished(draft: Draft, event: RegionFinished) -> None:
     progress = progress_of(draft.state)
     if not _is_current(progress, event):
         return
-    region = regions_of(draft.state.graph).all[event.region]
-    expected = {
-        one.id
-        for one in datasets_of(draft.state.graph, regions_of(draft.state.graph))
-        if one.producer in region.vertices
+    regions = regions_of(draft.state.graph)
+    vertices = regions.all[event.region].vertices
+    producers = {
+        one.id: one.producer for one in datasets_of(draft.state.graph, regions) if one.producer in vertices
     }
-    if {result.dataset for result in event.results} != expected:
+    if {result.dataset for result in event.results} != set(producers):
         error = f"Region {event.region} left other results than its readers need."
         region_failed(draft, RegionFailed(event.attempt, event.region, event.run, error))
         return
@@ -76,6 +77,7 @@ def region_finished(draft: Draft, event: RegionFinished) -> None:
         progress,
         regions=(*progress.regions[: event.region], done, *progress.regions[event.region + 1 :]),
         results=(*progress.results, *event.results),
+        written=_written(progress, event, producers),
     )
     draft.set(batch=_without_unneeded(draft, progress))
     schedule(draft)
@@ -84,6 +86,17 @@ def region_finished(draft: Draft, event: RegionFinished) -> None:
     ):
         # Nothing was started: the last region is done, and the driver is told to end.
         bring_into_force(draft)
+
+
+def _written(
+    progress: BatchProgress, event: RegionFinished, producers: Mapping[str, str]
+) -> tuple[Written, ...]:
+    """A vertex whose rows were written in several partitionings has written them several times."""
+    now = {one.vertex_id: one for one in progress.written}
+    for vertex in {producers[result.dataset]: None for result in event.results}:
+        own = [result for result in event.results if producers[result.dataset] == vertex]
+        now[vertex] = Written(vertex, sum(one.total_bytes for one in own), sum(one.total_rows for one in own))
+    return tuple(now.values())
 
 
 def _without_unneeded(draft: Draft, progress: BatchProgress) -> BatchProgress:

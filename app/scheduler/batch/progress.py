@@ -25,7 +25,7 @@ class Decision:
     ``rule``: flip-187 or even-data; ``fixed`` (the bounds leave no choice), ``source`` (from the sizes of its files),
     ``pipelined`` (all inputs are in its own region: Spark divides the rows, ``parallelism`` is its limit).
     ``wanted`` is what the bytes ask for, before bounds. ``subpartitions`` is how many the inputs have, None without.
-    ``groups``: the subpartitions of each task.
+    ``groups``: the subpartitions of each task. ``rows``: of all inputs from other regions, broadcast ones once.
     """
 
     vertex_id: str
@@ -38,10 +38,20 @@ class Decision:
     upper: int
     wanted: int | None = None
     bytes: int | None = None
+    rows: int | None = None
     broadcast_bytes: int = 0
     volume_bytes: int = 0
     subpartitions: int | None = None
     groups: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the last finished run of its region left of a vertex for other regions."""
+
+    vertex_id: str
+    bytes: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,7 @@ class BatchProgress:
 
     ``subpartitions`` has, per dataset id, into how many parts the running or finished run of its region writes it.
     ``source_bytes``: sizes of the sources' files by vertex id, as the driver found them.
+    ``written``: what vertices left, whether it is still there or not.
     ``decisions``: the latest ones of each vertex, oldest first.
     """
 
@@ -58,6 +69,7 @@ class BatchProgress:
     subpartitions: tuple[tuple[str, int], ...] = ()
     source_bytes: tuple[tuple[str, int], ...] = ()
     decisions: tuple[Decision, ...] = ()
+    written: tuple[Written, ...] = ()
 
     def decision(self, vertex_id: str) -> Decision | None:
         """The latest decision for a vertex."""

@@ -174,6 +174,7 @@ def _decide(
         figures = {
             "wanted": verdict.wanted,
             "bytes": inputs.divided_bytes,
+            "rows": sum(result.total_rows for result in read),
             "broadcast_bytes": inputs.broadcast_bytes,
             "subpartitions": inputs.subpartitions[0] if inputs.subpartitions else None,
             "groups": verdict.groups,
