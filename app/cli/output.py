@@ -173,6 +173,17 @@ def format_ms(duration_ms: float | None) -> str:
     return f"{hours} h {minutes} min"
 
 
+def format_bytes(size_bytes: int | None) -> str:
+    """`512 B`, `1.5 MB`: powers of 1000."""
+    if size_bytes is None:
+        return ""
+    size, units = float(size_bytes), ["B", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size /= 1000
+        del units[0]
+    return f"{size:.0f} {units[0]}" if size >= 10 or units[0] == "B" else f"{size:.1f} {units[0]}"
+
+
 def format_number(value: float | None) -> str:
     """Thousands separated by commas, fractions only below ten."""
     if value is None:

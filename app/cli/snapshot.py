@@ -15,7 +15,10 @@ METRICS = ("numTasksObserved", "numRecordsInPerSecond", "numRecordsOutPerSecond"
 
 @dataclass(frozen=True, slots=True)
 class VertexLook:
-    """``tasks``: what Spark reported for the last batch, None if it cannot be told."""
+    """``tasks``: what Spark reported for the last batch, None if it cannot be told.
+
+    The fields from ``state`` on are of the run of its region, in a BATCH job: bytes are those between regions.
+    """
 
     id: str
     name: str
@@ -26,6 +29,10 @@ class VertexLook:
     records_in_per_second: float | None
     records_out_per_second: float | None
     busy_per_mille: float | None
+    state: str = ""
+    duration_ms: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Look:
     name: str
     status: str
     phase: str | None
+    is_batch: bool
     vertices: tuple[VertexLook, ...]
     backlog: int | None
     driver_pid: int | None
@@ -64,13 +72,14 @@ def look(client: Client, job_id: str, rescales: int = RESCALES_SHOWN) -> Look:
 def _look(client: Client, job_id: str, rescales: int) -> Look:
     details = client.get(f"/jobs/{job_id}")
     ended = details["state"] in TERMINAL
+    is_batch = details.get("job-type") == "BATCH"
     bounds = {} if ended else client.get(f"/jobs/{job_id}/resource-requirements")
     explanation = {} if ended else client.get(f"/jobs/{job_id}/explanation")
     history = client.get(f"/jobs/{job_id}/rescales/history", {"limit": rescales})
     vertices = []
     backlog: int | None = None
     for vertex in details["vertices"]:
-        values = {} if ended else vertex_metrics(client, job_id, vertex["id"])
+        values = {} if ended or is_batch else vertex_metrics(client, job_id, vertex["id"])
         declared = bounds.get(vertex["id"], {}).get("parallelism", {})
         tasks = values.get("numTasksObserved")
         if "pendingRecords" in values:
@@ -86,6 +95,8 @@ def _look(client: Client, job_id: str, rescales: int) -> Look:
                 records_in_per_second=values.get("numRecordsInPerSecond"),
                 records_out_per_second=values.get("numRecordsOutPerSecond"),
                 busy_per_mille=values.get("busyTimeMsPerSecond"),
+                state=vertex["status"],
+                **(region_figures(vertex) if is_batch else {}),
             )
         )
     return Look(
@@ -93,12 +104,27 @@ def _look(client: Client, job_id: str, rescales: int) -> Look:
         name=details["name"],
         status=details["state"],
         phase=details.get("schedulerState"),
+        is_batch=is_batch,
         vertices=tuple(vertices),
         backlog=backlog,
         driver_pid=details.get("driverPid"),
         sentences=() if ended else tuple(explanation_lines(explanation)),
         rescales=tuple(history),
     )
+
+
+def region_figures(vertex: Json) -> dict[str, int | None]:
+    """What is known of a vertex of a BATCH job: how long its region has run, and its bytes between regions."""
+    metrics = vertex["metrics"]
+
+    def known(name: str) -> int | None:
+        return metrics[name] if metrics[f"{name}-complete"] else None
+
+    return {
+        "duration_ms": vertex["duration"] if vertex["duration"] >= 0 else None,
+        "read_bytes": known("read-bytes"),
+        "written_bytes": known("write-bytes"),
+    }
 
 
 def vertex_metrics(client: Client, job_id: str, vertex_id: str) -> dict[str, float]:

@@ -17,6 +17,8 @@ from app.cli.errors import CliError, NoServer, Refused
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import (
     STATUS_STYLES,
+    format_bytes,
+    format_ms,
     format_number,
     is_terminal,
     or_dash,
@@ -29,6 +31,8 @@ from app.cli.snapshot import Look, look
 
 VERTEX_HEADERS = ["vertex", "lower", "upper", "parallelism", "tasks", "records in/s", "out/s", "busy"]
 VERTEX_RIGHT = VERTEX_HEADERS[1:]
+BATCH_HEADERS = ["vertex", "lower", "upper", "parallelism", "state", "time", "read", "written"]
+BATCH_RIGHT = ["lower", "upper", "parallelism", "time", "read", "written"]
 
 
 def watch(
@@ -100,6 +104,10 @@ def plain_line(seen: Look, *, with_rates: bool = True) -> str:
     """`RUNNING Executing  flights 2/2  delays 4/4  backlog 1,200`: parallelism in force / observed tasks."""
     parts = [seen.status if seen.phase is None or seen.ended else f"{seen.status} {seen.phase}"]
     for vertex in seen.vertices:
+        if seen.is_batch:
+            at = "" if vertex.parallelism is None else f" {vertex.parallelism}"
+            parts.append(f"{vertex.name}{at} {vertex.state.lower()}")
+            continue
         if vertex.parallelism is None:
             continue
         tasks = "" if vertex.tasks is None else f"/{vertex.tasks}"
@@ -110,7 +118,7 @@ def plain_line(seen: Look, *, with_rates: bool = True) -> str:
             parts.append(f"{format_number(rates[0])} records/s")
         if seen.backlog is not None:
             parts.append(f"backlog {format_number(seen.backlog)}")
-    if seen.rescales:
+    if seen.rescales and not seen.is_batch:
         newest = seen.rescales[0]
         parts.append(f"last rescale {newest['triggerCause']} {newest['terminalState'] or 'in progress'}")
     return "  ".join(parts)
@@ -126,6 +134,31 @@ def render(seen: Look) -> RenderableType:
         f"  {seen.job_id}",
         "" if seen.backlog is None else f"  backlog {format_number(seen.backlog)}",
     )
+    parts: list[RenderableType] = [title, batch_table(seen) if seen.is_batch else vertex_table(seen)]
+    parts += [Text(sentence, style="yellow") for sentence in seen.sentences if not seen.ended]
+    if seen.rescales and not seen.is_batch:
+        width = shutil.get_terminal_size().columns
+        parts += [Text(""), rescales.history_text(list(seen.rescales), width)]
+    return Group(*parts)
+
+
+def batch_table(seen: Look) -> RenderableType:
+    """Each vertex with the state of its region, how long that has run, and what it read and left for others."""
+    rows = [
+        [
+            vertex.name,
+            *(or_dash(format_number(value)) for value in (vertex.lower, vertex.upper, vertex.parallelism)),
+            vertex.state,
+            or_dash(format_ms(vertex.duration_ms)),
+            or_dash(format_bytes(vertex.read_bytes)),
+            or_dash(format_bytes(vertex.written_bytes)),
+        ]
+        for vertex in seen.vertices
+    ]
+    return rich_table(BATCH_HEADERS, rows, right=BATCH_RIGHT, wrap=["vertex"])
+
+
+def vertex_table(seen: Look) -> RenderableType:
     rows = [
         [
             vertex.name,
@@ -144,12 +177,4 @@ def render(seen: Look) -> RenderableType:
         ]
         for vertex in seen.vertices
     ]
-    parts: list[RenderableType] = [
-        title,
-        rich_table(VERTEX_HEADERS, rows, right=VERTEX_RIGHT, wrap=["vertex"]),
-    ]
-    parts += [Text(sentence, style="yellow") for sentence in seen.sentences if not seen.ended]
-    if seen.rescales:
-        width = shutil.get_terminal_size().columns
-        parts += [Text(""), rescales.history_text(list(seen.rescales), width)]
-    return Group(*parts)
+    return rich_table(VERTEX_HEADERS, rows, right=VERTEX_RIGHT, wrap=["vertex"])
