@@ -106,7 +106,9 @@ class JobOptions:
 
     ``submission_wait_ms`` and ``submission_stabilization_ms`` hold for every wait for slots, after a failover too.
     ``max_delay_ms`` bounds the wait for a committed micro-batch before a restart for a rescale.
-    ``decider`` and ``volume_bytes`` (about how much each task should read) are for BATCH jobs.
+    For BATCH jobs: ``decider``, ``volume_bytes`` (about how much each task should read), and ``auto_min`` to
+    ``auto_max``, within which every decision lies as far as the bounds of the vertex allow; not ``auto_enabled``: no
+    decision, each vertex runs at its upper bound. ``auto_source``: the most tasks of a source, 0 for no such limit.
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none.
     """
@@ -132,6 +134,10 @@ class JobOptions:
     apply_timeout_ms: int = 60_000
     decider: str = DeciderRule.FLIP_187.value
     volume_bytes: int = 16 * 1024 * 1024
+    auto_enabled: bool = True
+    auto_min: int = 1
+    auto_max: int = 128
+    auto_source: int = 0
     restart_strategy: RestartStrategyOptions = field(default_factory=RestartStrategyOptions)
     creation_retry: RestartStrategyOptions = field(default_factory=_creation_retry)
 
@@ -159,6 +165,11 @@ class JobOptions:
         options = cls._build(values)
         errors.extend(_conflicts(options.restart_strategy, ""))
         errors.extend(_conflicts(options.creation_retry, _CREATION))
+        if options.auto_min > options.auto_max:
+            errors.append(
+                f"Option {_AUTO}min-parallelism ({options.auto_min}) must not be higher than {_AUTO}max-parallelism "
+                f"({options.auto_max})."
+            )
         return options, errors
 
     @classmethod
@@ -212,7 +223,11 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.batch.interval", "batch_interval_ms", DURATION),
     ("slotwise.rescale.apply-timeout", "apply_timeout_ms", POSITIVE_DURATION),
     ("slotwise.batch.parallelism-decider", "decider", DECIDER),
+    (_AUTO + "enabled", "auto_enabled", BOOLEAN),
+    (_AUTO + "min-parallelism", "auto_min", POSITIVE_COUNT),
+    (_AUTO + "max-parallelism", "auto_max", POSITIVE_COUNT),
     (_AUTO + "avg-data-volume-per-task", "volume_bytes", POSITIVE_SIZE),
+    (_AUTO + "default-source-parallelism", "auto_source", COUNT),
 )
 
 _OPTIONS: Final[dict[str, tuple[str, str, Kind]]] = {

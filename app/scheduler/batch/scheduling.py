@@ -75,6 +75,17 @@ def dataset_key(producer: str, partitioner: Partitioner, keys: tuple[str, ...]) 
     return "\0".join([producer, partitioner, *keys])
 
 
+def limits(state: JobState, vertex_id: str) -> tuple[int, int]:
+    """The lowest and the highest parallelism that may be decided for a vertex: its bounds, and within them the job's
+    options (flink-behaviour I.2 step 2).
+    """
+    bounds, options = state.requirements[vertex_id], state.options
+    if not options.auto_enabled:
+        return bounds.upper, bounds.upper
+    upper = max(bounds.lower, min(bounds.upper, options.auto_max))
+    return min(upper, max(bounds.lower, options.auto_min)), upper
+
+
 def availability(
     progress: BatchProgress, datasets: Sequence[Dataset], lost: Collection[str] = ()
 ) -> Callable[[str, Region], bool]:
@@ -127,11 +138,10 @@ def _start(
         inputs = inputs_of(vertex, progress, regions, names)
         decisions.append(_decide(state, vertex, inputs, progress, region.number, now.run, draft.now_ms))
     subpartitions = dict(progress.subpartitions)
-    bounds = state.requirements.as_dict()
     for dataset in datasets_of(state.graph, regions):
         if dataset.producer in region.vertices and dataset.partitioner is Partitioner.HASH:
             subpartitions[dataset.id] = max(
-                subpartitions_for(bounds[one].lower, bounds[one].upper) for one in dataset.readers
+                subpartitions_for(*limits(state, reader)) for reader in dataset.readers
             )
     return evolve(
         progress,
@@ -162,8 +172,7 @@ def _decide(
     now_ms: int,
 ) -> Decision:
     options = state.options
-    bounds = state.requirements[vertex.id]
-    lower, upper = bounds.lower, bounds.upper
+    lower, upper = limits(state, vertex.id)
     volume = options.volume_bytes
     figures: dict[str, object] = {}
     read = (*inputs.hashed, *inputs.others, *inputs.broadcast)
@@ -181,6 +190,8 @@ def _decide(
         }
     elif vertex.is_source:
         size = dict(progress.source_bytes).get(vertex.id)
+        if options.auto_source:
+            upper = max(lower, min(upper, options.auto_source))
         wanted = None if size is None else max(1, ceil(size / volume))
         parallelism = upper if wanted is None else min(max(wanted, lower), upper)
         rule = "fixed" if lower == upper or wanted is None else "source"

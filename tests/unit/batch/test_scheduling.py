@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.model.batch import RegionStatus
 from app.model.graphdoc import parse_document
+from app.model.options import JobOptions
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import (
@@ -102,6 +105,37 @@ def test_a_put_counts_for_what_is_not_decided_yet() -> None:
     # Beyond the subpartitions that were written no task would have anything to read.
     other = running(joined=(1, 4)).put(joined=(1, 16)).finish("customers").finish("orders", *(100 * MB,) * 4)
     assert list(other.orders["joined"].parallelism.values()) == [4]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sources", "joined"),
+    [
+        ("enabled", "false", [[16], [16]], 16),
+        ("min-parallelism", "4", [[4], [7]], 8),
+        # Not beyond the bounds of the vertex.
+        ("min-parallelism", "64", [[16], [16]], 16),
+        ("max-parallelism", "4", [[1], [4]], 4),
+        ("default-source-parallelism", "3", [[1], [3]], 8),
+    ],
+)
+def test_the_options_of_flip_187_limit_every_decision(
+    name: str, value: str, sources: list[list[int]], joined: int
+) -> None:
+    graph = chain()
+    option = (f"execution.batch.adaptive.auto-parallelism.{name}", value)
+    job = BatchJob(replace(graph, config=(*graph.config, option))).run(customers=3 * MB, orders=100 * MB)
+    assert [list(order.parallelism.values()) for order in job.orders.values()] == sources
+    parts = job.orders["orders"].outputs[0].subpartitions
+    job.finish("customers", *(1,) * parts).finish("orders", *(128 * MB // parts,) * parts)
+    assert list(job.orders["joined"].parallelism.values()) == [joined]
+
+
+def test_the_least_may_not_be_more_than_the_most() -> None:
+    prefix = "execution.batch.adaptive.auto-parallelism."
+    _, errors = JobOptions.parse({prefix + "min-parallelism": 9, prefix + "max-parallelism": 8})
+    assert errors == [
+        f"Option {prefix}min-parallelism (9) must not be higher than {prefix}max-parallelism (8)."
+    ]
 
 
 def test_a_region_that_is_told_of_late_changes_nothing() -> None:
