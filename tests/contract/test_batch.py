@@ -51,6 +51,8 @@ async def test_a_batch_job_from_its_submission_to_its_end(database_url: str, tmp
         wanted = dict.fromkeys(("customers", "orders", "store"), (1, 32))
         answer = await world.put(job_id, bounds(**wanted, bought=(1, 2)))
         assert answer.status_code == 200, answer.text
+        undecided = [await world.vertex(job_id, name) for name in ("bought", "store")]
+        assert answer.headers["X-Slotwise-Undecided"] == ",".join(undecided)
         (record, _) = await world.get(f"/jobs/{job_id}/rescales/history")
         uuid = record["rescaleUuid"]
         assert (await world.get(f"/jobs/{job_id}/rescales/details/{uuid}"))["message"].endswith(

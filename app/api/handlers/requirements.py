@@ -15,8 +15,9 @@ from app.api.handlers.jobs import find_job
 from app.api.render.explanation import dry_run as render_dry_run
 from app.api.requests import boolean, header, kind_of, query, read_json_object, requested_by
 from app.model.ids import InvalidId, normalize_id
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, JobType
 from app.model.sentences import shown
+from app.scheduler.batch.scheduling import undecided
 from app.worker.views import RequirementsUpdate, StaleVersion
 
 MAX_REASON_LENGTH = 1000
@@ -63,7 +64,12 @@ async def put(context: Context, request: Request) -> Response:
     if is_dry_run:
         return json_response(render_dry_run(context.control_plane.dry_run(job_id, update)))
     result = await context.control_plane.update_requirements(job_id, update)
-    return BytesResponse(EMPTY_OBJECT, headers={"ETag": etag(result.version)})
+    headers = {"ETag": etag(result.version)}
+    if view.state.graph.type is JobType.BATCH:
+        # Those that the bounds count for: what is decided stays.
+        left = undecided(context.control_plane.job(job_id).state)
+        headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)
+    return BytesResponse(EMPTY_OBJECT, headers=headers)
 
 
 def parse_bounds(document: dict[str, Any], graph: JobGraph) -> dict[str, tuple[int, int]]:

@@ -98,7 +98,11 @@ _WRITE = Doc(
         409: "The job has ended: it is FINISHED.",
         412: 'The requirements are at version 3, not at "2" as If-Match demands.',
     },
-    headers={"ETag": "The version now in force."},
+    headers={
+        "ETag": "The version now in force.",
+        "X-Slotwise-Undecided": "Of a BATCH job: the vertices whose parallelism is not decided yet, by id, with commas "
+        "between. The bounds count for them only.",
+    },
 )
 _EXPLAIN = Doc(
     id="getExplanation",
