@@ -23,6 +23,8 @@ from tests.acceptance.kills import DIRECTORY, Kills
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240.0
+# A job that has failed so often before its first row will not get there, however long one waits.
+MOST_FAILURES = 5
 SLOTS = 4
 KEYS = 97
 OK = 200
@@ -213,7 +215,12 @@ class Deployment:
         assert response.is_success, response.text
         self.job_id = response.json()["jobid"]
         self.sink = sink_of(document)
-        self.await_progress()
+        wait_for("there are rows in the sink", self._first_rows)
+
+    def _first_rows(self) -> int:
+        failures = self.get(f"/jobs/{self.job_id}/exceptions")["exceptionHistory"]["entries"]
+        assert len(failures) < MOST_FAILURES, f"it only fails: {failures}\n{self.log_end()}"
+        return self.rows()
 
     def stop(self) -> None:
         """Stop with a drain, and wait for the end."""

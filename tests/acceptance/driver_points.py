@@ -14,8 +14,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from app.driver import attempt as attempts
-from app.driver import sources
+from app.driver import base_attempt, sources
 from app.driver.attempt import Attempt
 from app.driver.gateway import Gateway
 from app.driver.sinks import sqlite
@@ -82,7 +81,7 @@ def _around_the_sink() -> None:
 
 
 def _around_the_attempt() -> None:
-    committed, idle, claim = Attempt._on_committed, Attempt._on_idle, attempts.claim_checkpoint
+    committed, idle, claim = Attempt._on_committed, Attempt._on_idle, base_attempt.claim_checkpoint
 
     def _on_committed(self: Attempt, happening: Any) -> None:
         reached_in_driver("spark-committed")
@@ -102,7 +101,7 @@ def _around_the_attempt() -> None:
 
     Attempt._on_committed = _on_committed  # type: ignore[method-assign]
     Attempt._on_idle = _on_idle  # type: ignore[method-assign]
-    attempts.claim_checkpoint = claim_checkpoint
+    base_attempt.claim_checkpoint = claim_checkpoint
 
 
 def note(**fields: object) -> None:
