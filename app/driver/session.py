@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from app.driver.failures import DriverError, describe
+from app.model.batch import Skew, SkewStrategy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +94,7 @@ def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partit
 
 
 def region_session(
-    session: SparkSession, conf: Mapping[str, str], *, partitions: int, volume_bytes: int
+    session: SparkSession, conf: Mapping[str, str], *, partitions: int, volume_bytes: int, skew: Skew
 ) -> SparkSession:
     """A session for one run of a region of a BATCH job: Spark adapts within it, up to ``partitions`` tasks a stage."""
     own = session.newSession()
@@ -105,6 +106,10 @@ def region_session(
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(volume_bytes),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.files.minPartitionNum": str(partitions),
+        "spark.sql.adaptive.skewJoin.enabled": str(skew.strategy is not SkewStrategy.NONE).lower(),
+        "spark.sql.adaptive.forceOptimizeSkewedJoin": str(skew.strategy is SkewStrategy.FORCED).lower(),
+        "spark.sql.adaptive.skewJoin.skewedPartitionFactor": str(skew.factor),
+        "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": str(skew.threshold_bytes),
     }
     # How results are read rests on these, so a job may not change them.
     fixed = {

@@ -29,6 +29,31 @@ class DeciderRule(StrEnum):
     EVEN_DATA = "even-data"
 
 
+class SkewStrategy(StrEnum):
+    """What becomes of skewed subpartitions (Flink: table.optimizer.skewed-join-optimization.strategy).
+
+    AUTO: they are divided where that costs the region no further shuffle; FORCED: even if it does; NONE: never.
+    """
+
+    AUTO = "auto"
+    FORCED = "forced"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """When a subpartition counts as skewed: above ``factor`` times the median and above ``threshold_bytes``."""
+
+    strategy: SkewStrategy = SkewStrategy.AUTO
+    factor: float = 4.0
+    threshold_bytes: int = 256 * 1024 * 1024
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Skew:
+        """The inverse of ``dataclasses.asdict`` and JSON."""
+        return cls(SkewStrategy(value["strategy"]), float(value["factor"]), int(value["threshold_bytes"]))
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """What regions read of the vertex ``producer`` (an id), in one partitioning.
@@ -122,7 +147,8 @@ class Output:
 class RegionOrder:
     """One run of a region. ``parallelism`` is per vertex id, in topological order.
 
-    ``volume_bytes``: about how much a task should read where Spark decides the number of tasks.
+    ``volume_bytes``: about how much a task should read where Spark decides the number of tasks. ``skew``: which
+    parts of a shuffle it should divide.
     """
 
     region: int
@@ -131,6 +157,7 @@ class RegionOrder:
     volume_bytes: int
     reads: tuple[Read, ...] = ()
     outputs: tuple[Output, ...] = ()
+    skew: Skew = Skew()
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> RegionOrder:
@@ -142,4 +169,5 @@ class RegionOrder:
             volume_bytes=int(value["volume_bytes"]),
             reads=tuple(Read.from_json(each) for each in value["reads"]),
             outputs=tuple(Output.from_json(each) for each in value["outputs"]),
+            skew=Skew.from_json(value["skew"]) if "skew" in value else Skew(),
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from app.model.batch import DeciderRule
+from app.model.batch import DeciderRule, SkewStrategy
 
 MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 """A hundred years: beyond it a duration is a mistake."""
@@ -193,6 +193,7 @@ MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")
 BOOLEAN: Final = Kind(_boolean, lambda value: str(value).lower())
 SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
 DECIDER: Final = _choice({rule.value: rule.value for rule in DeciderRule})
+SKEW_STRATEGY: Final = _choice({one.value: one.value for one in SkewStrategy})
 POSITIVE_SIZE: Final = Kind(parse_size_bytes, format_size_bytes)
 STRATEGY: Final = _choice(
     {

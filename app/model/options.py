@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from app.model.batch import DeciderRule
+from app.model.batch import DeciderRule, Skew, SkewStrategy
 from app.model.jobgraph import JobType
 from app.model.option_values import (
     BOOLEAN,
@@ -36,6 +36,7 @@ from app.model.option_values import (
     POSITIVE_DURATION,
     POSITIVE_SIZE,
     SCHEDULER,
+    SKEW_STRATEGY,
     STRATEGY,
     InvalidValue,
     Kind,
@@ -51,6 +52,7 @@ MAX_INT: Final = 2**31 - 1
 
 _SCHEDULER = "jobmanager.adaptive-scheduler."
 _AUTO = "execution.batch.adaptive.auto-parallelism."
+_SKEW = "table.optimizer.skewed-join-optimization."
 _CREATION = _SCHEDULER + "retry-execution-graph-creation."
 
 
@@ -109,6 +111,7 @@ class JobOptions:
     For BATCH jobs: ``decider``, ``volume_bytes`` (about how much each task should read), and ``auto_min`` to
     ``auto_max``, within which every decision lies as far as the bounds of the vertex allow; not ``auto_enabled``: no
     decision, each vertex runs at its upper bound. ``auto_source``: the most tasks of a source, 0 for no such limit.
+    ``skew_*``: see `skew`.
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none.
     """
@@ -138,6 +141,9 @@ class JobOptions:
     auto_min: int = 1
     auto_max: int = 128
     auto_source: int = 0
+    skew_strategy: str = SkewStrategy.AUTO.value
+    skew_factor: float = Skew().factor
+    skew_threshold_bytes: int = Skew().threshold_bytes
     restart_strategy: RestartStrategyOptions = field(default_factory=RestartStrategyOptions)
     creation_retry: RestartStrategyOptions = field(default_factory=_creation_retry)
 
@@ -193,6 +199,11 @@ class JobOptions:
             own["max_delay_ms"] = (failures + 1) * BATCH_INTERVAL_MS
         return cls(**own)  # type: ignore[arg-type]
 
+    @property
+    def skew(self) -> Skew:
+        """When a subpartition counts as skewed, and what becomes of it (BATCH)."""
+        return Skew(SkewStrategy(self.skew_strategy), self.skew_factor, self.skew_threshold_bytes)
+
     def as_mapping(self) -> dict[str, str]:
         """Every option with its value in force, as text; `parse` of it gives an equal value back."""
         result: dict[str, str] = {}
@@ -228,6 +239,9 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     (_AUTO + "max-parallelism", "auto_max", POSITIVE_COUNT),
     (_AUTO + "avg-data-volume-per-task", "volume_bytes", POSITIVE_SIZE),
     (_AUTO + "default-source-parallelism", "auto_source", COUNT),
+    (_SKEW + "strategy", "skew_strategy", SKEW_STRATEGY),
+    (_SKEW + "skewed-factor", "skew_factor", MULTIPLIER),
+    (_SKEW + "skewed-threshold", "skew_threshold_bytes", POSITIVE_SIZE),
 )
 
 _OPTIONS: Final[dict[str, tuple[str, str, Kind]]] = {
@@ -264,7 +278,9 @@ _STREAMING_ONLY: Final = frozenset(
     "slotwise.rescale.apply-timeout",
 }
 _BATCH_ONLY: Final = frozenset(
-    name for name in _OPTIONS if name.startswith(_AUTO) or name == "slotwise.batch.parallelism-decider"
+    name
+    for name in _OPTIONS
+    if name.startswith((_AUTO, _SKEW)) or name == "slotwise.batch.parallelism-decider"
 )
 
 

@@ -150,7 +150,11 @@ class RegionRun:
             # So that a shuffle into as many partitions can only be one that is to meet the buckets.
             partitions += 1
         session = region_session(
-            self._base_session, self._conf, partitions=partitions, volume_bytes=order.volume_bytes
+            self._base_session,
+            self._conf,
+            partitions=partitions,
+            volume_bytes=order.volume_bytes,
+            skew=order.skew,
         )
         # Freely chosen buckets are where Spark does not look for their rows. They are kept where it never will.
         by_bucket = not free or (len(groups) == 1 and not self._has_python())

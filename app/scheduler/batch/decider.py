@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from app.model.batch import DeciderRule, Result
+from app.model.batch import DeciderRule, Result, Skew, SkewStrategy
 from app.scheduler.batch import flip187
-from app.scheduler.batch.even_data import InputBytes, Slice, even_ranges, slices_of
+from app.scheduler.batch.even_data import InputBytes, Slice, even_ranges, skewed, slices_of
 from app.scheduler.batch.flip187 import power_of_two_to
 from app.scheduler.batch.ranges import by_count, by_remainder
 
@@ -49,11 +49,14 @@ class Verdict:
     """``wanted``: what the bytes ask for, before bounds.
 
     ``groups``: the subpartitions of each task, where they are chosen by their bytes; else see `groups_of`.
+    ``skewed``: subpartitions that are much larger than the others. Then Spark shuffles the rows once more, and divides
+    those if the operation allows it.
     """
 
     parallelism: int
     wanted: int
     groups: Groups = ()
+    skewed: tuple[int, ...] = ()
 
 
 def subpartitions_for(lower: int, upper: int) -> int:
@@ -65,7 +68,9 @@ def subpartitions_for(lower: int, upper: int) -> int:
     return power if power >= lower else upper
 
 
-def decide(inputs: Inputs, rule: DeciderRule, *, volume_bytes: int, lower: int, upper: int) -> Verdict:
+def decide(
+    inputs: Inputs, rule: DeciderRule, *, volume_bytes: int, lower: int, upper: int, skew: Skew | None = None
+) -> Verdict:
     """The parallelism for ``inputs`` within ``lower`` to ``upper``, about ``volume_bytes`` for each task.
 
     More tasks than the hashed inputs have subpartitions would have nothing to read, so there are never more.
@@ -74,7 +79,7 @@ def decide(inputs: Inputs, rule: DeciderRule, *, volume_bytes: int, lower: int, 
     if parts:
         lower, upper = min(lower, parts[0]), min(upper, parts[0])
     if rule is DeciderRule.EVEN_DATA:
-        return _even_data(inputs, volume_bytes, lower, upper)
+        return _even_data(inputs, volume_bytes, lower, upper, skew or Skew())
     verdict = flip187.decide(
         inputs.divided_bytes,
         inputs.broadcast_bytes,
@@ -99,11 +104,15 @@ def groups_of(inputs: Inputs, result: Result, decided: Groups, tasks: int) -> Gr
     return by_count(own, tasks) if len(inputs.subpartitions) == 1 else ()
 
 
-def _even_data(inputs: Inputs, volume_bytes: int, lower: int, upper: int) -> Verdict:
+def _even_data(inputs: Inputs, volume_bytes: int, lower: int, upper: int, skew: Skew) -> Verdict:
     # Broadcast bytes are ignored, as production Flink does.
     total = inputs.divided_bytes
     wanted = ceil(total / volume_bytes)
     parallelism = min(max(wanted, lower), upper)
+    if skew.strategy is not SkewStrategy.NONE and parallelism > 1:
+        large = tuple(sorted({one for result in inputs.hashed for one in skewed(result.bytes_of, skew)}))
+        if large:
+            return Verdict(parallelism, wanted, skewed=large)
     if len(inputs.subpartitions) != 1 or not total:
         return Verdict(parallelism, wanted)
     if inputs.others:

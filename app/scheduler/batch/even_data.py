@@ -11,13 +11,8 @@ from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
+from app.model.batch import Skew
 from app.scheduler.batch.ranges import by_count
-
-SKEWED_FACTOR = 4.0
-"""A subpartition of so many times the median is skewed, if it is above the threshold (Flink's default)."""
-
-SKEWED_THRESHOLD_BYTES = 256 * 1024 * 1024
-"""Below it no subpartition counts as skewed (Flink's default)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +50,6 @@ class InputBytes:
         return sum(map(sum, self.sizes))
 
 
-@dataclass(frozen=True, slots=True)
-class Skew:
-    """When a subpartition counts as skewed."""
-
-    factor: float = SKEWED_FACTOR
-    threshold_bytes: int = SKEWED_THRESHOLD_BYTES
-
-
 def slices_of(inputs: Sequence[InputBytes], volume_bytes: int, skew: Skew | None = None) -> tuple[Slice, ...]:
     """The slices of inputs whose keys belong together (one input alone, or the sides of a join), in order.
 
@@ -82,6 +69,12 @@ def slices_of(inputs: Sequence[InputBytes], volume_bytes: int, skew: Skew | None
                 parts.append([Part(number, index, 0, len(one.sizes) - 1, size)])
         cut.append(parts)
     return tuple(together for of_index in zip(*cut, strict=True) for together in product(*of_index))
+
+
+def skewed(bytes_of: Sequence[int], skew: Skew) -> tuple[int, ...]:
+    """The subpartitions that are much larger than the others (flink-behaviour I.3)."""
+    _, limit = _cut_sizes(bytes_of, 1, skew)
+    return tuple(index for index, size in enumerate(bytes_of) if size > limit)
 
 
 def even_ranges(

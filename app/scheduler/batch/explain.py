@@ -37,7 +37,13 @@ def decision_sentence(name: str, decision: Decision) -> str:
         case rule:
             volume = f"{decision.volume_bytes} for each task"
             broadcast = f", {decision.broadcast_bytes} broadcast" if decision.broadcast_bytes else ""
+            skew = (
+                f" {len(decision.skewed)} of {decision.subpartitions} subpartitions are skewed, so Spark shuffles the "
+                "rows once more and divides those if it can."
+                if decision.skewed
+                else ""
+            )
             return (
                 f"{name} runs at {decision.parallelism} by {rule}: {decision.bytes} bytes of input{broadcast}, "
-                f"{volume}, ask for {decision.wanted} ({bounds})."
+                f"{volume}, ask for {decision.wanted} ({bounds}).{skew}"
             )

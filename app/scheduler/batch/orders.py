@@ -45,7 +45,8 @@ def _order(state: JobState, progress: BatchProgress, region: Region, regions: Re
             kind, keys = partitioning(edge)
             result = results[names[dataset_key(edge.vertex_id, kind, keys)]]
             hashed = kind is Partitioner.HASH
-            groups = groups_of(inputs, result, decision.groups, decision.parallelism) if hashed else ()
+            divided = hashed and not decision.skewed
+            groups = groups_of(inputs, result, decision.groups, decision.parallelism) if divided else ()
             reads.append(Read(vertex_id, edge.vertex_id, result, groups))
     return RegionOrder(
         region.number,
@@ -54,4 +55,5 @@ def _order(state: JobState, progress: BatchProgress, region: Region, regions: Re
         state.options.volume_bytes,
         tuple(reads),
         outputs_of(state, region, regions),
+        state.options.skew,
     )

@@ -25,7 +25,8 @@ class Decision:
     ``rule``: flip-187 or even-data; ``fixed`` (the bounds leave no choice), ``source`` (from the sizes of its files),
     ``pipelined`` (all inputs are in its own region: Spark divides the rows, ``parallelism`` is its limit).
     ``wanted`` is what the bytes ask for, before bounds. ``subpartitions`` is how many the inputs have, None without.
-    ``groups``: the subpartitions of each task. ``rows``: of all inputs from other regions, broadcast ones once.
+    ``groups``: the subpartitions of each task; none if there are ``skewed`` ones, which Spark is to divide.
+    ``rows``: of all inputs from other regions, broadcast ones once.
     """
 
     vertex_id: str
@@ -43,6 +44,7 @@ class Decision:
     volume_bytes: int = 0
     subpartitions: int | None = None
     groups: tuple[tuple[int, ...], ...] = ()
+    skewed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

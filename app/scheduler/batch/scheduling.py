@@ -177,7 +177,14 @@ def _decide(
     figures: dict[str, object] = {}
     read = (*inputs.hashed, *inputs.others, *inputs.broadcast)
     if read:
-        verdict = decide(inputs, DeciderRule(options.decider), volume_bytes=volume, lower=lower, upper=upper)
+        verdict = decide(
+            inputs,
+            DeciderRule(options.decider),
+            volume_bytes=volume,
+            lower=lower,
+            upper=upper,
+            skew=options.skew,
+        )
         rule: str = "fixed" if lower == upper else options.decider
         parallelism = verdict.parallelism
         figures = {
@@ -187,6 +194,7 @@ def _decide(
             "broadcast_bytes": inputs.broadcast_bytes,
             "subpartitions": inputs.subpartitions[0] if inputs.subpartitions else None,
             "groups": verdict.groups,
+            "skewed": verdict.skewed,
         }
     elif vertex.is_source:
         size = dict(progress.source_bytes).get(vertex.id)

@@ -1,9 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
+
+from app.model.graphdoc import parse_document
+from tests.integration.batch.harness import KEYS, ROWS, Regions, document
+
+VOLUME = "execution.batch.adaptive.auto-parallelism.avg-data-volume-per-task"
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +37,34 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made = builder.getOrCreate()
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """left: k is skewed, to 7. right: one row for each k. Left has a number for each row."""
+    directory = tmp_path_factory.mktemp("tables")
+    parquet.write_table(pa.table({"k": KEYS, "n": list(range(ROWS))}), directory / "left.parquet")
+    parquet.write_table(
+        pa.table({"k": list(range(50)), "m": [key * 10 for key in range(50)]}), directory / "right.parquet"
+    )
+    return directory
+
+
+@pytest.fixture
+def regions(session: Any, tables: Path, tmp_path: Path) -> Callable[..., Regions]:
+    """Makes jobs of ``vertices`` as `document` has them, which write to ``directory``/out."""
+
+    def make(
+        *vertices: tuple[str, list[str], str],
+        rule: str = "even-data",
+        directory: Path = tmp_path,
+        config: dict[str, str] | None = None,
+        conf: dict[str, str] | None = None,
+    ) -> Regions:
+        options = {"slotwise.batch.parallelism-decider": rule, VOLUME: "4 kb", **(config or {})}
+        graph = parse_document(document(tables, directory / "out", vertices, options))
+        made = Regions(session, graph, directory, job_id=f"test{next(_numbers)}", conf=conf)
+        made.directory.mkdir(parents=True, exist_ok=True)
+        return made
+
+    return make

@@ -6,7 +6,10 @@ import queue
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as parquet
+
 from app.driver.batch.region import RegionDone, RegionRun
+from app.driver.batch.results import is_modulo
 from app.driver.functions import Functions
 from app.model.batch import RegionOrder
 from app.model.jobgraph import JobGraph
@@ -15,17 +18,29 @@ from app.scheduler.batch.orders import region_orders
 from app.scheduler.batch.scheduling import is_complete
 from tests.unit.batch.driving import BatchJob
 
+ROWS = 4000
+KEYS = [7 if number % 3 else number % 50 for number in range(ROWS)]
+"""Column k of the table left: skewed, to 7."""
+
 
 class Regions:
     """One job. ``done`` has what each region run said at its end, in order."""
 
     def __init__(
-        self, session: Any, graph: JobGraph, directory: Path, *, job_id: str, slots: int = 2
+        self,
+        session: Any,
+        graph: JobGraph,
+        directory: Path,
+        *,
+        job_id: str,
+        slots: int = 2,
+        conf: dict[str, str] | None = None,
     ) -> None:
         self.session = session
         self.graph = graph
         self.directory = directory
         self.job_id = job_id
+        self.conf = conf or {}
         self.job = BatchJob(graph, held=slots)
         self.done: list[RegionDone] = []
         self._inbox: queue.SimpleQueue[RegionDone] = queue.SimpleQueue()
@@ -62,7 +77,7 @@ class Regions:
             order,
             graph=self.graph,
             session=self.session,
-            conf={},
+            conf=self.conf,
             functions=Functions(self.directory, ()),
             job_id=self.job_id,
             results_dir=self.directory / "results",
@@ -71,3 +86,43 @@ class Regions:
             may_commit=lambda: None,
             tell=self._inbox.put,
         )
+
+
+def document(
+    tables: Path, out: Path, vertices: tuple[tuple[str, list[str], str], ...], config: dict[str, str]
+) -> dict[str, Any]:
+    """The sources ``left`` and ``right``, then ``vertices`` as (name, inputs, SQL), then a Parquet sink."""
+    graph: list[dict[str, Any]] = [
+        {"name": name, "source": {"format": "parquet", "path": str(tables / f"{name}.parquet")}}
+        for name in ("left", "right")
+        if any(name in [_name(one) for one in inputs] for _, inputs, _ in vertices)
+    ]
+    graph += [
+        {"name": name, "inputs": [_edge(one) for one in inputs], "sql": sql} for name, inputs, sql in vertices
+    ]
+    sink = {"format": "parquet", "path": str(out)}
+    graph.append({"name": "store", "inputs": [vertices[-1][0]], "sink": sink})
+    for vertex in graph:
+        vertex["parallelism"] = 8
+    return {"name": "job", "type": "BATCH", "config": config, "vertices": graph}
+
+
+def _name(text: str) -> str:
+    return text.partition("[")[0]
+
+
+def _edge(text: str) -> dict[str, Any]:
+    name, bracket, key = text.rstrip("]").partition("[")
+    return {"vertex": name, "keys": [key], "exchange": "BLOCKING"} if bracket else {"vertex": name}
+
+
+def written(job: Regions) -> list[tuple[Any, ...]]:
+    """The rows that the job's sink has, sorted."""
+    files = sorted((job.directory / "out").glob("**/*.parquet"))
+    rows = [tuple(row.values()) for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
+    return sorted(rows)
+
+
+def free_reads(job: Regions) -> bool:
+    """Whether a region has read buckets that Spark would not look for there."""
+    return any(read.groups and not is_modulo(read.groups) for done in job.done for read in done.order.reads)

@@ -2,89 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as parquet
 import pytest
 
 from app.driver.batch.region import RegionDone
-from app.driver.batch.results import MANIFEST, is_modulo
-from app.model.graphdoc import parse_document
-from tests.integration.batch.harness import Regions
+from app.driver.batch.results import MANIFEST
+from tests.integration.batch.harness import KEYS, ROWS, Regions, free_reads, written
 
-VOLUME = "execution.batch.adaptive.auto-parallelism.avg-data-volume-per-task"
-ROWS = 4000
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """left: k is skewed, to 7. right: one row for each k. both: a number for each row."""
-    directory = tmp_path_factory.mktemp("tables")
-    keys = [7 if number % 3 else number % 50 for number in range(ROWS)]
-    parquet.write_table(pa.table({"k": keys, "n": list(range(ROWS))}), directory / "left.parquet")
-    parquet.write_table(
-        pa.table({"k": list(range(50)), "m": [key * 10 for key in range(50)]}), directory / "right.parquet"
-    )
-    return directory
-
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def regions(session: Any, tables: Path, tmp_path: Path) -> Callable[..., Regions]:
-    """Makes jobs: the sources ``left`` and ``right``, then ``vertices`` as (name, inputs, SQL), then a Parquet sink."""
-
-    def make(
-        *vertices: tuple[str, list[str], str], rule: str = "even-data", directory: Path = tmp_path
-    ) -> Regions:
-        graph: list[dict[str, Any]] = [
-            {"name": name, "source": {"format": "parquet", "path": str(tables / f"{name}.parquet")}}
-            for name in ("left", "right")
-            if any(name in [_name(one) for one in inputs] for _, inputs, _ in vertices)
-        ]
-        graph += [
-            {"name": name, "inputs": [_edge(one) for one in inputs], "sql": sql}
-            for name, inputs, sql in vertices
-        ]
-        out = {"format": "parquet", "path": str(directory / "out")}
-        graph.append({"name": "store", "inputs": [vertices[-1][0]], "sink": out})
-        for vertex in graph:
-            vertex["parallelism"] = 8
-        config = {"slotwise.batch.parallelism-decider": rule, VOLUME: "4 kb"}
-        document = {"name": "job", "type": "BATCH", "config": config, "vertices": graph}
-        made = Regions(session, parse_document(document), directory, job_id=f"test{next(_numbers)}")
-        made.directory.mkdir(parents=True, exist_ok=True)
-        return made
-
-    return make
-
-
-def _name(text: str) -> str:
-    return text.partition("[")[0]
-
-
-def _edge(text: str) -> dict[str, Any]:
-    name, bracket, key = text.rstrip("]").partition("[")
-    return {"vertex": name, "keys": [key], "exchange": "BLOCKING"} if bracket else {"vertex": name}
-
-
-def written(job: Regions) -> list[tuple[Any, ...]]:
-    files = sorted((job.directory / "out").glob("**/*.parquet"))
-    rows = [tuple(row.values()) for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
-    return sorted(rows)
-
-
-def free_reads(job: Regions) -> bool:
-    return any(read.groups and not is_modulo(read.groups) for done in job.done for read in done.order.reads)
-
-
-KEYS = [7 if number % 3 else number % 50 for number in range(ROWS)]
 COUNTS = sorted((key, KEYS.count(key)) for key in set(KEYS))
 
 

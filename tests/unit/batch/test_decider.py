@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.model.batch import DeciderRule, Result
+from app.model.batch import DeciderRule, Result, Skew, SkewStrategy
 from app.scheduler.batch.decider import Inputs, Verdict, decide, groups_of, subpartitions_for
 
 MB = 1024 * 1024
@@ -49,6 +49,24 @@ def test_l23_a_single_huge_subpartition() -> None:
 def test_l23_a_maximum_below_the_minimum_of_the_bounds(rule: DeciderRule) -> None:
     """More tasks than the written subpartitions would read nothing, whatever lower bound came later."""
     assert decided(Inputs(hashed=(result(MB, MB),)), rule, lower=5, upper=16).parallelism == 2
+
+
+def test_skewed_subpartitions_are_left_to_spark() -> None:
+    inputs = Inputs(hashed=(result(MB, 9 * MB, MB, MB), result(0, 0, 0, MB)))
+
+    def verdict(strategy: SkewStrategy, rule: DeciderRule = DeciderRule.EVEN_DATA, upper: int = 4) -> Verdict:
+        skew = Skew(strategy, factor=4.0, threshold_bytes=2 * MB)
+        return decide(inputs, rule, volume_bytes=4 * MB, lower=1, upper=upper, skew=skew)
+
+    assert verdict(SkewStrategy.AUTO) == verdict(SkewStrategy.FORCED) == Verdict(4, 4, skewed=(1,))
+    # No task could take anything off another one.
+    assert verdict(SkewStrategy.AUTO, upper=1).skewed == ()
+    assert verdict(SkewStrategy.NONE).groups == ((0,), (1,), (2, 3))
+    assert verdict(SkewStrategy.AUTO, DeciderRule.FLIP_187) == Verdict(4, 4)
+    # At the threshold is not above it.
+    at_it = Inputs(hashed=(result(MB, 8 * MB, 2 * MB, 2 * MB),))
+    skew = Skew(SkewStrategy.AUTO, factor=4.0, threshold_bytes=MB)
+    assert decide(at_it, DeciderRule.EVEN_DATA, volume_bytes=4 * MB, lower=1, upper=4, skew=skew).skewed == ()
 
 
 def test_unhashed_inputs_fix_the_number_of_tasks_for_even_data() -> None:

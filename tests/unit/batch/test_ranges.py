@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scheduler.batch.even_data import InputBytes, Skew, even_ranges, slices_of
+from app.model.batch import Skew
+from app.scheduler.batch.even_data import InputBytes, even_ranges, slices_of
 from app.scheduler.batch.ranges import by_count, by_remainder
 
 
