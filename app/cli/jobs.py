@@ -15,6 +15,7 @@ from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import (
     format_moment,
     format_ms,
+    format_percent,
     format_time,
     is_terminal,
     or_dash,
@@ -28,6 +29,7 @@ from app.cli.output import (
 
 POLL_S = 0.3
 HEADLINE_MAX_CHARS = 300
+PROGRESS_HEADERS = ["done", "rest"]
 
 
 def jobs(as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None) -> None:
@@ -52,7 +54,7 @@ def jobs(as_json: JsonOption = False, server: ServerOption = None, token_file: T
 def show(
     job: JobArgument, as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None
 ) -> None:
-    """Show one job: its state and, per vertex, the bounds and the parallelism in force."""
+    """Show one job: its state and, per vertex, the bounds, the parallelism in force, and how far a batch job is."""
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         details = client.get(f"/jobs/{job_id}")
@@ -64,6 +66,7 @@ def show(
         return
     for line in heading(details):
         say(line)
+    is_batch = details.get("job-type") == "BATCH"
     rows = []
     for vertex in details["vertices"]:
         declared = bounds.get(vertex["id"], {}).get("parallelism", {})
@@ -75,11 +78,23 @@ def show(
                 in_force(vertex),
                 str(vertex["maxParallelism"]),
                 vertex["status"],
+                *(progress_cells(vertex) if is_batch else ()),
                 vertex["id"],
             ]
         )
-    headers = ["vertex", "lower", "upper", "parallelism", "max", "state", "id"]
-    show_table(headers, rows, right=["lower", "upper", "parallelism", "max"], wrap=["vertex"])
+    more = PROGRESS_HEADERS if is_batch else []
+    headers = ["vertex", "lower", "upper", "parallelism", "max", "state", *more, "id"]
+    show_table(headers, rows, right=["lower", "upper", "parallelism", "max", *more], wrap=["vertex"])
+
+
+def progress_cells(vertex: dict[str, Any]) -> list[str]:
+    """How far the region of a vertex is, and how long it may take still, under `PROGRESS_HEADERS`."""
+    progress = vertex.get("progress") or {}
+    return [
+        or_dash(format_percent(progress.get("percent"))),
+        # Nothing rests of what is finished.
+        or_dash(format_ms(progress.get("estimatedRestInMillis") or None)),
+    ]
 
 
 def heading(details: dict[str, Any]) -> list[str]:

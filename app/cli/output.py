@@ -184,6 +184,11 @@ def format_bytes(size_bytes: int | None) -> str:
     return f"{size:.0f} {units[0]}" if size >= 10 or units[0] == "B" else f"{size:.1f} {units[0]}"
 
 
+def format_percent(percent: int | None) -> str:
+    """`30 %`, empty for none."""
+    return "" if percent is None else f"{percent} %"
+
+
 def format_number(value: float | None) -> str:
     """Thousands separated by commas, fractions only below ten."""
     if value is None:

@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from app.cli import demo, doctor, jobs, require, rescales, serve, submit, watch
+from app.cli import decisions, demo, doctor, jobs, require, rescales, serve, submit, watch
 from app.cli.errors import EXIT_REFUSED, CliError
 from app.cli.output import warn
 
@@ -35,6 +35,7 @@ for _name, _function, _summary in (
     ("show", jobs.show, "Show one job and its vertices."),
     ("require", require.require, "Change bounds of parallelism."),
     ("rescales", rescales.rescales, "Show the rescale history of a job."),
+    ("decisions", decisions.decisions, "Show what was decided for a batch job."),
     ("explain", jobs.explain, "Say why a job runs as it does."),
     ("exceptions", jobs.exceptions, "List what went wrong in a job."),
     ("watch", watch.watch, "Watch a job until it ends."),

@@ -17,7 +17,8 @@ METRICS = ("numTasksObserved", "numRecordsInPerSecond", "numRecordsOutPerSecond"
 class VertexLook:
     """``tasks``: what Spark reported for the last batch, None if it cannot be told.
 
-    The fields from ``state`` on are of the run of its region, in a BATCH job: bytes are those between regions.
+    The fields from ``state`` on are of the run of its region, in a BATCH job: bytes are those between regions,
+    ``percent`` is of its Spark tasks, ``rest_ms`` an estimate.
     """
 
     id: str
@@ -33,6 +34,8 @@ class VertexLook:
     duration_ms: int | None = None
     read_bytes: int | None = None
     written_bytes: int | None = None
+    percent: int | None = None
+    rest_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,10 @@ def _look(client: Client, job_id: str, rescales: int) -> Look:
 
 
 def region_figures(vertex: Json) -> dict[str, int | None]:
-    """What is known of a vertex of a BATCH job: how long its region has run, and its bytes between regions."""
+    """What is known of a vertex of a BATCH job: how long its region has run, how far it is, and its bytes between
+    regions."""
     metrics = vertex["metrics"]
+    progress = vertex.get("progress") or {}
 
     def known(name: str) -> int | None:
         return metrics[name] if metrics[f"{name}-complete"] else None
@@ -124,6 +129,8 @@ def region_figures(vertex: Json) -> dict[str, int | None]:
         "duration_ms": vertex["duration"] if vertex["duration"] >= 0 else None,
         "read_bytes": known("read-bytes"),
         "written_bytes": known("write-bytes"),
+        "percent": progress.get("percent"),
+        "rest_ms": progress.get("estimatedRestInMillis"),
     }
 
 

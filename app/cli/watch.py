@@ -20,6 +20,7 @@ from app.cli.output import (
     format_bytes,
     format_ms,
     format_number,
+    format_percent,
     is_terminal,
     or_dash,
     print_json,
@@ -31,8 +32,19 @@ from app.cli.snapshot import Look, look
 
 VERTEX_HEADERS = ["vertex", "lower", "upper", "parallelism", "tasks", "records in/s", "out/s", "busy"]
 VERTEX_RIGHT = VERTEX_HEADERS[1:]
-BATCH_HEADERS = ["vertex", "lower", "upper", "parallelism", "state", "time", "read", "written"]
-BATCH_RIGHT = ["lower", "upper", "parallelism", "time", "read", "written"]
+BATCH_HEADERS = [
+    "vertex",
+    "lower",
+    "upper",
+    "parallelism",
+    "state",
+    "done",
+    "time",
+    "rest",
+    "read",
+    "written",
+]
+BATCH_RIGHT = ["lower", "upper", "parallelism", "done", "time", "rest", "read", "written"]
 
 
 def watch(
@@ -106,7 +118,9 @@ def plain_line(seen: Look, *, with_rates: bool = True) -> str:
     for vertex in seen.vertices:
         if seen.is_batch:
             at = "" if vertex.parallelism is None else f" {vertex.parallelism}"
-            parts.append(f"{vertex.name}{at} {vertex.state.lower()}")
+            # A line for each percent would be too many: it is told when something else has changed.
+            done = f" {format_percent(vertex.percent)}" if with_rates and vertex.state == "RUNNING" else ""
+            parts.append(f"{vertex.name}{at} {vertex.state.lower()}{done}".rstrip())
             continue
         if vertex.parallelism is None:
             continue
@@ -143,13 +157,17 @@ def render(seen: Look) -> RenderableType:
 
 
 def batch_table(seen: Look) -> RenderableType:
-    """Each vertex with the state of its region, how long that has run, and what it read and left for others."""
+    """Each vertex with the state of its region, how far that is, how long it has run and may still run, and what it
+    read and left for others."""
     rows = [
         [
             vertex.name,
             *(or_dash(format_number(value)) for value in (vertex.lower, vertex.upper, vertex.parallelism)),
             vertex.state,
+            or_dash(format_percent(vertex.percent)),
             or_dash(format_ms(vertex.duration_ms)),
+            # Nothing rests of what is finished.
+            or_dash(format_ms(vertex.rest_ms or None)),
             or_dash(format_bytes(vertex.read_bytes)),
             or_dash(format_bytes(vertex.written_bytes)),
         ]

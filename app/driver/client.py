@@ -84,6 +84,7 @@ class ControlPlaneClient:
         with self._changed:
             report = Report(seq=self._next_seq, at_ms=time.time_ns() // 1_000_000, **fields)
             self._next_seq += 1
+            self._forget_older_progress(report)
             self._reports.append(report)
             self._forget_old_batches()
             self._changed.notify_all()
@@ -213,6 +214,15 @@ class ControlPlaneClient:
             with self._changed:
                 self._changed.notify_all()
             self._on_fenced()
+
+    def _forget_older_progress(self, newer: Report) -> None:
+        """Of how far a region is, only the newest report says something."""
+        if newer.type != "region-progress":
+            return
+        for position, report in enumerate(self._reports):
+            if report.type == newer.type and report.region == newer.region:
+                del self._reports[position]
+                return
 
     def _forget_old_batches(self) -> None:
         """Bound what is kept while nobody answers: of committed batches the newest say all that is needed."""

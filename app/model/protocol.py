@@ -104,6 +104,7 @@ class Report:
     running: the queries were started. batch: one was committed. plan-applied: see events.PlanApplied.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying).
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
+    region-progress: for people, about once a second: Spark tasks of a run that are done and that are known so far.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
     """
 
@@ -118,6 +119,7 @@ class Report:
         "finished",
         "region-finished",
         "region-failed",
+        "region-progress",
     ]
     plan_version: int = 0
     query_id: str = ""
@@ -145,6 +147,8 @@ class Report:
     run: int = 0
     results: tuple[Result, ...] = ()
     lost: tuple[str, ...] = ()
+    tasks_done: int = 0
+    tasks_total: int = 0
 
 
 OUTCOME_FILE = "outcome.json"

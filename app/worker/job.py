@@ -87,6 +87,7 @@ class Job:
         self.submitted_by = submitted_by
         self.last_batches: dict[str, Report] = {}
         self.last_batch_ms: int | None = None
+        self.region_progress: dict[int, Report] = {}
         self.bell = Bell()
         self.writer = writer
         self._clock = clock
@@ -138,6 +139,7 @@ class Job:
             epoch=self.writer.epoch,
             driver_pid=self.attempts.driver_pid,
             last_batches=self.last_batches,
+            region_progress=self.region_progress,
         )
 
     def orders(self) -> Orders:
@@ -179,11 +181,18 @@ class Job:
         if report.type == "batch":
             self.last_batches = {**self.last_batches, report.query_id: report}
             self.last_batch_ms = self._clock.now_ms()
+        elif report.type == "region-progress" and self._is_current_run(report):
+            self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)
         self._taken = (attempt, report.seq)
         event = event_of(report, attempt)
         if event is not None:
             self.worker.deliver(event)
+
+    def _is_current_run(self, report: Report) -> bool:
+        """Whether a report is of the last run of its region, and not of one that was given up."""
+        regions = self.state.batch.regions if self.state.batch is not None else ()
+        return 0 <= report.region < len(regions) and regions[report.region].run == report.run
 
     def _must_be_at(self, attempt: int) -> None:
         """Whoever waited may have been overtaken: reports of one attempt must not be taken for those of another."""

@@ -53,7 +53,11 @@ class Fenced(ControlPlaneError):
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as of the last durable write. ``last_batches`` has the latest batch report per query id."""
+    """A job as of the last durable write.
+
+    ``last_batches`` has the latest batch report per query id, ``region_progress`` the latest region-progress report
+    per number of a region. Neither is durable: they are empty after a restart, until the driver reports again.
+    """
 
     state: JobState
     status: JobStatus
@@ -63,6 +67,7 @@ class JobView:
     epoch: int
     driver_pid: int | None = None
     last_batches: dict[str, Report] = field(default_factory=dict)
+    region_progress: dict[int, Report] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,19 +87,30 @@ class ProtocolDriver:
             for callback in self._callbacks:
                 callback(status)
 
+    async def progress(self, region: int, run: int, done: int, known: int) -> None:
+        """Report how far a run is, while the driver is held."""
+        async with self._calls() as (http, base):
+            fields = {"region": region, "run": run, "tasks_done": done, "tasks_total": known}
+            await self._report(http, base, type="region-progress", **fields)
+
     # -- the protocol
 
-    async def _run(self) -> None:
+    @contextlib.asynccontextmanager
+    async def _calls(self) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
         spec = self.spec
         base = f"http://localhost/internal/v1/jobs/{spec['job_id']}/attempts/{spec['attempt']}"
         headers = {"Authorization": f"Bearer {spec['secret']}", "X-Slotwise-Epoch": str(spec["epoch"])}
         async with httpx.AsyncClient(transport=httpx.ASGITransport(_Late(self.app)), headers=headers) as http:
+            yield http, base
+
+    async def _run(self) -> None:
+        async with self._calls() as (http, base):
             orders = (
                 (await http.post(f"{base}/register", json=_registration(self.ref))).raise_for_status().json()
             )
             self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
             await self._report(http, base, type="running", plan_version=self.plan_version)
-            if spec["graph"]["type"] == "BATCH":
+            if self.spec["graph"]["type"] == "BATCH":
                 await self._run_regions(http, base)
                 return
             polling = asyncio.create_task(self._poll(http, base))

@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
+
+from app.api.openapi import build_openapi
+from app.api.operations import all_operations
+from app.api.routing import OperationTable
 from tests.contract.world import World, bounds, eventually, open_world
 
 BLOCKING = {"exchange": "BLOCKING"}
@@ -25,6 +30,32 @@ GRAPH: dict[str, Any] = {
         {"name": "store", "inputs": [{"vertex": "bought", **BLOCKING}], "sink": {"format": "noop"}},
     ],
 }
+
+DOCUMENT = build_openapi(OperationTable(all_operations()), "0.1.0", with_tokens=False)
+
+
+def check_documented(path: str, answer: Any) -> None:
+    """An answer to GET is as the OpenAPI document says."""
+    schema = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    validator = jsonschema_rs.Draft202012Validator({**schema, "components": DOCUMENT["components"]})
+    assert [error.message for error in validator.iter_errors(answer)] == []
+
+
+async def progress(world: World, job_id: str) -> dict[str, Any]:
+    """What is said of how far each vertex is, by name; the same in the details of the job and of the vertex."""
+    details = await world.get(f"/jobs/{job_id}")
+    check_documented("/jobs/{jobid}", details)
+    found = {}
+    for vertex in details["vertices"]:
+        own = await world.get(f"/jobs/{job_id}/vertices/{vertex['id']}")
+        check_documented("/jobs/{jobid}/vertices/{vertexid}", own)
+        rests = [
+            (each or {}).pop("estimatedRestInMillis", None) for each in (own["progress"], vertex["progress"])
+        ]
+        assert own["progress"] == vertex["progress"]
+        assert [rest is None for rest in rests] in ([True] * 2, [False] * 2)
+        found[vertex["name"]] = vertex["progress"] and {**vertex["progress"], "rest": rests[1]}
+    return found
 
 
 async def vertices(world: World, job_id: str) -> dict[str, tuple[str, int]]:
@@ -102,3 +133,117 @@ async def test_a_driver_that_dies_costs_no_finished_region(database_url: str, tm
         state = world.control_plane.job(job_id).state
         assert state.batch is not None
         assert [region.run for region in state.batch.regions][:2] == [1, 1]
+
+
+FINISHED_PROGRESS = {"tasksDone": None, "tasksKnown": None, "percent": 100, "rest": 0}
+
+
+async def test_how_far_regions_are_is_told_and_costs_no_transaction(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with open_world(database_url, tmp_path) as world:
+        world.host.hold()
+        job_id = await world.submit(GRAPH)
+        await world.status(job_id, "RUNNING")
+        assert set((await progress(world, job_id)).values()) == {None}
+        before = world.control_plane.job(job_id).state
+        await world.driver().progress(0, 1, done=0, known=40)
+        none_done = (await progress(world, job_id))["customers"]
+        assert none_done == {"tasksDone": 0, "tasksKnown": 40, "percent": 0, "rest": None}
+        await world.driver().progress(0, 1, done=12, known=40)
+        # Of runs that are not the present one of a region, and of no region: nobody wants to know.
+        await world.driver().progress(1, 2, done=5, known=5)
+        await world.driver().progress(9, 1, done=5, known=5)
+        found = await progress(world, job_id)
+        assert found["customers"].pop("rest") >= 0
+        assert found["customers"] == {"tasksDone": 12, "tasksKnown": 40, "percent": 30}
+        assert [found[name] for name in ("orders", "bought", "store")] == [None] * 3
+        assert world.control_plane.job(job_id).state is before
+        world.host.release()
+        await world.status(job_id, "FINISHED")
+        assert list((await progress(world, job_id)).values()) == [FINISHED_PROGRESS] * 4
+
+
+async def test_the_decisions_are_kept_with_their_numbers(database_url: str, tmp_path: Path) -> None:
+    async with open_world(database_url, tmp_path) as world:
+        world.host.hold()
+        config = {"slotwise.batch.parallelism-decider": "even-data"}
+        job_id = await world.submit({**GRAPH, "config": config})
+        await world.status(job_id, "RUNNING")
+        first = await world.get(f"/jobs/{job_id}/decisions")
+        check_documented("/jobs/{jobid}/decisions", first)
+        assert [one["vertexName"] for one in first] == ["orders", "customers"]
+        assert {one["regionRun"]["state"] for one in first} == {"RUNNING"}
+        world.host.release()
+        await world.status(job_id, "FINISHED")
+        found = await world.get(f"/jobs/{job_id}/decisions")
+        check_documented("/jobs/{jobid}/decisions", found)
+        assert [one["vertexName"] for one in found] == ["store", "bought", "orders", "customers"]
+        bought = found[1]
+        run = bought.pop("regionRun")
+        assert run["state"] == "FINISHED"
+        assert run["startTimestampInMillis"] == bought.pop("timestampInMillis") <= run["endTimestampInMillis"]
+        assert (run["writtenBytes"], run["writtenRows"]) == (1 << 20, 10)
+        assert bought == {
+            "vertexId": await world.vertex(job_id, "bought"),
+            "vertexName": "bought",
+            "region": 2,
+            "run": 1,
+            "rule": "even-data",
+            "parallelism": 4,
+            "lowerBound": 1,
+            "upperBound": 32,
+            "wanted": 4,
+            "bytes": 64 << 20,
+            "rows": 640,
+            "broadcastBytes": 0,
+            "volumeBytes": 16 << 20,
+            "subpartitions": 32,
+            "groups": None,
+            "sentence": (
+                "bought runs at 4 by even-data: 67108864 bytes of input, 16777216 for each task, ask for 4"
+                " (bounds 1 to 32)."
+            ),
+        }
+        detailed = await world.get(f"/jobs/{job_id}/decisions", detail="true")
+        check_documented("/jobs/{jobid}/decisions", detailed)
+        assert detailed[1]["groups"] == [list(range(first, first + 8)) for first in range(0, 32, 8)]
+        assert detailed[0]["groups"] == []
+        for query in ("limit=1", "detail=yes"):
+            assert (await world.http.get(f"/jobs/{job_id}/decisions?{query}")).status_code == 400
+
+
+async def test_a_run_that_does_not_count_is_discarded(database_url: str, tmp_path: Path) -> None:
+    async with open_world(database_url, tmp_path) as world:
+        config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 ms"}
+        world.host.regions_left = 2
+        job_id = await world.submit({**GRAPH, "config": config})
+
+        async def the_third_runs() -> bool:
+            return (await vertices(world, job_id))["bought"][0] == "RUNNING"
+
+        await eventually(the_third_runs, "the third region runs")
+        await world.driver().progress(2, 1, done=1, known=2)
+        world.host.regions_left = 0
+        world.driver().die(1)
+
+        async def runs_again() -> bool:
+            newest, *_ = await world.get(f"/jobs/{job_id}/decisions")
+            return bool(newest["run"] == 2)
+
+        await eventually(runs_again, "the third region runs again")
+        newest, before, *_ = await world.get(f"/jobs/{job_id}/decisions")
+        states = [(one["vertexName"], one["run"], one["regionRun"]["state"]) for one in (newest, before)]
+        assert states == [("bought", 2, "RUNNING"), ("bought", 1, "DISCARDED")]
+        # How far the first run was says nothing of the second one.
+        assert (await progress(world, job_id))["bought"] is None
+        await world.http.patch(f"/jobs/{job_id}")
+        await world.status(job_id, "CANCELED")
+        assert (await world.get(f"/jobs/{job_id}/decisions"))[0]["regionRun"]["state"] == "DISCARDED"
+
+
+async def test_a_streaming_job_makes_no_decisions(world: World) -> None:
+    job_id = await world.running()
+    assert await world.get(f"/jobs/{job_id}/decisions") == []
+    details = await world.get(f"/jobs/{job_id}")
+    assert {vertex["progress"] for vertex in details["vertices"]} == {None}

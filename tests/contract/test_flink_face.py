@@ -59,7 +59,7 @@ JOB_FACES = (
     Face(
         "/jobs/{job}",
         ("007", "076", "092"),
-        ours=("/schedulerState", "/attempt", "/driverPid", "/submittedBy"),
+        ours=("/schedulerState", "/attempt", "/driverPid", "/submittedBy", "/vertices/[]/progress"),
     ),
     Face("/jobs/{job}/plan", ("008",)),
     Face("/jobs/{job}/config", ("009",), open=("/execution-config/user-config",)),
@@ -111,6 +111,7 @@ JOB_FACES = (
     Face(
         "/jobs/{job}/vertices/{vertex}",
         ("020",),
+        ours=("/progress",),
         open=("/subtasks/[]/status-duration", "/aggregated/status-duration"),
     ),
     Face("/jobs/{job}/metrics", ("038",)),

@@ -85,6 +85,7 @@ def _vertex(vertex_id: str, name: str, parallelism: int) -> dict[str, Any]:
         "duration": NOW - START - 1500,
         "tasks": {**NO_TASKS, "RUNNING": parallelism},
         "metrics": NOT_MEASURED,
+        "progress": None,
     }
 
 
@@ -213,4 +214,5 @@ VERTEX_DETAILS: dict[str, Any] = {
         "metrics": {name: _AGGREGATE for name in NOT_MEASURED if not name.endswith("-complete")},
         "status-duration": {"RUNNING": {**dict.fromkeys(_AGGREGATE, NOW - START - 1500)}},
     },
+    "progress": {"tasksDone": 12, "tasksKnown": 40, "percent": 30, "estimatedRestInMillis": 14245},
 }

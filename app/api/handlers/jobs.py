@@ -12,11 +12,12 @@ from app.api.context import Context
 from app.api.errors import bad_request, not_found
 from app.api.render import explanation as render_explanation
 from app.api.render import jobs as render
+from app.api.render.decisions import decisions as render_decisions
 from app.api.render.exceptions import exception_history
 from app.api.render.execution import VertexExecution, vertex_executions
 from app.api.render.metrics import AGGREGATIONS, aggregated_metrics, job_metrics, metric_list, vertex_metrics
 from app.api.render.vertices import vertex_details
-from app.api.requests import names, path_id, query, whole_number
+from app.api.requests import boolean, names, path_id, query, whole_number
 from app.model.graphdoc import to_document
 from app.model.sentences import shown
 from app.worker.views import JobView
@@ -81,6 +82,12 @@ async def exceptions(context: Context, request: Request) -> Response:
     parameters = query(request, ("maxExceptions",))
     maximum = whole_number(parameters, "maxExceptions", 1, MAX_EXCEPTIONS)
     return json_response(exception_history(find_job(context, request).state, maximum))
+
+
+async def decisions(context: Context, request: Request) -> Response:
+    parameters = query(request, ("detail",))
+    view = find_job(context, request)
+    return json_response(render_decisions(view, with_groups=boolean(parameters, "detail")))
 
 
 async def explain(context: Context, request: Request) -> Response:

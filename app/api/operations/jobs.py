@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.api.documentation import Body, Doc
+from app.api.examples import decisions as decisions_examples
 from app.api.examples import jobs as jobs_examples
 from app.api.examples.common import COUNTS, JOB, TRIGGER
 from app.api.handlers import jobs, operations, submission
 from app.api.operations.common import JOB_PATH, query_parameter
 from app.api.routing import Handler, Operation
+from app.api.schema import decisions as decisions_schema
 from app.api.schema import jobs as job_schema
 from app.api.schema.base import Empty
 from app.api.schema.graph import GRAPH_SCHEMA
@@ -168,6 +170,25 @@ _READS: Final[Sequence[tuple[str, Handler, Doc]]] = (
             "How a job ended",
             job_schema.ExecutionResult,
             jobs_examples.EXECUTION_RESULT,
+        ),
+    ),
+    (
+        "/decisions",
+        jobs.decisions,
+        Doc(
+            "getDecisions",
+            _TAG,
+            "How parallel each vertex of a batch job was decided to run, newest first",
+            decisions_schema.Decision,
+            [decisions_examples.DECISION],
+            description=(
+                "The latest five of each vertex, kept as long as the job. A streaming job makes none, so its list"
+                " is empty: see its rescales."
+            ),
+            is_list=True,
+            parameters=(
+                query_parameter("detail", "With the subpartitions of each task.", {"type": "boolean"}, True),
+            ),
         ),
     ),
     (

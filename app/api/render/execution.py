@@ -8,6 +8,7 @@ follows from the state of the job's scheduler, and its task counters from the pa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 from app.model.batch import RegionStatus
 from app.model.jobgraph import JobVertex
@@ -23,6 +24,7 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
+from app.scheduler.batch.estimate import TaskCount, percent, rest_ms
 from app.scheduler.batch.progress import BatchProgress, Decision
 from app.scheduler.batch.regions import regions_of
 from app.worker.views import JobView
@@ -40,12 +42,20 @@ EXECUTION_STATES = (
     "RECONCILING",
 )
 
+_FINISHED_PROGRESS: Final = {
+    "tasksDone": None,
+    "tasksKnown": None,
+    "percent": 100,
+    "estimatedRestInMillis": 0,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class VertexExecution:
     """One vertex. ``tasks`` is 0 while nothing of it was ever deployed; times that do not apply are -1.
 
-    ``read``, ``written``: bytes and rows between regions, None where they are not known.
+    ``read``, ``written``: bytes and rows between regions, None where they are not known. ``counted``: the Spark tasks
+    of the run of its region, None if it does not run or has told nothing yet.
     """
 
     vertex: JobVertex
@@ -56,6 +66,8 @@ class VertexExecution:
     end_ms: int
     read: tuple[int, int] | None = None
     written: tuple[int, int] | None = None
+    is_batch: bool = False
+    counted: TaskCount | None = None
 
     def duration_ms(self, now_ms: int) -> int:
         if self.start_ms < 0:
@@ -94,7 +106,9 @@ def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExec
     written = {one.vertex_id: (one.bytes, one.rows) for one in progress.written}
     result = []
     for vertex in state.graph.vertices:
-        region = progress.regions[regions.by_vertex[vertex.id].number]
+        number = regions.by_vertex[vertex.id].number
+        region = progress.regions[number]
+        status = region_status(state, region.status)
         decision = progress.decision(vertex.id)
         parallelism = decision.parallelism if decision is not None else -1
         end_ms = region.finished_ms if region.status is RegionStatus.FINISHED else None
@@ -105,14 +119,40 @@ def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExec
                 vertex,
                 parallelism,
                 max(0, parallelism),
-                _region_status(state, region.status),
+                status,
                 -1 if region.started_ms is None else region.started_ms,
                 -1 if end_ms is None else end_ms,
                 read=_read(decision),
                 written=written.get(vertex.id),
+                is_batch=True,
+                counted=_counted(view, number, region.run) if status == "RUNNING" else None,
             )
         )
     return result
+
+
+def _counted(view: JobView, region: int, run: int) -> TaskCount | None:
+    report = view.region_progress.get(region)
+    if report is None or report.run != run:
+        return None
+    return TaskCount(report.tasks_done, report.tasks_total)
+
+
+def region_progress(execution: VertexExecution, now_ms: int) -> dict[str, Any] | None:
+    """How far the region of a vertex is, an addition of ours; None in a STREAMING job and where nothing is known."""
+    if not execution.is_batch:
+        return None
+    if execution.status == "FINISHED":
+        return _FINISHED_PROGRESS
+    count = execution.counted
+    if count is None:
+        return None
+    return {
+        "tasksDone": count.done,
+        "tasksKnown": count.known,
+        "percent": percent(count),
+        "estimatedRestInMillis": rest_ms(count, execution.duration_ms(now_ms)),
+    }
 
 
 def _read(decision: Decision | None) -> tuple[int, int] | None:
@@ -121,7 +161,7 @@ def _read(decision: Decision | None) -> tuple[int, int] | None:
     return decision.bytes + decision.broadcast_bytes, decision.rows
 
 
-def _region_status(state: JobState, status: RegionStatus) -> str:
+def region_status(state: JobState, status: RegionStatus) -> str:
     """The status of the tasks of a region: its own, unless the attempt or the job is at its end."""
     if status is RegionStatus.FINISHED:
         return "FINISHED"

@@ -7,7 +7,12 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from app.api.render.execution import EXECUTION_STATES, VertexExecution, vertex_executions
+from app.api.render.execution import (
+    EXECUTION_STATES,
+    VertexExecution,
+    region_progress,
+    vertex_executions,
+)
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.options import JobOptions
 from app.model.status import JobStatus
@@ -116,6 +121,7 @@ def _vertex(execution: VertexExecution, now_ms: int) -> dict[str, Any]:
         "duration": execution.duration_ms(now_ms),
         "tasks": {**_NO_TASKS, execution.status: execution.tasks},
         "metrics": io_metrics(execution),
+        "progress": region_progress(execution, now_ms),
     }
 
 

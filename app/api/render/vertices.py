@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.api.render.execution import VertexExecution
+from app.api.render.execution import VertexExecution, region_progress
 from app.api.render.jobs import NOT_MEASURED
 from app.model.plan import Slot
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
@@ -35,6 +35,7 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> di
             },
             "status-duration": {execution.status: _aggregate([max(0, duration_ms)] * len(subtasks))},
         },
+        "progress": region_progress(execution, now_ms),
     }
 
 

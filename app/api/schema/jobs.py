@@ -97,6 +97,25 @@ class IoMetrics(Schema):
     busy: float = Field(alias="accumulated-busy-time")
 
 
+class RegionProgress(Schema):
+    """How far the region of a vertex of a BATCH job is. Its vertices have the same: they are one Spark plan."""
+
+    tasks_done: int | None = Field(
+        alias="tasksDone", description="Spark tasks that are done; null once the region is finished."
+    )
+    tasks_known: int | None = Field(
+        alias="tasksKnown", description="Spark tasks known so far: Spark plans further stages as it goes."
+    )
+    percent: int = Field(ge=0, le=100, description="Of the tasks known; 100 only if the region is finished.")
+    rest: int | None = Field(
+        alias="estimatedRestInMillis",
+        description="If tasks go on as before; null while none is done, and when all that are known are.",
+    )
+
+
+_PROGRESS = "Beyond Flink; null in a STREAMING job, and where nothing is known."
+
+
 class VertexSummary(Schema):
     id: Id
     slot_sharing_group_id: Id = Field(alias="slotSharingGroupId")
@@ -111,6 +130,7 @@ class VertexSummary(Schema):
     duration: int
     tasks: TaskCounts
     metrics: IoMetrics
+    progress: RegionProgress | None = Field(description=_PROGRESS)
 
 
 class PlanInput(Schema):
@@ -334,3 +354,4 @@ class VertexDetails(Schema):
     now: Millis
     subtasks: list[Subtask]
     aggregated: VertexAggregates
+    progress: RegionProgress | None = Field(description=_PROGRESS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from app.model.batch import RegionOrder
 
 log = logging.getLogger(__name__)
+
+_PROGRESS_S = 1.0
+"""How often Spark is asked how far the runs are."""
 
 _FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
 
@@ -46,8 +50,11 @@ class BatchAttempt(BaseAttempt):
         client = self._connect(self._session)
         client.report(type="running", plan_version=self.spec.plan_version, source_bytes=self._source_bytes())
         while True:
-            message = self._inbox.get()
+            message = self._next_message()
             match message:
+                case None:
+                    self._report_progress()
+                    continue
                 case FencedOut():
                     raise Fenced
                 case Terminate():
@@ -61,6 +68,32 @@ class BatchAttempt(BaseAttempt):
             ending = self._follow()
             if ending is not None:
                 return ending
+
+    def _next_message(self) -> Any:
+        """None if for a while none has come and a region runs."""
+        try:
+            return self._inbox.get(timeout=_PROGRESS_S if self._runs else None)
+        except queue.Empty:
+            return None
+
+    def _report_progress(self) -> None:
+        """How far the runs are, where that has changed. It is for people, so nothing fails if Spark cannot tell."""
+        assert self._client is not None
+        for region, run in self._runs.items():
+            try:
+                news = run.task_news()
+            except Exception as error:
+                log.debug("the tasks of region %d cannot be counted: %s", region, error)
+                continue
+            if news is not None:
+                done, total = news
+                self._client.report(
+                    type="region-progress",
+                    region=region,
+                    run=run.order.run,
+                    tasks_done=done,
+                    tasks_total=total,
+                )
 
     def _follow(self) -> Ending | None:
         """Do what the latest orders say."""

@@ -21,6 +21,7 @@ from app.driver.batch.results import (
     read_result,
     write_result,
 )
+from app.driver.batch.tasks import GroupTasks
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.functions import Functions
 from app.driver.session import region_session
@@ -85,6 +86,7 @@ class RegionRun:
         self._tell = tell
         self._group = f"{job_id}/{order.region}/{order.run}"
         self._cached: list[DataFrame] = []
+        self._tasks: GroupTasks | None = None
         self._canceled = threading.Event()
         self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
 
@@ -96,6 +98,16 @@ class RegionRun:
         self._canceled.set()
         with contextlib.suppress(Exception):
             self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+
+    def task_news(self) -> tuple[int, int] | None:
+        """How many of its Spark tasks are done, and how many are known; None if nothing has changed.
+
+        Raises:
+            Exception: of any kind, if Spark cannot be asked.
+        """
+        if self._tasks is None:
+            self._tasks = GroupTasks(self._context._jsc.statusTracker(), self._group)
+        return self._tasks.news()
 
     @property
     def result_paths(self) -> set[str]:

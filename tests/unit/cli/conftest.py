@@ -109,6 +109,39 @@ def with_jobs(server: FakeServer) -> None:
     server.on("GET", f"/jobs/{JOB_ID}/rescales/history", (200, [record()]))
 
 
+@pytest.fixture
+def batch(fake: FakeServer) -> FakeServer:
+    """The fake's job as one of type BATCH: the source is done, the next vertex runs, the sink is not decided."""
+    running = details()
+    none: dict[str, Any] = {"read-bytes": 0, "read-bytes-complete": False}
+    none |= {"write-bytes": 0, "write-bytes-complete": False}
+    done = {**none, "write-bytes": 12_345_678, "write-bytes-complete": True}
+    reads = {**none, "read-bytes": 999, "read-bytes-complete": True}
+    no_tasks = {"RUNNING": 0}
+    changes: tuple[dict[str, Any], ...] = (
+        {"status": "FINISHED", "metrics": done, "duration": 61_000, "progress": progress(None, 100, 0)},
+        {"status": "RUNNING", "metrics": reads, "duration": 1500, "progress": progress(12, 30, 8100)},
+        {"status": "CREATED", "metrics": none, "duration": -1, "parallelism": -1, "tasks": no_tasks},
+    )
+    vertices = [
+        {"progress": None, **vertex, **change}
+        for vertex, change in zip(running["vertices"], changes, strict=True)
+    ]
+    fake.on("GET", f"/jobs/{JOB_ID}", (200, {**running, "job-type": "BATCH", "vertices": vertices}))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"sentences": [], "violations": []}))
+    return fake
+
+
+def progress(tasks_done: int | None, percent: int, rest_ms: int) -> dict[str, Any]:
+    known = None if tasks_done is None else 40
+    return {
+        "tasksDone": tasks_done,
+        "tasksKnown": known,
+        "percent": percent,
+        "estimatedRestInMillis": rest_ms,
+    }
+
+
 def details(state: str = "RUNNING") -> dict[str, Any]:
     return {
         "jid": JOB_ID,

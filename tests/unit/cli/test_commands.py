@@ -45,6 +45,18 @@ def test_show_prints_bounds_and_parallelism_per_vertex(slotwise: Run, fake: Any)
     assert row == ["delays", "1", "2", "1", "8", "RUNNING", DELAYS]
 
 
+def test_show_prints_how_far_the_regions_of_a_batch_job_are(slotwise: Run, batch: Any) -> None:
+    lines = slotwise("show", "delays").out.splitlines()
+    headers, *rows = (line.split() for line in lines[-4:])
+    assert headers == ["vertex", "lower", "upper", "parallelism", "max", "state", "done", "rest", "id"]
+    assert [row[5:-1] for row in rows] == [
+        ["FINISHED", "100", "%", "-"],
+        ["RUNNING", "30", "%", "8.1", "s"],
+        ["CREATED", "-", "-"],
+    ]
+    assert slotwise("show", "delays", "--json").json["vertices"][1]["progress"]["tasksDone"] == 12
+
+
 def test_submit_sends_the_graph_with_absolute_paths_and_its_artifacts(
     slotwise: Run, fake: Any, tmp_path: Path
 ) -> None:

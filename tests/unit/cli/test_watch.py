@@ -72,6 +72,8 @@ def test_watch_json_prints_one_document_per_change(slotwise: Run, metrics: Any) 
         "duration_ms": None,
         "read_bytes": None,
         "written_bytes": None,
+        "percent": None,
+        "rest_ms": None,
     }
     assert first["sentences"] == ["Two slots are missing."]
 
@@ -127,34 +129,26 @@ def test_a_job_that_ends_between_two_requests_is_looked_at_again(slotwise: Run, 
     assert (outcome.status, outcome.json["status"]) == (0, "FINISHED")
 
 
-@pytest.fixture
-def batch(fake: Any) -> Any:
-    """The fake's job as one of type BATCH: the source is done, the next vertex runs, the sink is not decided."""
-    running = fake.routes["GET", f"/jobs/{JOB_ID}"](None)[1]
-    none: dict[str, Any] = {"read-bytes": 0, "read-bytes-complete": False}
-    none |= {"write-bytes": 0, "write-bytes-complete": False}
-    done = {**none, "write-bytes": 12_345_678, "write-bytes-complete": True}
-    reads = {**none, "read-bytes": 999, "read-bytes-complete": True}
-    no_tasks = {"RUNNING": 0}
-    changes: tuple[dict[str, Any], ...] = (
-        {"status": "FINISHED", "metrics": done, "duration": 61_000},
-        {"status": "RUNNING", "metrics": reads, "duration": 1500},
-        {"status": "CREATED", "metrics": none, "duration": -1, "parallelism": -1, "tasks": no_tasks},
-    )
-    vertices = [{**vertex, **change} for vertex, change in zip(running["vertices"], changes, strict=True)]
-    fake.on("GET", f"/jobs/{JOB_ID}", (200, {**running, "job-type": "BATCH", "vertices": vertices}))
-    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"sentences": [], "violations": []}))
-    return fake
-
-
 def test_a_batch_job_is_shown_by_its_regions(batch: Any) -> None:
     with Client() as client:
         seen = look(client, JOB_ID)
     console = Console(width=120, no_color=True)
     with console.capture() as capture:
         console.print(watch_module.render(seen))
-    lines = [line.split() for line in capture.get().splitlines()]
-    assert ["flights", "1", "2", "1", "FINISHED", "1", "min", "1", "s", "-", "12", "MB"] in lines
-    assert ["delays", "1", "2", "1", "RUNNING", "1.5", "s", "999", "B", "-"] in lines
-    assert ["store", "1", "2", "-", "CREATED", "-", "-", "-"] in lines
-    assert "flights 1 finished  delays 1 running  store created" in watch_module.plain_line(seen)
+    lines = [" ".join(line.split()) for line in capture.get().splitlines()]
+    assert "flights 1 2 1 FINISHED 100 % 1 min 1 s - - 12 MB" in lines
+    assert "delays 1 2 1 RUNNING 30 % 1.5 s 8.1 s 999 B -" in lines
+    assert "store 1 2 - CREATED - - - - -" in lines
+    assert "flights 1 finished  delays 1 running 30 %  store created" in watch_module.plain_line(seen)
+
+
+def test_a_percent_more_is_no_line_more(slotwise: Run, batch: Any) -> None:
+    path = f"/jobs/{JOB_ID}"
+    now = batch.routes["GET", path](None)[1]
+    source, running, sink = now["vertices"]
+    later = {**running, "progress": {**running["progress"], "percent": 31}}
+    answers = [(200, {**now, "vertices": [source, vertex, sink]}) for vertex in (running, later)]
+    batch.on("GET", path, *answers, *answers, (200, {**now, "state": "FINISHED"}))
+    outcome = slotwise("watch", JOB_ID, "--interval", "0.1")
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["RUNNING", "FINISHED"]
+    assert outcome.out.count("%") == 2

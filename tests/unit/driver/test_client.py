@@ -115,6 +115,20 @@ def test_a_fenced_client_says_so_once_and_gives_up(rig: Rig) -> None:
     assert not rig.server.reports
 
 
+def test_of_how_far_a_region_is_only_the_newest_report_is_kept(rig: Rig) -> None:
+    for region, done in ((0, 1), (1, 1), (0, 2), (0, 3)):
+        rig.client.report(type="region-progress", region=region, run=1, tasks_done=done, tasks_total=9)
+    rig.client.report(type="region-finished", region=0, run=1)
+    rig.client.start()
+    assert rig.client.flush(10)
+    kept: list[dict[str, Any]] = rig.server.reports
+    assert [(report["type"], report["region"], report["tasks_done"]) for report in kept] == [
+        ("region-progress", 1, 1),
+        ("region-progress", 0, 3),
+        ("region-finished", 0, 0),
+    ]
+
+
 def test_while_nobody_answers_old_batches_are_forgotten_and_nothing_else(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
