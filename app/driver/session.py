@@ -39,6 +39,9 @@ DEFAULT_CONF = {
     "spark.sql.streaming.noDataProgressEventInterval": "250ms",
     "spark.sql.streaming.pollingDelay": "100ms",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
+    # Regions of a batch job have a pool each: a short one need not wait for the tasks of a long one. All else is in one
+    # pool, first come, first served.
+    "spark.scheduler.mode": "FAIR",
     # Between the JVM and its Python workers: half the time of a task that hardly does anything.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -94,9 +97,18 @@ def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partit
 
 
 def region_session(
-    session: SparkSession, conf: Mapping[str, str], *, partitions: int, volume_bytes: int, skew: Skew
+    session: SparkSession,
+    conf: Mapping[str, str],
+    *,
+    splits: int,
+    partitions: int,
+    volume_bytes: int,
+    skew: Skew,
 ) -> SparkSession:
-    """A session for one run of a region of a BATCH job: Spark adapts within it, up to ``partitions`` tasks a stage."""
+    """A session for one run of a region of a BATCH job.
+
+    Files are read by about ``splits`` tasks. Behind that Spark adapts, up to ``partitions`` tasks a stage.
+    """
     own = session.newSession()
     defaults = {
         "spark.sql.adaptive.enabled": "true",
@@ -105,7 +117,9 @@ def region_session(
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(volume_bytes),
         "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.files.minPartitionNum": str(partitions),
+        # Nothing else is to decide how many tasks read a source: not the cores, not a largest size.
+        "spark.sql.files.minPartitionNum": str(splits),
+        "spark.sql.files.maxPartitionBytes": "1t",
         "spark.sql.adaptive.skewJoin.enabled": str(skew.strategy is not SkewStrategy.NONE).lower(),
         "spark.sql.adaptive.forceOptimizeSkewedJoin": str(skew.strategy is SkewStrategy.FORCED).lower(),
         "spark.sql.adaptive.skewJoin.skewedPartitionFactor": str(skew.factor),

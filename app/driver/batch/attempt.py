@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from app.driver.base_attempt import BaseAttempt, Ending, FencedOut, Terminate
 from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.results import sweep
+from app.driver.batch.schemas import Schemas
 from app.driver.failures import Fenced
 from app.model.jobgraph import SourceSpec
 from app.model.protocol import Orders
@@ -47,6 +48,7 @@ class BatchAttempt(BaseAttempt):
 
     def _until_end(self) -> Ending:
         self._session, self._functions = self._begin()
+        self._schemas = Schemas(self._session, self.spec.spark_conf, self._graph)
         client = self._connect(self._session)
         client.report(type="running", plan_version=self.spec.plan_version, source_bytes=self._source_bytes())
         while True:
@@ -130,6 +132,7 @@ class BatchAttempt(BaseAttempt):
             session=self._session,
             conf=self.spec.spark_conf,
             functions=self._functions,
+            schemas=self._schemas,
             job_id=self.spec.job_id,
             results_dir=self._results_dir,
             work_dir=self._work_dir,

@@ -21,6 +21,7 @@ from app.driver.batch.results import (
     read_result,
     write_result,
 )
+from app.driver.batch.schemas import Schemas
 from app.driver.batch.tasks import GroupTasks
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.functions import Functions
@@ -65,6 +66,7 @@ class RegionRun:
         session: SparkSession,
         conf: dict[str, str],
         functions: Functions,
+        schemas: Schemas,
         job_id: str,
         results_dir: Path,
         work_dir: Path,
@@ -78,6 +80,7 @@ class RegionRun:
         self._base_session = session
         self._conf = conf
         self._functions = functions
+        self._schemas = schemas
         self._job_id = job_id
         self._results_dir = results_dir
         self._work_dir = work_dir / f"region-{order.region}-{order.run}"
@@ -124,6 +127,7 @@ class RegionRun:
         try:
             names = ", ".join(self._graph.by_id[one].name for one in self.order.parallelism)
             self._context.setJobGroup(self._group, f"region {names}", interruptOnCancel=False)
+            self._context.setLocalProperty("spark.scheduler.pool", self._group)
             done = RegionDone(self.order, self._execute(), failure=None)
         except Fenced:
             done = RegionDone(self.order, failure=None, fenced=True)
@@ -164,6 +168,7 @@ class RegionRun:
         session = region_session(
             self._base_session,
             self._conf,
+            splits=self._splits(),
             partitions=partitions,
             volume_bytes=order.volume_bytes,
             skew=order.skew,
@@ -191,6 +196,13 @@ class RegionRun:
                 self._write_sink(vertex, frames)
         self._go_on()
         return tuple(results)
+
+    def _splits(self) -> int:
+        """How many tasks read files that Spark divides as it likes."""
+        order = self.order
+        readers = [read.vertex_id for read in order.reads if not read.groups]
+        readers += [one for one in order.parallelism if self._graph.by_id[one].is_source]
+        return max((order.parallelism[one] for one in readers), default=1)
 
     def _go_on(self) -> None:
         """Called before anything is written or becomes visible.
@@ -237,7 +249,8 @@ class RegionRun:
             if vertex.is_sink:
                 continue
             if vertex.is_source:
-                frame = guarded(vertex, partial(read_static, session, vertex))
+                schema = self._schemas.schema(vertex)
+                frame = guarded(vertex, partial(read_static, session, vertex, schema))
             else:
                 frame = guarded(
                     vertex,

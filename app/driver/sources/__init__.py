@@ -69,13 +69,13 @@ def open_stream(
     return _loaded(vertex, source, spark.readStream)
 
 
-def read_static(spark: SparkSession, vertex: JobVertex) -> DataFrame:
-    """A side table, read by Spark's own reader of its format.
+def read_static(spark: SparkSession, vertex: JobVertex, schema: StructType | None = None) -> DataFrame:
+    """A side table, read by Spark's own reader of its format. ``schema``: of the files, if it is known already.
 
     Raises:
         DriverError: Spark refuses the format, an option, the path or the schema.
     """
-    return _loaded(vertex, _source(vertex), spark.read)
+    return _loaded(vertex, _source(vertex), spark.read, schema)
 
 
 def _source(vertex: JobVertex) -> SourceSpec:
@@ -83,12 +83,14 @@ def _source(vertex: JobVertex) -> SourceSpec:
     return vertex.operation
 
 
-def _loaded(vertex: JobVertex, source: SourceSpec, reader: Any) -> DataFrame:
+def _loaded(
+    vertex: JobVertex, source: SourceSpec, reader: Any, schema: StructType | None = None
+) -> DataFrame:
     """What Spark's own reader makes of a source, batch or streaming."""
     try:
         reader = reader.format(source.format).options(**dict(source.options))
-        if source.schema is not None:
-            reader = reader.schema(source.schema)
+        if source.schema is not None or schema is not None:
+            reader = reader.schema(source.schema or schema)
         frame: DataFrame = reader.load(source.path) if source.path is not None else reader.load()
     except (PySparkException, Py4JJavaError) as error:
         raise _refused(vertex, f"Spark refuses the format {source.format}: {_first_line(error)}") from error

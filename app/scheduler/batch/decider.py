@@ -12,7 +12,6 @@ from math import ceil
 from app.model.batch import DeciderRule, Result, Skew, SkewStrategy
 from app.scheduler.batch import flip187
 from app.scheduler.batch.even_data import InputBytes, Slice, even_ranges, skewed, slices_of
-from app.scheduler.batch.flip187 import power_of_two_to
 from app.scheduler.batch.ranges import by_count, by_remainder
 
 Groups = tuple[tuple[int, ...], ...]
@@ -57,15 +56,6 @@ class Verdict:
     wanted: int
     groups: Groups = ()
     skewed: tuple[int, ...] = ()
-
-
-def subpartitions_for(lower: int, upper: int) -> int:
-    """Into how many parts a result is written for a reader of these bounds: a power of two if one lies between them.
-
-    Every power of two below it divides it, so each task reads equally many.
-    """
-    power = power_of_two_to(upper)
-    return power if power >= lower else upper
 
 
 def decide(

@@ -19,10 +19,11 @@ from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.datasets import datasets_of, partitioning
-from app.scheduler.batch.decider import Inputs, decide, subpartitions_for
+from app.scheduler.batch.decider import Inputs, decide
 from app.scheduler.batch.failover import startable
 from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
 from app.scheduler.batch.regions import Region, Regions, regions_of
+from app.scheduler.batch.sizes import bytes_before, source_limit, subpartitions_for
 
 DECISIONS_KEPT: Final = 5
 """Decisions that are kept of each vertex."""
@@ -140,14 +141,21 @@ def _start(
     subpartitions = dict(progress.subpartitions)
     for dataset in datasets_of(state.graph, regions):
         if dataset.producer in region.vertices and dataset.partitioner is Partitioner.HASH:
-            subpartitions[dataset.id] = max(
-                subpartitions_for(*limits(state, reader)) for reader in dataset.readers
-            )
+            subpartitions[dataset.id] = max(_parts_for(state, progress, reader) for reader in dataset.readers)
     return evolve(
         progress,
         regions=(*progress.regions[: region.number], now, *progress.regions[region.number + 1 :]),
         decisions=_recent(decisions),
         subpartitions=tuple(subpartitions.items()),
+    )
+
+
+def _parts_for(state: JobState, progress: BatchProgress, reader: str) -> int:
+    """The same for all inputs of ``reader``, so that a task finds the rows of a key in the same part of each."""
+    return subpartitions_for(
+        *limits(state, reader),
+        known_bytes=bytes_before(state.graph, reader, dict(progress.source_bytes)),
+        volume_bytes=state.options.volume_bytes,
     )
 
 
@@ -198,8 +206,9 @@ def _decide(
         }
     elif vertex.is_source:
         size = dict(progress.source_bytes).get(vertex.id)
-        if options.auto_source:
-            upper = max(lower, min(upper, options.auto_source))
+        most = options.auto_source or source_limit(size, len(state.slots))
+        if most:
+            upper = max(lower, min(upper, most))
         wanted = None if size is None else max(1, ceil(size / volume))
         parallelism = upper if wanted is None else min(max(wanted, lower), upper)
         rule = "fixed" if lower == upper or wanted is None else "source"

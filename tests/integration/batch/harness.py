@@ -10,6 +10,7 @@ import pyarrow.parquet as parquet
 
 from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.results import is_modulo
+from app.driver.batch.schemas import Schemas
 from app.driver.functions import Functions
 from app.model.batch import RegionOrder
 from app.model.jobgraph import JobGraph
@@ -45,6 +46,7 @@ class Regions:
         self.done: list[RegionDone] = []
         self._inbox: queue.SimpleQueue[RegionDone] = queue.SimpleQueue()
         self._started: set[tuple[int, int]] = set()
+        self._schemas = Schemas(session, self.conf, graph)
 
     def run(self, source_bytes: dict[str, int] | None = None) -> None:
         """Until every region is finished."""
@@ -79,6 +81,7 @@ class Regions:
             session=self.session,
             conf=self.conf,
             functions=Functions(self.directory, ()),
+            schemas=self._schemas,
             job_id=self.job_id,
             results_dir=self.directory / "results",
             work_dir=self.directory / "work",

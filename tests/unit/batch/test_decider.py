@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.batch import DeciderRule, Result, Skew, SkewStrategy
-from app.scheduler.batch.decider import Inputs, Verdict, decide, groups_of, subpartitions_for
+from app.scheduler.batch.decider import Inputs, Verdict, decide, groups_of
+from app.scheduler.batch.sizes import subpartitions_for
 
 MB = 1024 * 1024
 RULES = tuple(DeciderRule)
