@@ -1,6 +1,7 @@
 """What regions and durable results cost or bring: TPC-H queries as job graphs against plain Spark, on one machine.
 
-    python benchmarks/batch.py [--scale 1] [--repetitions 5] [--queries q3,q9] [--slots 2] [--directory DIR]
+    python benchmarks/batch.py [--scale 1] [--repetitions 5] [--queries q3,q9] [--slots 2] [--variants AQE,flip-187]
+        [--volume "8 mb"] [--directory DIR]
 
 All variants run in one JVM that is warm, in turn, so that a slow moment of the machine meets all of them:
 
@@ -37,6 +38,7 @@ from app.model.jobgraph import JobGraph, SourceSpec
 from tests.integration.batch.harness import Regions
 from tests.tpch import answers, generate, graphs
 
+VOLUME = "execution.batch.adaptive.auto-parallelism.avg-data-volume-per-task"
 VARIANTS = ("AQE", "static 200", "pipelined", "flip-187", "even-data")
 
 
@@ -52,11 +54,12 @@ class Figures:
 
 
 class Bench:
-    def __init__(self, session: Any, data: Path, directory: Path, slots: int) -> None:
+    def __init__(self, session: Any, data: Path, directory: Path, slots: int, volume: str) -> None:
         self.session = session
         self.data = data
         self.directory = directory
         self.slots = slots
+        self.volume = volume
         self._runs = 0
         children = psutil.Process().children(recursive=True)
         self._java = next(process for process in children if "java" in process.name())
@@ -95,7 +98,9 @@ class Bench:
 
     def _graph(self, query: str, variant: str, out: Path) -> int:
         blocking = variant != "pipelined"
-        config = {"slotwise.batch.parallelism-decider": variant} if blocking else {}
+        config = {VOLUME: self.volume}
+        if blocking:
+            config["slotwise.batch.parallelism-decider"] = variant
         document = graphs.document(query, self.data, out, upper=16, config=config, blocking=blocking)
         graph = parse_document(document)
         work = self.directory / f"work-{self._runs}"
@@ -155,8 +160,7 @@ def open_spark(slots: int, directory: Path) -> Any:
 
 def print_table(query: str, found: dict[str, Figures]) -> None:
     base = found["AQE"]
-    for variant in VARIANTS:
-        one = found[variant]
+    for variant, one in found.items():
         wall, cpu = statistics.median(one.wall_s), statistics.median(one.cpu_s)
         print(
             f"{query:5} {variant:11} {wall:7.2f} {wall / statistics.median(base.wall_s):6.2f}x "
@@ -173,6 +177,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--queries", default=",".join(graphs.GRAPHS))
     parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="AQE has to be among them")
+    parser.add_argument("--volume", default="8 mb", help="about how much each task of a graph reads")
     parser.add_argument("--directory", type=Path, help="where to keep the data between runs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slotwise-batch-") as scratch:
@@ -180,25 +186,26 @@ def main() -> None:
         data = (options.directory or directory) / f"sf{options.scale}"
         if not (data / "lineitem.parquet").exists():
             generate(options.scale, data)
-        bench = Bench(open_spark(options.slots, directory), data, directory, options.slots)
+        bench = Bench(open_spark(options.slots, directory), data, directory, options.slots, options.volume)
         print(
-            f"TPC-H at scale {options.scale}, {options.slots} slots, {options.repetitions} repetitions; "
-            "seconds, MB\n"
+            f"TPC-H at scale {options.scale}, {options.slots} slots, {options.volume} for each task, "
+            f"{options.repetitions} repetitions; seconds, MB\n"
             f"{'':5} {'':11} {'wall':>7} {'':>7} {'min':>7} {'max':>7} {'CPU':>7} {'':>7} {'tasks':>6} "
             f"{'shuffled':>9} {'results':>9}"
         )
-        ratios: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+        variants = options.variants.split(",")
+        ratios: dict[str, list[float]] = {variant: [] for variant in variants}
         for query in options.queries.split(","):
-            for variant in VARIANTS:
+            for variant in variants:
                 # Once for nothing: the JVM compiles what it meets.
                 bench.measure(query, variant, Figures())
-            found = {variant: Figures() for variant in VARIANTS}
+            found = {variant: Figures() for variant in variants}
             for _ in range(options.repetitions):
-                for variant in VARIANTS:
+                for variant in variants:
                     bench.measure(query, variant, found[variant])
             print_table(query, found)
             base = statistics.median(found["AQE"].wall_s)
-            for variant in VARIANTS:
+            for variant in variants:
                 ratios[variant].append(statistics.median(found[variant].wall_s) / base)
         for variant, all_ratios in ratios.items():
             mean = math.exp(statistics.fmean(math.log(ratio) for ratio in all_ratios))
