@@ -24,5 +24,7 @@ points.start_drivers_with_points()
 
 @pytest.mark.parametrize("program", [DRIVER, SERVER], ids=["driver", "server"])
 def test_the_points_are_around_functions_that_are_there(program: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
