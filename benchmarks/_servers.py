@@ -33,14 +33,32 @@ def wait_for(what: str, check: Callable[[], Any], deadline_s: float = DEADLINE_S
 
 
 class Server:
-    """A running server. ``log`` has what it said, an object per line."""
+    """A running server, started by ``launch``. ``log`` has what it said, an object per line."""
 
-    def __init__(self, directory: Path, process: subprocess.Popen[bytes], log_file: Path) -> None:
+    def __init__(
+        self, directory: Path, launch: Callable[[], subprocess.Popen[bytes]], log_file: Path
+    ) -> None:
         self.directory = directory
-        self.process = process
+        self._launch = launch
         self._log_file = log_file
-        self.url = wait_for("the server", self._address)
+        self._start()
+
+    def _start(self) -> None:
+        self.process = self._launch()
+        try:
+            self.url = wait_for("the server", self._address)
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
         self.http = httpx.Client(base_url=self.url, timeout=30.0)
+
+    def start_again(self) -> None:
+        """Another process on the same directory, after this one was killed with -9."""
+        self.process.wait()
+        self.http.close()
+        (self.directory / "address").unlink()
+        self._start()
 
     @property
     def log(self) -> list[dict[str, Any]]:
@@ -104,26 +122,29 @@ def server(*, slots: int, **settings: str) -> Iterator[Server]:
         "--slots",
         str(slots),
     ]
-    with open(log_file, "wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "SLOTWISE_LOG_FORMAT": "json", **environment},
-        )
+
+    def launch() -> subprocess.Popen[bytes]:
+        with open(log_file, "ab") as output:
+            return subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "SLOTWISE_LOG_FORMAT": "json", **environment},
+            )
+
     running: Server | None = None
     try:
-        running = Server(directory, process, log_file)
+        running = Server(directory, launch, log_file)
         yield running
     finally:
         if running is not None:
             _end_jobs(running)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            running.process.send_signal(signal.SIGTERM)
+            try:
+                running.process.wait(20)
+            except subprocess.TimeoutExpired:
+                running.process.kill()
+                running.process.wait()
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -1,7 +1,7 @@
-"""The regions of batch jobs in the simulated world: what a driver does with its orders, and what must hold.
+"""The regions of batch jobs in the simulated world: what a driver does with its orders.
 
 Modelled after `app.driver.batch`: it starts what the orders name, ends what they do not, checks the results that a
-region reads before it reads them, and removes what nobody needs.
+region reads before it reads them, and removes what nobody needs. `tests.simulation.batch_oracles` says what must hold.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from app.model.batch import RegionOrder, RegionStatus, Result
-from app.scheduler.batch.regions import regions_of
+from app.model.batch import RegionOrder, Result
+from tests.simulation.batch_oracles import Layout, check_removed, check_start
 
 if TYPE_CHECKING:
     from app.scheduler.adaptive.state import JobState
     from tests.simulation.process import SimAttempt
-    from tests.simulation.world import World
+
+Run = tuple[str, int, int]
+"""A job's id, the number of a region, and the number of its run."""
 
 
 class Exit(BaseException):
@@ -28,18 +30,31 @@ class Exit(BaseException):
 
 @dataclass
 class BatchDisk:
-    """The results of all jobs by path, how often each region ended well, and how many results were lost."""
+    """What really happened to the regions of all jobs.
+
+    ``whole``: the results that are there, by path. ``deleted``: paths of those that somebody removed by hand.
+    ``started``: per run the run of each dataset that it reads. ``ended`` and ``failed``: the runs that did so.
+    """
 
     whole: dict[str, Result] = field(default_factory=dict)
-    ended: dict[tuple[str, int], int] = field(default_factory=dict)
-    lost: int = 0
+    deleted: set[str] = field(default_factory=set)
+    started: dict[Run, dict[str, int]] = field(default_factory=dict)
+    ended: set[Run] = field(default_factory=set)
+    failed: set[Run] = field(default_factory=set)
+    _layouts: dict[str, Layout] = field(default_factory=dict)
+
+    def layout(self, state: JobState) -> Layout:
+        found = self._layouts.get(state.job_id)
+        if found is None:
+            found = self._layouts[state.job_id] = Layout(state.graph)
+        return found
 
     def lose_one(self, attempt: SimAttempt) -> None:
         """Somebody deletes a result by hand."""
         if self.whole:
             path = attempt.world.rng.choice(sorted(self.whole))
             del self.whole[path]
-            self.lost += 1
+            self.deleted.add(path)
             attempt.world.tell(f"the result {path} is lost")
 
 
@@ -84,6 +99,7 @@ class RegionsOf:
         kept = set(attempt.plan.results) | {self._path(key, "") for key in [*self._done, *self._keys()]}
         for path in [one for one in self.disk.whole if one.startswith(f"{attempt.job_id}/")]:
             if path not in kept and self._path_of(path) not in kept:
+                check_removed(attempt, path)
                 del self.disk.whole[path]
 
     def _keys(self) -> list[tuple[int, int]]:
@@ -98,15 +114,18 @@ class RegionsOf:
 
     async def _run(self, order: RegionOrder) -> None:
         attempt, world = self.attempt, self.world
+        run = (attempt.job_id, order.region, order.run)
         try:
             check_start(attempt, order)
+            self.disk.started[run] = {read.result.dataset: read.result.run for read in order.reads}
             await asyncio.sleep(world.rng.uniform(0.2, 4))
-            if world.chance(0.02):
+            if world.chance(world.knobs.result_lost):
                 self.disk.lose_one(attempt)
             lost = tuple(
                 read.result.dataset for read in order.reads if read.result.path not in self.disk.whole
             )
             if lost or world.chance(world.knobs.batch_fails * 3):
+                self.disk.failed.add(run)
                 self._report("region-failed", order, error="A task failed.", lost=lost)
                 return
             if not attempt._is_owner() and world.knobs.fence:
@@ -121,8 +140,7 @@ class RegionsOf:
                 result = Result(output.dataset, order.run, path, "0" * 64, parts, (1,) * len(parts))
                 self.disk.whole[path] = result
                 results.append(result)
-            key = (attempt.job_id, order.region)
-            self.disk.ended[key] = self.disk.ended.get(key, 0) + 1
+            self.disk.ended.add(run)
             self._report("region-finished", order, results=tuple(results))
         finally:
             del self._running[order.region]
@@ -131,46 +149,3 @@ class RegionsOf:
     def _report(self, kind: str, order: RegionOrder, **fields: object) -> None:
         self._done.add((order.region, order.run))
         self.attempt.report(kind, region=order.region, run=order.run, **fields)
-
-
-def check_start(attempt: SimAttempt, order: RegionOrder) -> None:
-    """A region never starts before its inputs are complete, never partly, nor before that is written down."""
-    oracles = attempt.world.oracles
-    oracles.count("region")
-    state = oracles.truth(attempt.job_id).state
-    assert state is not None
-    # Orders may be old when they arrive, so the region may be over by now; but it was started once.
-    known = state.batch is not None and state.batch.regions[order.region].run >= order.run
-    oracles.check(
-        known, "effects after the commit", f"run {order.run} of region {order.region} is not durable"
-    )
-    regions = regions_of(state.graph)
-    region = regions.all[order.region]
-    oracles.check(
-        tuple(order.parallelism) == region.vertices,
-        "regions",
-        f"region {order.region} starts partly: {order}",
-    )
-    for read in order.reads:
-        producer = regions.by_vertex[read.producer].number
-        oracles.check(
-            attempt.world.disk.ended.get((attempt.job_id, producer), 0) > 0,
-            "regions",
-            f"region {order.region} starts before region {producer}, which it reads, has ended",
-        )
-    bounds = {vertex.id: vertex.max_parallelism for vertex in state.graph.vertices}
-    oracles.check(
-        all(1 <= count <= bounds[vertex] for vertex, count in order.parallelism.items()),
-        "regions",
-        f"region {order.region} runs at {order.parallelism}",
-    )
-
-
-def check_progress(world: World, before: JobState | None, after: JobState) -> None:
-    """A region that is finished runs again only for a result that was lost."""
-    if before is None or before.batch is None or after.batch is None:
-        return
-    for number, (was, now) in enumerate(zip(before.batch.regions, after.batch.regions, strict=True)):
-        if was.status is RegionStatus.FINISHED and now.status is not RegionStatus.FINISHED:
-            world.oracles.count("region again")
-            world.oracles.check(world.disk.lost > 0, "regions", f"region {number}, finished, is run again")

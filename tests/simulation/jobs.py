@@ -8,10 +8,13 @@ from typing import Any
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 
+MOST_SLOTS_NEEDED = 3
+"""No lower bound is above it, so no batch job needs more slots."""
+
 _SCHEDULER = "jobmanager.adaptive-scheduler."
 
 
-def random_graph(rng: random.Random, number: int) -> JobGraph:
+def random_graph(rng: random.Random, number: int, *, batch: bool) -> JobGraph:
     """A job of some vertices, with options of all sorts."""
     config = {
         _SCHEDULER + "submission.resource-stabilization-timeout": rng.choice(("0 ms", "1 s", "10 s")),
@@ -23,7 +26,7 @@ def random_graph(rng: random.Random, number: int) -> JobGraph:
         "slotwise.driver.start-timeout": rng.choice(("6 s", "30 s", "120 s")),
         "slot.idle.timeout": rng.choice(("1 s", "10 s", "50 s")),
     }
-    if rng.random() < 0.3:
+    if batch:
         return _batch_graph(rng, number, config)
     if rng.random() < 0.2:
         config["restart-strategy.type"] = "fixed-delay"
@@ -81,7 +84,11 @@ def _batch_graph(rng: random.Random, number: int, config: dict[str, str]) -> Job
     def read(name: str, inputs: list[str]) -> None:
         edges = [_edge(rng, one) for one in inputs]
         sql = f"SELECT 1 AS k FROM {', '.join(inputs)}"
-        vertices.append({"name": name, "inputs": edges, "sql": sql, "parallelism": rng.choice((1, 4, 8))})
+        upper = rng.choice((1, 4, 8))
+        lower = min(upper, rng.choice((1, 1, 2, MOST_SLOTS_NEEDED)))
+        vertices.append(
+            {"name": name, "inputs": edges, "sql": sql, "parallelism": upper, "lowerBound": lower}
+        )
         unread[:] = [one for one in unread if one not in inputs] + [name]
         names.append(name)
 

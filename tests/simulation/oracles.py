@@ -15,7 +15,7 @@ from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.scheduler.slots import determine_parallelism, required_slots
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
-from tests.simulation.batch import check_progress
+from tests.simulation.batch_oracles import check_end, check_progress
 
 if TYPE_CHECKING:
     from tests.simulation.process import Checkpoint, SimAttempt, SimProcess
@@ -32,7 +32,10 @@ class Violation(AssertionError):
 
 @dataclass
 class JobTruth:
-    """What is known of a job from outside. ``stored``: requirements by version, as committed."""
+    """What is known of a job from outside. ``stored``: requirements by version, as committed.
+
+    ``may_end_otherwise``: a client canceled it, or a driver said that its failure is not recoverable.
+    """
 
     stored: dict[int, Requirements] = field(default_factory=dict)
     attempted: list[dict[str, Bounds]] = field(default_factory=list)
@@ -42,6 +45,8 @@ class JobTruth:
     records: dict[int, RescaleRecord] = field(default_factory=dict)
     open: int | None = None
     state: JobState | None = None
+    may_end_otherwise: bool = False
+    end_counted: bool = False
 
 
 class Oracles:
@@ -67,6 +72,10 @@ class Oracles:
 
     def truth(self, job_id: str) -> JobTruth:
         return self.jobs.setdefault(job_id, JobTruth())
+
+    def is_over(self, job_id: str) -> bool:
+        state = self.truth(job_id).state
+        return state is not None and isinstance(state.phase, Finished)
 
     # -- promise 1: a PUT that was answered is durable
 
@@ -150,8 +159,10 @@ class Oracles:
                 truth.open = None
 
     def _state(self, job_id: str, truth: JobTruth, state: JobState) -> None:
-        check_progress(self.world, truth.state, state)
+        if state.graph.type is JobType.BATCH:
+            check_progress(self.world, truth.state, state)
         truth.state = state
+        self._slots_held_once()
         if state.timeline.records:
             opened = state.timeline.open.number if state.timeline.open else None
             self.check(
@@ -173,6 +184,16 @@ class Oracles:
                 self.check(
                     bool(violations), "promise 5", f"{outside} run outside their bounds, and no word of it"
                 )
+
+    def _slots_held_once(self) -> None:
+        """By what is durable. Two control planes that serve at once would each have a host of its own."""
+        if self.world.knobs.takeovers:
+            return
+        held: dict[str, str] = {}
+        for job_id, truth in self.jobs.items():
+            for slot in truth.state.slots if truth.state else ():
+                other = held.setdefault(slot.id, job_id)
+                self.check(other == job_id, "slots", f"{slot.id} is held by {other[-2:]} and {job_id[-2:]}")
 
     # -- promise 2: one writer
 
@@ -242,6 +263,8 @@ class Oracles:
             if state is None or isinstance(state.phase, Finished):
                 if truth.open is not None:
                     return f"job {job_id[-2:]} is over and its record {truth.open} is open"
+                if state is not None and state.graph.type is JobType.BATCH:
+                    check_end(self.world, state)
                 continue
             if state.graph.type is JobType.BATCH:
                 return f"batch job {job_id[-2:]} is in {state.phase.kind}: {state.batch}"

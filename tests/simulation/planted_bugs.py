@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from app.model.protocol import Report
 from app.scheduler.adaptive import timeline
-from app.scheduler.batch import executing as batch_executing
-from app.scheduler.batch.progress import RegionState
 from app.worker.attempts import Attempts
 from app.worker.control_plane import ControlPlane
 from app.worker.job import Job
 from app.worker.job_worker import JobWorker
 from app.worker.mailbox import answer_all
 from app.worker.persistence import Change
-
-
-@contextlib.contextmanager
-def _instead(owner: Any, name: str, replacement: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+from tests.simulation import planted_batch_bugs
+from tests.simulation.planted_batch_bugs import instead
 
 
 def answered_before_durable() -> contextlib.AbstractContextManager[None]:
@@ -38,7 +28,7 @@ def answered_before_durable() -> contextlib.AbstractContextManager[None]:
         answer_all(answers)
         return state
 
-    return _instead(JobWorker, "_apply_request", apply)
+    return instead(JobWorker, "_apply_request", apply)
 
 
 def started_before_the_old_is_gone() -> contextlib.AbstractContextManager[None]:
@@ -49,12 +39,12 @@ def started_before_the_old_is_gone() -> contextlib.AbstractContextManager[None]:
         if handle is not None:
             self._spawn(handle.kill())
 
-    return _instead(Attempts, "_kill_handle", kill)
+    return instead(Attempts, "_kill_handle", kill)
 
 
 def record_never_closed() -> contextlib.AbstractContextManager[None]:
     """A rescale that succeeded is not recorded as completed."""
-    return _instead(timeline, "complete_record", lambda *_args: None)
+    return instead(timeline, "complete_record", lambda *_args: None)
 
 
 def record_closed_twice() -> contextlib.AbstractContextManager[None]:
@@ -67,7 +57,7 @@ def record_closed_twice() -> contextlib.AbstractContextManager[None]:
         if last is not None and last is not after.timeline.last_completed:
             self.records[last.number] = replace(last, end_ms=(last.end_ms or 0) + 1)
 
-    return _instead(Change, "add", add)
+    return instead(Change, "add", add)
 
 
 def epoch_not_checked() -> contextlib.AbstractContextManager[None]:
@@ -77,7 +67,7 @@ def epoch_not_checked() -> contextlib.AbstractContextManager[None]:
     async def of_driver(self: ControlPlane, job_id: str, attempt: int, secret: str, epoch: int) -> Job:
         return await original(self, job_id, attempt, secret, 0)
 
-    return _instead(ControlPlane, "_of_driver", of_driver)
+    return instead(ControlPlane, "_of_driver", of_driver)
 
 
 def effects_before_the_commit() -> contextlib.AbstractContextManager[None]:
@@ -90,7 +80,7 @@ def effects_before_the_commit() -> contextlib.AbstractContextManager[None]:
         self._perform_all(tuple(change.effects[known:]))
         return state
 
-    return _instead(JobWorker, "_step", step)
+    return instead(JobWorker, "_step", step)
 
 
 def acknowledged_before_durable() -> contextlib.AbstractContextManager[None]:
@@ -107,22 +97,7 @@ def acknowledged_before_durable() -> contextlib.AbstractContextManager[None]:
         finally:
             self.worker.settle = settle  # type: ignore[method-assign]
 
-    return _instead(Job, "take_down", take_down)
-
-
-def lost_result_not_made_again() -> contextlib.AbstractContextManager[None]:
-    """A region whose input is lost runs again, and the producer of the input does not."""
-    original = batch_executing.availability
-
-    def availability(progress: Any, datasets: Any, lost: Any = ()) -> Any:
-        return original(progress, datasets)
-
-    return _instead(batch_executing, "availability", availability)
-
-
-def finished_regions_forgotten() -> contextlib.AbstractContextManager[None]:
-    """A new driver begins from the start."""
-    return _instead(batch_executing, "_interrupted", lambda region: RegionState(run=region.run))
+    return instead(Job, "take_down", take_down)
 
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
@@ -133,6 +108,5 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "the epoch is not checked on reports": epoch_not_checked,
     "effects are performed before the commit": effects_before_the_commit,
     "reports are acknowledged before they are durable": acknowledged_before_durable,
-    "a lost result is not made again": lost_result_not_made_again,
-    "finished regions are run again by the next driver": finished_regions_forgotten,
+    **planted_batch_bugs.PLANTED,
 }

@@ -286,6 +286,8 @@ class SimAttempt:
 
     async def _fail(self, error: str) -> bool:
         fields = {"error": error, "recoverable": not self.world.chance(0.02)}
+        if not fields["recoverable"]:
+            self.world.oracles.truth(self.job_id).may_end_otherwise = True
         if not self.world.chance(0.05):
             # Otherwise the disk is full.
             self._leave("failed", **fields)

@@ -19,7 +19,7 @@ from app.model.jobgraph import JobGraph
 from app.worker.requirements import resolve_bounds
 from app.worker.views import ControlPlaneError, RequirementsUpdate, Unavailable
 from tests.simulation.database import database, let_go
-from tests.simulation.jobs import random_graph
+from tests.simulation.jobs import MOST_SLOTS_NEEDED, random_graph
 from tests.simulation.oracles import Oracles, Violation
 from tests.simulation.plane import Incarnation, Killed, hook_effects
 from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
@@ -268,17 +268,18 @@ class _Scenario:
     async def _client(self, number: int) -> None:
         world, rng = self._world, self._world.rng
         await asyncio.sleep(rng.uniform(0, 10) if number else 0)
-        graph = random_graph(rng, number)
+        graph = random_graph(rng, number, batch=rng.random() < 0.3 or self._knobs.crowd)
         while True:
             try:
                 job_id = await world.network.call("submit", lambda plane: plane.plane.submit(graph, {}))
                 break
             except (Away, ControlPlaneError):
                 await asyncio.sleep(1)
-        while True:
+        while not (self._knobs.crowd and world.oracles.is_over(job_id)):
             await asyncio.sleep(rng.expovariate(1 / 4))
             dice = rng.random()
             if dice < 0.03:
+                world.oracles.truth(job_id).may_end_otherwise = True
                 await self._ask(job_id, lambda plane: plane.plane.cancel(job_id))
             elif dice < 0.07:
                 await self._ask(job_id, lambda plane: plane.plane.stop(job_id))
@@ -310,7 +311,7 @@ class _Scenario:
         world, rng = self._world, self._world.rng
         wanted: dict[str, tuple[int, int]] = {}
         for vertex in graph.vertices:
-            lower = rng.choice((1, 1, 1, 2, 3))
+            lower = rng.choice((1, 1, 1, 2, MOST_SLOTS_NEEDED))
             wanted[vertex.name] = (lower, min(vertex.max_parallelism, max(lower, rng.randint(1, 8))))
         if rng.random() < 0.3:
             wanted = {name: (1, 4) for name in wanted}
@@ -347,14 +348,18 @@ class _Scenario:
     # -- the time of rest
 
     async def _rest(self) -> None:
-        """No more faults, and slots for everybody: all comes to rest, and then all is right."""
+        """No more faults, and slots for everybody or, in a crowd, for one after another: then all is right."""
         world = self._world
         if world.zombie is not None:
             world.zombie.cut_now()
             world.zombie = None
         world.store_down_until_s = -1.0
-        enough = 16 * max(1, len(world.oracles.jobs))
-        world.slots = {"host": enough // 2, "other": enough // 2}
+        if self._knobs.crowd:
+            world.oracles.count("crowd")
+            world.slots = {"host": self._knobs.slots}
+        else:
+            enough = 16 * max(1, len(world.oracles.jobs))
+            world.slots = {"host": enough // 2, "other": enough // 2}
         world.tell(f"slots: {world.slots}")
         plane = world.plane
         if plane is None or self._knobs.takeovers or world.rng.random() < 0.3:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.worker.clock import SystemClock
 from tests.simulation.batch import BatchDisk
+from tests.simulation.jobs import MOST_SLOTS_NEEDED
 from tests.simulation.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ class Away(Exception):
 
 @dataclass(slots=True)
 class Knobs:
-    """How this seed's world is. Probabilities are per occasion."""
+    """How this seed's world is. Probabilities are per occasion.
+
+    ``crowd``: all jobs are batch jobs, and at rest too they have no more slots than the largest of them needs.
+    """
 
     chaos_s: float
     jobs: int
@@ -52,6 +56,8 @@ class Knobs:
     doubts: float
     wall_jumps: bool
     slots: int
+    crowd: bool
+    result_lost: float
 
     @classmethod
     def draw(cls, rng: random.Random) -> Knobs:
@@ -59,9 +65,10 @@ class Knobs:
             return rng.uniform(0, value) if rng.random() < chance else 0.0
 
         takeovers = rng.random() < 0.4
+        crowd = rng.random() < 0.15
         return cls(
-            chaos_s=rng.choice((20.0, 40.0, 80.0)),
-            jobs=rng.choice((1, 1, 2, 3)),
+            chaos_s=rng.choice((20.0, 40.0) if crowd else (20.0, 40.0, 80.0)),
+            jobs=rng.choice((3, 3, 4) if crowd else (1, 1, 2, 3)),
             crashes=rng.choice((2, 4, 6) if takeovers else (0, 1, 2, 4, 6)),
             takeovers=takeovers,
             fence=rng.random() < 0.7,
@@ -76,7 +83,9 @@ class Knobs:
             store_down=rng.random() < 0.25,
             doubts=sometimes(0.15, 0.05),
             wall_jumps=rng.random() < 0.4,
-            slots=rng.choice((2, 4, 8)),
+            slots=rng.choice((MOST_SLOTS_NEEDED, 4) if crowd else (2, 4, 8)),
+            crowd=crowd,
+            result_lost=rng.choice((0.0, 0.05, 0.2)),
         )
 
 

@@ -1,0 +1,179 @@
+"""Defects to plant into the scheduler of batch jobs and into the slots that jobs share; see `planted_bugs`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from app.cluster.slot_pool import SlotPool
+from app.model.batch import RegionStatus
+from app.scheduler.adaptive import step
+from app.scheduler.adaptive import table as t
+from app.scheduler.adaptive.events import TimerFired
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.batch import executing, orders
+from app.scheduler.batch.progress import RegionState
+from app.scheduler.batch.regions import regions_of
+from app.worker import drivers
+
+
+@contextlib.contextmanager
+def instead(owner: Any, name: str, replacement: Any) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def lost_result_not_made_again() -> contextlib.AbstractContextManager[None]:
+    """A region whose input is lost runs again, and the producer of the input does not."""
+    original = executing.availability
+
+    def availability(progress: Any, datasets: Any, lost: Any = ()) -> Any:
+        return original(progress, datasets)
+
+    return instead(executing, "availability", availability)
+
+
+def finished_regions_forgotten() -> contextlib.AbstractContextManager[None]:
+    """A new driver begins from the start."""
+    return instead(executing, "_interrupted", lambda region: RegionState(run=region.run))
+
+
+def started_on_old_results() -> contextlib.AbstractContextManager[None]:
+    """What is made again counts as complete meanwhile."""
+    original = executing._reset
+
+    def reset(draft: Any, event: Any) -> None:
+        results = draft.state.batch.results
+        original(draft, event)
+        draft.set(batch=evolve(draft.state.batch, results=results))
+
+    return instead(executing, "_reset", reset)
+
+
+def started_partly() -> contextlib.AbstractContextManager[None]:
+    """The last vertex of a region is left out."""
+    original = orders._order
+
+    def order(*args: Any) -> Any:
+        made = original(*args)
+        kept = list(made.parallelism.items())[:-1]
+        return replace(made, parallelism=dict(kept)) if kept else made
+
+    return instead(orders, "_order", order)
+
+
+def producers_run_again() -> contextlib.AbstractContextManager[None]:
+    """A region that fails takes along those that it reads from, whose results are there."""
+    original = executing.regions_to_restart
+
+    def regions_to_restart(regions: Any, *args: Any) -> Any:
+        found = original(regions, *args)
+        producers = [one for region in found for one in regions.producers(region)]
+        return tuple(sorted({*found, *producers}, key=lambda region: region.number))
+
+    return instead(executing, "regions_to_restart", regions_to_restart)
+
+
+def readers_not_run_again() -> contextlib.AbstractContextManager[None]:
+    """Who has read a result that is made anew keeps what it made of the old one."""
+    original = executing.regions_to_restart
+
+    def regions_to_restart(regions: Any, failed: Any, is_available: Any, has_started: Any) -> Any:
+        return original(regions, failed, is_available, lambda _region: False)
+
+    return instead(executing, "regions_to_restart", regions_to_restart)
+
+
+def told_to_run_what_is_finished() -> contextlib.AbstractContextManager[None]:
+    """A region that reads nothing stays in the orders when it is finished, for the next driver to run."""
+    original = orders.region_orders
+
+    def region_orders(state: Any) -> Any:
+        made = original(state)
+        if not made:
+            return made
+        finished = [
+            orders._order(state, state.batch, region, regions_of(state.graph))
+            for region in regions_of(state.graph).all
+            if not region.inputs and state.batch.regions[region.number].status is RegionStatus.FINISHED
+        ]
+        return (*finished, *made)
+
+    return instead(drivers, "region_orders", region_orders)
+
+
+def given_up_after_the_first_reader() -> contextlib.AbstractContextManager[None]:
+    """A result is removed as soon as one of its readers is finished."""
+
+    def without_unneeded(draft: Any, progress: Any) -> Any:
+        regions = regions_of(draft.state.graph)
+        finished = {n for n, one in enumerate(progress.regions) if one.status is RegionStatus.FINISHED}
+        read = {
+            one.id
+            for one in executing.datasets_of(draft.state.graph, regions)
+            if any(regions.by_vertex[reader].number in finished for reader in one.readers)
+        }
+        return evolve(progress, results=tuple(one for one in progress.results if one.dataset not in read))
+
+    return instead(executing, "_without_unneeded", without_unneeded)
+
+
+@contextlib.contextmanager
+def waits_for_ever() -> Iterator[None]:
+    """The end of a region's backoff starts nothing."""
+    key = (t.EXECUTING, TimerFired)
+    original = step._BATCH_HANDLERS[key]
+    step._BATCH_HANDLERS[key] = lambda draft, event: draft.disarm(event.name)
+    try:
+        yield
+    finally:
+        step._BATCH_HANDLERS[key] = original
+
+
+def slots_dealt_one_by_one() -> contextlib.AbstractContextManager[None]:
+    """Each job gets a slot in turn, so that each may hold half of what the others need."""
+
+    def grant(self: Any, _claims: Any) -> set[str]:
+        changed: set[str] = set()
+        before = -1
+        while self._free and len(self._free) != before:
+            before = len(self._free)
+            for job_id, claim in self._claims.items():
+                if self._free and len(claim.held) < claim.desired:
+                    slot_id = next(iter(self._free))
+                    claim.held[slot_id] = self._free.pop(slot_id)
+                    changed.add(job_id)
+        return changed
+
+    return instead(SlotPool, "_grant", grant)
+
+
+def slots_not_given_back() -> contextlib.AbstractContextManager[None]:
+    """The slots of a job that is over are lost."""
+
+    def forget(self: Any, job_id: str) -> set[str]:
+        self._claims.pop(job_id, None)
+        return set()
+
+    return instead(SlotPool, "forget", forget)
+
+
+PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "a lost result is not made again": lost_result_not_made_again,
+    "finished regions are run again by the next driver": finished_regions_forgotten,
+    "a region starts while what it reads is made again": started_on_old_results,
+    "a region starts partly": started_partly,
+    "a failed region takes its producers along": producers_run_again,
+    "readers of what is made anew are not run again": readers_not_run_again,
+    "a driver is told to run what is finished": told_to_run_what_is_finished,
+    "a result is given up before its last reader": given_up_after_the_first_reader,
+    "a failed region waits for ever": waits_for_ever,
+    "slots are dealt one by one": slots_dealt_one_by_one,
+    "slots are not given back": slots_not_given_back,
+}
