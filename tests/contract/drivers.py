@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from app.cluster.ports import DriverLaunchError, DriverRef
 
+UNAVAILABLE = 503
 BATCH_INTERVAL_S = 0.01
 POLL_MS = 2_000
 
@@ -222,7 +223,11 @@ class ProtocolDriver:
     async def _report(self, http: httpx.AsyncClient, base: str, **fields: Any) -> None:
         self._seq += 1
         report = {"seq": self._seq, "at_ms": now_ms(), **fields}
-        answer = await http.post(f"{base}/reports", json={"reports": [report]})
+        # As the protocol has it: what is not durable yet is sent again.
+        while (
+            answer := await http.post(f"{base}/reports", json={"reports": [report]})
+        ).status_code == UNAVAILABLE:
+            await asyncio.sleep(BATCH_INTERVAL_S)
         assert answer.raise_for_status().json() == {"acknowledged": self._seq}
 
 
