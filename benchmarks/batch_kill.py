@@ -10,7 +10,7 @@ at the same share of its own time, and run again from the start.
 One table, medians of the repetitions; what each column means is in docs/benchmarks.md. Which regions ran is read off
 every state that the server made durable, kept by a trigger in its database. The exit status is 1 if an answer is not
 DuckDB's, if a region that was finished ran again after a kill, or if a result that was deleted by hand made others than
-its producer run again.
+its producer run again, or if a row could not be measured.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Row:
     samples: list[Sample] = field(default_factory=list)
 
     def median(self, value: str) -> float:
-        return statistics.median(getattr(one, value) for one in self.samples)
+        return float(statistics.median(getattr(one, value) for one in self.samples))
 
 
 def kill(*processes: psutil.Process) -> None:
