@@ -49,6 +49,7 @@ class ProtocolDriver:
         self._callbacks: list[Callable[[int | None], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._seq = 0
+        self._reporting = asyncio.Lock()
         self._failure: dict[str, Any] | None = None
 
     async def assign(self, spec_file: Path) -> None:
@@ -221,14 +222,16 @@ class ProtocolDriver:
             self._end(0)
 
     async def _report(self, http: httpx.AsyncClient, base: str, **fields: Any) -> None:
-        self._seq += 1
-        report = {"seq": self._seq, "at_ms": now_ms(), **fields}
-        # As the protocol has it: what is not durable yet is sent again.
-        while (
-            answer := await http.post(f"{base}/reports", json={"reports": [report]})
-        ).status_code == UNAVAILABLE:
-            await asyncio.sleep(BATCH_INTERVAL_S)
-        assert answer.raise_for_status().json() == {"acknowledged": self._seq}
+        # One after another, as a driver delivers them: a test may have it report something beside its own.
+        async with self._reporting:
+            self._seq += 1
+            report = {"seq": self._seq, "at_ms": now_ms(), **fields}
+            # As the protocol has it: what is not durable yet is sent again.
+            while (
+                answer := await http.post(f"{base}/reports", json={"reports": [report]})
+            ).status_code == UNAVAILABLE:
+                await asyncio.sleep(BATCH_INTERVAL_S)
+            assert answer.raise_for_status().json() == {"acknowledged": self._seq}
 
 
 class ProtocolHost:
