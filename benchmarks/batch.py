@@ -36,7 +36,7 @@ from app.driver.batch.attempt import _size_of
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph, SourceSpec
 from tests.integration.batch.harness import Regions
-from tests.tpch import answers, generate, graphs
+from tests.tpch import answers, graphs, tables
 
 VOLUME = "execution.batch.adaptive.auto-parallelism.avg-data-volume-per-task"
 VARIANTS = ("AQE", "static 200", "pipelined", "flip-187", "even-data")
@@ -183,9 +183,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slotwise-batch-") as scratch:
         directory = Path(scratch)
-        data = (options.directory or directory) / f"sf{options.scale}"
-        if not (data / "lineitem.parquet").exists():
-            generate(options.scale, data)
+        data = tables(options.scale, options.directory or directory)
         bench = Bench(open_spark(options.slots, directory), data, directory, options.slots, options.volume)
         print(
             f"TPC-H at scale {options.scale}, {options.slots} slots, {options.volume} for each task, "

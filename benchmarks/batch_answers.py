@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks._servers import Server, server, wait_for
-from tests.tpch import answers, generate, graphs
+from tests.tpch import answers, graphs, tables
 
 DECIDERS = "flip-187,even-data"
 ENDED = ("FINISHED", "FAILED", "CANCELED")
@@ -83,9 +83,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, help="where to keep the data between runs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slotwise-answers-") as scratch:
-        data = (options.directory or Path(scratch)).absolute() / f"sf{options.scale}"
-        if not (data / "lineitem.parquet").exists():
-            generate(options.scale, data)
+        data = tables(options.scale, options.directory or Path(scratch))
         table = Table(data, Path(scratch))
         print(f"TPC-H at scale {options.scale}")
         print(f"{'':4} {'decider':9} {'upper':>5} {'slots':>5} {'seconds':>7}  answer parallelism decided")

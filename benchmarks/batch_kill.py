@@ -39,7 +39,7 @@ from app.model.graphdoc import parse_document
 from app.scheduler.batch.datasets import datasets_of
 from app.scheduler.batch.regions import regions_of
 from benchmarks._servers import Server, server, wait_for
-from tests.tpch import answers, generate, graphs
+from tests.tpch import answers, graphs, tables
 
 SHARES = "0.3,0.5,0.7,0.9"
 DRIVER, BOTH, PLAIN = "driver", "driver and server", "plain Spark"
@@ -375,9 +375,7 @@ def main() -> int:
     shares = [float(share) for share in options.shares.split(",")]
     with tempfile.TemporaryDirectory(prefix="slotwise-batch-kill-") as scratch:
         directory = Path(scratch)
-        data = (options.directory or directory).absolute() / f"sf{options.scale}"
-        if not (data / "lineitem.parquet").exists():
-            generate(options.scale, data)
+        data = tables(options.scale, options.directory or directory)
         memory = str(options.memory_mb)
         with server(slots=options.slots, driver_memory_mb=memory) as running:
             jobs = Jobs(running, options.query, data, directory)

@@ -23,6 +23,14 @@ def _example(name: str) -> ModuleType:
 graphs, answers = _example("graphs"), _example("answers")
 
 
+def tables(scale: str, directory: Path) -> Path:
+    """The absolute directory below ``directory`` that has the tables at ``scale``; they are generated if need be."""
+    found = directory.absolute() / f"sf{scale}"
+    if not (found / "lineitem.parquet").exists():
+        generate(scale, found)
+    return found
+
+
 def generate(scale: str, directory: Path) -> None:
     """Write the tables at ``scale`` as Parquet files."""
     directory.mkdir(parents=True, exist_ok=True)

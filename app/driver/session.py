@@ -86,14 +86,18 @@ def add_files(session: SparkSession, files: Iterable[str]) -> None:
         session.sparkContext.addPyFile(file)
 
 
-def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partitions: int) -> SparkSession:
-    """A session for one query: its own settings, views and listeners in the same SparkContext."""
+def own_session(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    """A session with its own views in the same SparkContext, and those of the settings that a session can have."""
     own = session.newSession()
     for key, value in conf.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
-    own.conf.set("spark.sql.shuffle.partitions", str(shuffle_partitions))
     return own
+
+
+def query_session(session: SparkSession, conf: Mapping[str, str], shuffle_partitions: int) -> SparkSession:
+    """A session for one query: its own settings, views and listeners in the same SparkContext."""
+    return own_session(session, {**conf, "spark.sql.shuffle.partitions": str(shuffle_partitions)})
 
 
 def region_session(
@@ -109,7 +113,6 @@ def region_session(
 
     Files are read by about ``splits`` tasks. Behind that Spark adapts, up to ``partitions`` tasks a stage.
     """
-    own = session.newSession()
     defaults = {
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.optimizer.excludedRules": "",
@@ -134,10 +137,7 @@ def region_session(
         # Plans are looked at as texts, whole.
         "spark.sql.debug.maxToStringFields": "10000",
     }
-    for key, value in {**defaults, **conf, **fixed}.items():
-        if own.conf.isModifiable(key):
-            own.conf.set(key, value)
-    return own
+    return own_session(session, {**defaults, **conf, **fixed})
 
 
 def open_session(

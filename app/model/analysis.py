@@ -7,7 +7,7 @@ chain of stateless vertices with one streaming input each, so as much as possibl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.model.jobgraph import InPlace, JobGraph, JobVertex, SourceSpec
@@ -123,7 +123,7 @@ def _query_of(
         tail.append(cut)
     tail.pop()  # the cut itself
     tail_ids = {vertex.id for vertex in tail}
-    reached = _upstream(sink.id, by_id)
+    reached = upstream(sink.id, by_id)
     inside = [vertex for vertex in vertices if vertex.id in reached]
     head = tuple(v for v in inside if v.id not in static and v.id not in tail_ids)
     # Topological order alone does not put the cut last if the graph has parallel branches.
@@ -131,7 +131,8 @@ def _query_of(
     return Query(ordered, tuple(reversed(tail)), tuple(v for v in inside if v.id in static))
 
 
-def _upstream(vertex_id: str, by_id: dict[str, JobVertex]) -> set[str]:
+def upstream(vertex_id: str, by_id: Mapping[str, JobVertex]) -> set[str]:
+    """The ids of ``vertex_id`` and of every vertex that it depends on."""
     reached: set[str] = set()
     waiting = [vertex_id]
     while waiting:

@@ -10,7 +10,7 @@ import jsonschema_rs
 from app.api.openapi import build_openapi
 from app.api.operations import all_operations
 from app.api.routing import OperationTable
-from tests.contract.world import World, bounds, eventually, open_world
+from tests.contract.world import RESTART_AT_ONCE, World, bounds, eventually, open_world
 
 BLOCKING = {"exchange": "BLOCKING"}
 GRAPH: dict[str, Any] = {
@@ -118,9 +118,8 @@ async def test_a_batch_job_is_cancelled_and_not_stopped(database_url: str, tmp_p
 
 async def test_a_driver_that_dies_costs_no_finished_region(database_url: str, tmp_path: Path) -> None:
     async with open_world(database_url, tmp_path) as world:
-        config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 ms"}
         world.host.regions_left = 2
-        job_id = await world.submit({**GRAPH, "config": config})
+        job_id = await world.submit({**GRAPH, "config": RESTART_AT_ONCE})
 
         async def two_regions_are_finished() -> bool:
             found = await vertices(world, job_id)
@@ -215,9 +214,8 @@ async def test_the_decisions_are_kept_with_their_numbers(database_url: str, tmp_
 
 async def test_a_run_that_does_not_count_is_discarded(database_url: str, tmp_path: Path) -> None:
     async with open_world(database_url, tmp_path) as world:
-        config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 ms"}
         world.host.regions_left = 2
-        job_id = await world.submit({**GRAPH, "config": config})
+        job_id = await world.submit({**GRAPH, "config": RESTART_AT_ONCE})
 
         async def the_third_runs() -> bool:
             return (await vertices(world, job_id))["bought"][0] == "RUNNING"

@@ -11,7 +11,7 @@ import pytest
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
 from app.model.status import JobStatus
 from tests.contract.shapes import required, sample, shape_of
-from tests.contract.world import GRAPH, World, bounds
+from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds
 
 RECORD_ADDITIONS = (
     "number",
@@ -257,8 +257,7 @@ async def test_rescale_in_progress_has_no_end(world: World) -> None:
 
 
 async def test_failover_and_its_exception(world: World) -> None:
-    config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 ms"}
-    job_id = await world.running({**GRAPH, "config": config})
+    job_id = await world.running({**GRAPH, "config": RESTART_AT_ONCE})
     world.driver().fail(
         "ValueError: no airline has the code ZZ", stack="ValueError: no airline\n  line 1", vertex="delays"
     )

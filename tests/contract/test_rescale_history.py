@@ -15,15 +15,14 @@ from app.api.record_cache import AnswerCache
 from app.api.render.rescales import statistics
 from app.model.rescale import TerminalState, TriggerCause
 from app.scheduler.adaptive.state import Timeline
-from tests.contract.world import GRAPH, World, bounds, open_world
+from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, open_world
 
 ZERO = "0" * 32
 
 
 async def job_with_history(world: World, updates: int = 6) -> str:
     """A job with an initial record, updates of which some are overtaken by the next, and a failover."""
-    config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 ms"}
-    job_id = await world.running({**GRAPH, "config": config})
+    job_id = await world.running({**GRAPH, "config": RESTART_AT_ONCE})
     for number in range(updates):
         world.host.hold()
         await world.put(job_id, bounds(flights=(1, 3 + number % 3), delays=(1, 4), store=(1, 1)))
@@ -170,8 +169,7 @@ async def test_unknown_records_and_jobs(world: World) -> None:
 
 
 async def test_a_failover_keeps_the_history_and_has_one_record_of_its_own(world: World) -> None:
-    config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 ms"}
-    job_id = await world.running({**GRAPH, "config": config})
+    job_id = await world.running({**GRAPH, "config": RESTART_AT_ONCE})
     before = await world.get(f"/jobs/{job_id}/rescales/history")
     world.driver().die(-9)
     await world.completed(job_id, 2)

@@ -55,6 +55,10 @@ GRAPH: dict[str, Any] = {
 }
 
 
+RESTART_AT_ONCE = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 ms"}
+"""The config of a job that need not wait before it runs again."""
+
+
 def bounds(**by_name: tuple[int, int]) -> dict[str, Any]:
     """The body of a PUT, by vertex name."""
     return {

@@ -75,7 +75,8 @@ def write_result(frame: DataFrame, output: Output, path: Path, run: int, *, tabl
     options = _WRITER | {
         f"parquet.enable.dictionary#{name}": "true" for name, kind in frame.dtypes if kind.startswith(_TEXTS)
     }
-    writer = frame.write.format("parquet").options(**options)
+    written = frame.coalesce(1) if output.partitioner is Partitioner.BROADCAST else frame
+    writer = written.write.format("parquet").options(**options)
     if output.partitioner is Partitioner.HASH:
         missing = [key for key in output.keys if key.lower() not in {name.lower() for name in frame.columns}]
         if missing:
@@ -86,8 +87,6 @@ def write_result(frame: DataFrame, output: Output, path: Path, run: int, *, tabl
         first, *others = output.keys
         writer.bucketBy(output.subpartitions, first, *others).option("path", str(path)).saveAsTable(table)
         frame.sparkSession.sql(f"DROP TABLE {table}")
-    elif output.partitioner is Partitioner.BROADCAST:
-        frame.coalesce(1).write.format("parquet").options(**options).save(str(path))
     else:
         writer.save(str(path))
     return _described(frame, output, path, run)

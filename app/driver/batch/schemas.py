@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from app.driver.session import query_session
+from app.driver.session import own_session
 from app.driver.sources import read_static
 from app.model.jobgraph import JobGraph, JobVertex, SourceSpec
 
@@ -29,7 +29,7 @@ class Schemas:
     """Begins to look when it is made."""
 
     def __init__(self, session: SparkSession, conf: Mapping[str, str], graph: JobGraph) -> None:
-        self._session = query_session(session, conf, shuffle_partitions=1)
+        self._session = own_session(session, conf)
         sources = [vertex for vertex in graph.vertices if _is_worth_it(vertex)]
         self._found: dict[str, Future[StructType]] = {}
         if sources:

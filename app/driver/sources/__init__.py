@@ -84,13 +84,14 @@ def _source(vertex: JobVertex) -> SourceSpec:
 
 
 def _loaded(
-    vertex: JobVertex, source: SourceSpec, reader: Any, schema: StructType | None = None
+    vertex: JobVertex, source: SourceSpec, reader: Any, schema: StructType | str | None = None
 ) -> DataFrame:
     """What Spark's own reader makes of a source, batch or streaming."""
     try:
         reader = reader.format(source.format).options(**dict(source.options))
-        if source.schema is not None or schema is not None:
-            reader = reader.schema(source.schema or schema)
+        schema = schema if source.schema is None else source.schema
+        if schema is not None:
+            reader = reader.schema(schema)
         frame: DataFrame = reader.load(source.path) if source.path is not None else reader.load()
     except (PySparkException, Py4JJavaError) as error:
         raise _refused(vertex, f"Spark refuses the format {source.format}: {_first_line(error)}") from error

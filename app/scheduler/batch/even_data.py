@@ -60,7 +60,8 @@ def slices_of(inputs: Sequence[InputBytes], volume_bytes: int, skew: Skew | None
     cut: list[list[list[Part]]] = []
     for number, one in enumerate(inputs):
         bytes_of = one.subpartitions
-        target, limit = _cut_sizes(bytes_of, volume_bytes, skew)
+        limit = _skew_limit(bytes_of, skew)
+        target = _cut_size(bytes_of, limit, volume_bytes)
         parts = []
         for index, size in enumerate(bytes_of):
             if one.is_splittable and size > limit:
@@ -73,7 +74,7 @@ def slices_of(inputs: Sequence[InputBytes], volume_bytes: int, skew: Skew | None
 
 def skewed(bytes_of: Sequence[int], skew: Skew) -> tuple[int, ...]:
     """The subpartitions that are much larger than the others (flink-behaviour I.3)."""
-    _, limit = _cut_sizes(bytes_of, 1, skew)
+    limit = _skew_limit(bytes_of, skew)
     return tuple(index for index, size in enumerate(bytes_of) if size > limit)
 
 
@@ -96,12 +97,16 @@ def even_ranges(
     return tuple(tuple(slices[index] for index in group) for group in groups)
 
 
-def _cut_sizes(bytes_of: Sequence[int], volume_bytes: int, skew: Skew) -> tuple[int, float]:
-    """About how large the slices of a skewed subpartition should be, and from which size on it is one."""
-    limit = max(max(1.0, median(bytes_of)) * skew.factor, float(skew.threshold_bytes))
+def _skew_limit(bytes_of: Sequence[int], skew: Skew) -> float:
+    """A subpartition of more bytes is skewed."""
+    return max(max(1.0, median(bytes_of)) * skew.factor, float(skew.threshold_bytes))
+
+
+def _cut_size(bytes_of: Sequence[int], limit: float, volume_bytes: int) -> int:
+    """About how many bytes the slices of a skewed subpartition should have: as the others, but not less than asked."""
     normal = [size for size in bytes_of if size <= limit]
     average = sum(normal) // len(normal) if normal else 0
-    return max(volume_bytes, average), limit
+    return max(volume_bytes, average)
 
 
 def _cut(number: int, subpartition: int, sizes: Sequence[int], target: int) -> list[Part]:

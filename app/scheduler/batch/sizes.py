@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
+from app.model.analysis import upstream
 from app.model.jobgraph import JobGraph
 from app.scheduler.batch.flip187 import power_of_two_from, power_of_two_to
 
@@ -28,21 +29,10 @@ def source_limit(size_bytes: int | None, held_slots: int) -> int | None:
 
 def bytes_before(graph: JobGraph, vertex_id: str, source_bytes: Mapping[str, int]) -> int | None:
     """The bytes of all sources that ``vertex_id`` depends on; None if one of them is not known."""
-    seen: set[str] = set()
-    ahead = [vertex_id]
-    total = 0
-    while ahead:
-        vertex = graph.by_id[ahead.pop()]
-        if vertex.id in seen:
-            continue
-        seen.add(vertex.id)
-        ahead += [edge.vertex_id for edge in vertex.inputs]
-        if vertex.is_source:
-            size = source_bytes.get(vertex.id)
-            if size is None:
-                return None
-            total += size
-    return total
+    sources = [found for found in upstream(vertex_id, graph.by_id) if graph.by_id[found].is_source]
+    if any(source not in source_bytes for source in sources):
+        return None
+    return sum(source_bytes[source] for source in sources)
 
 
 def subpartitions_for(
