@@ -6,11 +6,13 @@ holds more than its requirement. It is given back exactly ``slot.idle.timeout`` 
 
 from __future__ import annotations
 
+from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
+    Executing,
     JobState,
     Rescaling,
     StopWithSavepoint,
@@ -23,6 +25,10 @@ def declare(draft: Draft) -> None:
     """Tell the cluster what the bounds in force need, if it was told otherwise or not at all."""
     state = draft.state
     desired, minimal = draft.demand.desired, draft.demand.minimal
+    if state.graph.type is JobType.BATCH and isinstance(state.phase, Executing) and state.plan is not None:
+        # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
+        usable = state.plan.slot_count
+        desired, minimal = min(desired, usable), min(minimal, usable)
     if (desired, minimal) != (state.declared_slots, state.declared_minimal):
         draft.set(declared_slots=desired, declared_minimal=minimal)
         draft.emit(DeclareResources(desired, minimal))

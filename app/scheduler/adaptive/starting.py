@@ -68,7 +68,6 @@ def replace_slots(draft: Draft, slots: tuple[Slot, ...]) -> None:
 
 def created_start(draft: Draft, event: StartScheduling) -> None:
     timeline.open_record(draft, TriggerCause.INITIAL_SCHEDULE, start_ms=draft.state.phase_since_ms)
-    holdings.declare(draft)
     enter_waiting(draft)
 
 
@@ -91,6 +90,7 @@ def enter_waiting(draft: Draft, exception: str | None = None) -> None:
         draft.arm(WAIT_TIMER, draft.now_ms + options.submission_wait_ms)
     if draft.state.attempt_alive:
         order_stop(draft, StopMode.KILL)
+    holdings.declare(draft)
     _review_waiting(draft)
 
 

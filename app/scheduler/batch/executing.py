@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
-from app.scheduler.adaptive import manager, restarts, timeline
+from app.scheduler.adaptive import holdings, manager, restarts, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.ending import fail, record_failure
 from app.scheduler.adaptive.events import (
@@ -40,6 +40,7 @@ def begin(draft: Draft, event: AttemptRunning) -> None:
     if not take_up_plan(draft):
         return
     draft.enter(Executing(manager.start(draft.now_ms, 0), first_batch=True))
+    holdings.declare(draft)
     progress = progress_of(draft.state)
     draft.set(
         batch=evolve(
@@ -183,6 +184,12 @@ def batch_requirements(draft: Draft, event: RequirementsUpdated) -> None:
         message = f"The bounds count for what is not decided yet: {names}."
     else:
         message = "The parallelism of every vertex is decided already, so the bounds change nothing."
+    plan, needed = draft.state.plan, draft.demand.minimal
+    if plan is not None and needed > plan.slot_count:
+        message += (
+            f" The lower bounds need {needed} slots; the driver has {plan.slot_count} until it is started again, so "
+            "tasks take turns."
+        )
     timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
 
 

@@ -6,6 +6,7 @@ from app.model.batch import RegionStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.progress import BatchProgress, Decision
 from app.scheduler.batch.regions import regions_of
+from app.scheduler.slots import required_slots
 
 
 def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
@@ -19,6 +20,10 @@ def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
     ]
     now = f"now running: {', '.join(running)}" if running else "none is running"
     sentences = [f"{finished} of {len(progress.regions)} regions are finished; {now}."]
+    if state.plan is not None and state.plan.slot_count < required_slots(state.graph, state.requirements):
+        sentences.append(
+            f"Its driver was started with {state.plan.slot_count} slot(s) and uses no others until it is started again."
+        )
     for vertex in state.graph.vertices:
         decision = progress.decision(vertex.id)
         if decision is not None:

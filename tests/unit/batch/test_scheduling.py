@@ -10,19 +10,20 @@ from app.model.batch import RegionStatus
 from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import SendPlan
+from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots, SendPlan
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptStopped,
     RegionFinished,
+    SlotsChanged,
     StopRequested,
 )
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.step import explain, status_of, step
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.worker.drivers import orders_for
-from tests.unit.batch.driving import MB, BatchJob, chain
+from tests.unit.batch.driving import MB, BatchJob, chain, slots
 
 
 def running(**options: object) -> BatchJob:
@@ -282,3 +283,37 @@ def test_l22_a_region_that_fits_into_the_jobs_own_slots_never_times_out() -> Non
 def test_a_batch_job_has_nothing_to_stop_at() -> None:
     with pytest.raises(InvalidTransition, match="cancel it instead"):
         step(running().state, StopRequested("t"), 0)
+
+
+def test_while_it_runs_a_job_asks_for_no_more_slots_than_its_driver_can_use() -> None:
+    job = BatchJob(chain(), held=2)
+    assert (job.state.declared_slots, job.state.declared_minimal) == (16, 1)
+    job.run()
+    assert job.effects[0] == DeclareResources(2, 1)
+    assert "Its driver was started with 2 slot(s)" in " ".join(explain(job.state, job.now_ms)[0])
+    job.put(joined=(1, 32))
+    assert (job.state.declared_slots, job.state.declared_minimal) == (2, 1)
+    # Another attempt may use whatever there is by then.
+    job.do(AttemptFailed(1, "boom", stopped=True))
+    while job.kind != "CreatingExecutionGraph":
+        job.wait()
+    assert job.state.declared_slots == 32
+
+
+def test_slots_that_came_too_late_are_given_back() -> None:
+    """Granted while the driver was being started: it will not use them."""
+    job = BatchJob(chain(), held=2).do(SlotsChanged(slots(5))).run()
+    assert len(job.state.slots) == 5
+    job.wait()
+    assert job.effects == (ReleaseSlots(tuple(slot.id for slot in slots(5)[2:])),)
+    assert [slot.id for slot in job.state.slots] == ["host-0", "host-1"]
+
+
+def test_lower_bounds_beyond_the_drivers_slots_are_named_in_the_record() -> None:
+    job = BatchJob(chain(), held=2).run().put(total=(4, 16))
+    record = job.state.timeline.closed[0]
+    assert record.message is not None
+    assert record.message.endswith(
+        "The lower bounds need 4 slots; the driver has 2 until it is started again, so tasks take turns."
+    )
+    assert (job.state.declared_slots, job.state.declared_minimal) == (2, 2)
