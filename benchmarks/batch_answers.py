@@ -88,7 +88,8 @@ def main() -> int:
         print(f"TPC-H at scale {options.scale}")
         print(f"{'':4} {'decider':9} {'upper':>5} {'slots':>5} {'seconds':>7}  answer parallelism decided")
         for slots in map(int, options.slots.split(",")):
-            with server(slots=slots, driver_memory_mb="2048") as running:
+            # No warm drivers: each would run a query of its own first, beside the one that is measured.
+            with server(slots=slots, driver_memory_mb="2048", warm_drivers="0") as running:
                 for query in options.queries.split(","):
                     for decider in options.deciders.split(","):
                         for upper in map(int, options.upper.split(",")):
