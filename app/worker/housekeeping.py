@@ -8,7 +8,7 @@ harm: the next one finds the same rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from app.store.errors import StoreError
 from app.store.store import Store
 from app.worker.clock import Clock
-from app.worker.job_files import tidy_attempts
+from app.worker.job_files import drop_results, tidy_attempts
 from app.worker.views import ControlPlaneError, JobView, UnknownJob
 
 log = structlog.get_logger()
@@ -59,8 +59,8 @@ class Housekeeper:
         self._max_age_ms = max_age_days * _DAY_MS
         self._ended_max_age_ms = ended_jobs_max_age_days * _DAY_MS
         self._ended_max_count = ended_jobs_max_count
-        # Up to which attempt the files of a job are tidy.
-        self._tidy_to: dict[str, int] = {}
+        # Up to which attempt the files of a job are tidy, and whether they are so for good.
+        self._tidy_to: dict[str, tuple[int, bool]] = {}
         self._sleep = sleep
 
     async def run(self) -> None:
@@ -90,7 +90,8 @@ class Housekeeper:
         """
         failed_to_forget = await self._forget_ended()
         older_than_ms = self._clock.now_ms() - self._max_age_ms
-        keep = {view.state.job_id: view.state.options.rescale_history_size for view in self._jobs()}
+        views = {view.state.job_id: view for view in self._jobs()}
+        keep = {job_id: view.state.options.rescale_history_size for job_id, view in views.items()}
         removed = failed = 0
         for job_id in await self._store.prunable(keep, older_than_ms=older_than_ms):
             try:
@@ -98,7 +99,7 @@ class Housekeeper:
             except StoreError as error:
                 failed += 1
                 log.warning("old records of a job could not be removed", job=job_id, error=str(error))
-        of_attempts, not_tidy = await self._tidy_attempts(list(keep))
+        of_attempts, not_tidy = await self._tidy_attempts(views)
         return removed + of_attempts, failed + not_tidy + failed_to_forget
 
     async def _forget_ended(self) -> int:
@@ -122,16 +123,20 @@ class Housekeeper:
                 log.warning("an ended job could not be forgotten", job=job_id, error=str(error))
         return failed
 
-    async def _tidy_attempts(self, job_ids: list[str]) -> tuple[int, int]:
-        """Remove what dead attempts leave behind: the rows removed, and the jobs with which it failed."""
-        found = await self._store.dead_attempts(job_ids)
+    async def _tidy_attempts(self, views: Mapping[str, JobView]) -> tuple[int, int]:
+        """Remove what dead attempts and ended jobs leave behind: the rows removed, and the jobs with which it failed.
+
+        The results of a job that has ended are removed when it ends, unless the server was killed at that moment.
+        """
+        found = await self._store.dead_attempts(list(views))
         self._tidy_to = {job_id: self._tidy_to[job_id] for job_id in found if job_id in self._tidy_to}
         removed = failed = 0
         for job_id, (oldest, dead) in found.items():
             try:
-                if self._tidy_to.get(job_id) != dead:
-                    await asyncio.to_thread(tidy_attempts, self._job_dir(job_id), dead, ATTEMPTS_KEPT)
-                    self._tidy_to[job_id] = dead
+                state = (dead, views[job_id].ended_ms is not None)
+                if self._tidy_to.get(job_id) != state:
+                    await asyncio.to_thread(_tidy_files, self._job_dir(job_id), *state)
+                    self._tidy_to[job_id] = state
                 if oldest <= dead - ATTEMPTS_KEPT:
                     removed += await self._prune_attempts(job_id)
             except (StoreError, OSError) as error:
@@ -159,3 +164,9 @@ class Housekeeper:
             removed += records + requests
             if records + requests < _ROWS_PER_TRANSACTION:
                 return removed
+
+
+def _tidy_files(job_dir: Path, dead: int, has_ended: bool) -> None:
+    tidy_attempts(job_dir, dead, ATTEMPTS_KEPT)
+    if has_ended:
+        drop_results(job_dir)

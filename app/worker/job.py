@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import structlog
@@ -32,6 +30,7 @@ from app.scheduler.adaptive.step import status_of
 from app.worker.attempts import Attempts
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for
+from app.worker.job_files import RESULTS, drop_results
 from app.worker.job_worker import JobWorker
 from app.worker.persistence import JobWriter, ended_ms
 from app.worker.views import JobView, Unavailable
@@ -57,7 +56,7 @@ class JobPlaces:
         return self.job_dir(job_id) / "artifacts"
 
     def results_dir(self, job_id: str) -> Path:
-        return self.job_dir(job_id) / "results"
+        return self.job_dir(job_id) / RESULTS
 
     def attempt_dir(self, job_id: str, attempt: int) -> Path:
         return self.job_dir(job_id) / f"attempt-{attempt}"
@@ -235,10 +234,7 @@ class Job:
     def _drop_results(self) -> None:
         """Nobody reads the results of a BATCH job that is over; a failure to remove them is the housekeeping's."""
         if self.state.graph.type is JobType.BATCH:
-            results = self._places.results_dir(self.job_id)
-            asyncio.get_running_loop().run_in_executor(
-                None, partial(shutil.rmtree, results, ignore_errors=True)
-            )
+            asyncio.get_running_loop().run_in_executor(None, drop_results, self._places.job_dir(self.job_id))
 
     def _on_change(self, before: JobState, after: JobState) -> None:
         if after.phase_version != before.phase_version:

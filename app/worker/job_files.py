@@ -16,6 +16,8 @@ from app.durablefiles import sync_to_disk, write_whole
 # No job has an id that begins with a dot.
 _ASIDE = ".forgotten-"
 _ATTEMPT = "attempt-"
+RESULTS = "results"
+"""Where the results of a BATCH job are, below its directory."""
 
 
 def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
@@ -44,10 +46,16 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
-    """Remove what attempts up to ``dead`` leave behind: all that is not of the newest ``keep``, and every assignment.
+def drop_results(job_dir: Path) -> None:
+    """Remove what regions of a BATCH job that is over left for each other; what cannot be removed stays."""
+    shutil.rmtree(job_dir / RESULTS, ignore_errors=True)
 
-    An assignment holds the secret of its attempt, and nobody reads it again when the attempt is over.
+
+def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
+    """Remove what attempts up to ``dead`` leave behind: all but the logs of the newest ``keep``.
+
+    A driver that was killed leaves Spark's shuffle files, and links that keep results on the disk. An assignment holds
+    the secret of its attempt, and nobody reads it again when the attempt is over.
     """
     if not job_dir.is_dir():
         return
@@ -58,8 +66,11 @@ def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
         if int(number) <= dead - keep:
             shutil.rmtree(directory, ignore_errors=True)
             continue
-        for spec in directory.glob("*spec-*.json*"):
-            spec.unlink(missing_ok=True)
+        for left in directory.iterdir():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            elif left.match("*spec-*.json*"):
+                left.unlink(missing_ok=True)
 
 
 def set_aside(job_dir: Path) -> None:

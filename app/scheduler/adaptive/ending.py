@@ -16,6 +16,7 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     CancelRequested,
     GlobalFailure,
+    RegionFailed,
     RequirementsUpdated,
     SuspendRequested,
     TimerFired,
@@ -43,9 +44,11 @@ _CLOSING: Final = {
 # ---- shared by all phases
 
 
-def failure_of(draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure) -> Failure:
+def failure_of(
+    draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure | RegionFailed
+) -> Failure:
     """``event`` as an entry of the exception history."""
-    details = (event.vertex, event.stack) if isinstance(event, AttemptFailed) else (None, None)
+    details = (event.vertex, event.stack) if isinstance(event, AttemptFailed | RegionFailed) else (None, None)
     vertex, stack = details
     return Failure(
         _shortened(event.error, MAX_ERROR_CHARS),

@@ -8,7 +8,7 @@ from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
 from app.scheduler.adaptive import holdings, manager, restarts, timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.ending import fail, record_failure
+from app.scheduler.adaptive.ending import fail, failure_of, record_failure
 from app.scheduler.adaptive.events import (
     AttemptRunning,
     RegionFailed,
@@ -118,16 +118,16 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
     progress = progress_of(state)
     if not _is_current(progress, event):
         return
-    failure = Failure(event.error, draft.now_ms, state.attempt, event.vertex, event.stack)
+    failure = failure_of(draft, event)
     record_failure(draft, failure, root=True)
     if not event.recoverable:
-        _give_up(draft, failure, f"{event.error} The failure is not recoverable.")
+        _give_up(draft, failure, f"{failure.error} The failure is not recoverable.")
         return
     options = state.options.restart_strategy
     decision = restarts.on_failure(options, state.restart, draft.now_ms, state.job_id)
     draft.set(restart=decision.state)
     if decision.delay_ms is None:
-        _give_up(draft, failure, f"{event.error} Recovery is suppressed by {restarts.describe(options)}.")
+        _give_up(draft, failure, f"{failure.error} Recovery is suppressed by {restarts.describe(options)}.")
         return
     _reset(draft, event)
     draft.set(num_restarts=state.num_restarts + 1)

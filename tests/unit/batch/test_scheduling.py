@@ -15,6 +15,7 @@ from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptStopped,
+    RegionFailed,
     RegionFinished,
     SlotsChanged,
     StopRequested,
@@ -317,3 +318,13 @@ def test_lower_bounds_beyond_the_drivers_slots_are_named_in_the_record() -> None
         "The lower bounds need 4 slots; the driver has 2 until it is started again, so tasks take turns."
     )
     assert (job.state.declared_slots, job.state.declared_minimal) == (2, 2)
+
+
+def test_the_stack_of_a_failed_region_is_shortened() -> None:
+    """The whole state is written with every transaction."""
+    job = running()
+    order = job.orders["orders"]
+    job.do(RegionFailed(1, order.region, order.run, "boom " * 10_000, stack="at somewhere\n" * 100_000))
+    (failure,) = job.state.failures[-1]
+    assert failure.stack is not None
+    assert len(failure.error) < 5_000 and len(failure.stack) < 50_000

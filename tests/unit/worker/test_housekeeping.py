@@ -287,6 +287,40 @@ async def test_of_dead_attempts_the_newest_are_kept_without_their_secrets(
         assert (attempt_dirs(rig, job), secrets_of(rig, job)) == ([5, 6], [])
 
 
+async def test_of_a_dead_attempt_only_its_files_are_kept(sqlite_url: str, tmp_path: Path) -> None:
+    """Shuffle files, and hard links to results, of a driver that was killed."""
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await restarted(rig, 1)
+        for attempt in (1, 2):
+            view = rig.places.attempt_dir(job, attempt) / "region-0-1/views"
+            view.mkdir(parents=True)
+            (view / "part-00000").write_text("rows")
+            (rig.places.attempt_dir(job, attempt) / "driver.log").write_text("what happened")
+        await housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir).tidy()
+        left = [sorted(path.name for path in rig.places.attempt_dir(job, n).iterdir()) for n in (1, 2)]
+        assert left[0] == ["driver.log"]
+        assert "region-0-1" in left[1], "that of the live one is in use"
+
+
+async def test_results_of_a_job_that_has_ended_are_removed_if_the_server_was_killed_before(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        result = rig.places.results_dir(job) / "dataset/1/part-00000"
+        result.parent.mkdir(parents=True)
+        result.write_text("rows")
+        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir)
+        await keeper.tidy()
+        assert result.exists()
+        # Not of type BATCH, so its end leaves them alone, as a server does that is killed then.
+        await rig.plane.cancel(job)
+        await rig.until_kind(job, "Finished")
+        assert result.exists()
+        await keeper.tidy()
+        assert not rig.places.results_dir(job).exists()
+
+
 async def test_an_attempt_that_is_being_prepared_is_left_alone(sqlite_url: str, tmp_path: Path) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await restarted(rig, 1)
