@@ -25,6 +25,7 @@ from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
 from app.logs import configure_logs
+from app.model.resultsurl import is_local
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
@@ -68,6 +69,8 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
     except TokenFileError as error:
         raise StartRefused(str(error)) from error
     data_dir = _prepare(settings.data_dir)
+    if settings.results_url is not None and is_local(settings.results_url):
+        _prepare_results(Path(settings.results_url))
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
         try:
@@ -120,7 +123,7 @@ async def _running(
         archive=archive if settings.appcds else None,
     )
     address_file = data_dir / "address"
-    places = JobPlaces(jobs_dir=data_dir / "jobs", address_file=address_file, slots=settings.slots)
+    places = JobPlaces(data_dir / "jobs", address_file, settings.slots, settings.results_url)
     clock = SystemClock()
     control_plane = ControlPlane(
         store,
@@ -206,6 +209,24 @@ def _prepare(data_dir: Path) -> Path:
             f"The data directory {data_dir} cannot be used: {error.strerror}. Choose another one with --data-dir."
         ) from error
     return data_dir
+
+
+def _prepare_results(folder: Path) -> None:
+    """Readers of results get views of them, which are hard links."""
+    probe, link = folder / f".probe-{os.getpid()}", folder / f".link-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            probe.write_bytes(b"")
+            link.hardlink_to(probe)
+        finally:
+            probe.unlink(missing_ok=True)
+            link.unlink(missing_ok=True)
+    except OSError as error:
+        raise StartRefused(
+            f"results_url: the folder {folder} cannot hold results, which need new files and hard links: "
+            f"{error.strerror}."
+        ) from error
 
 
 def _bind(host: str, port: int) -> socket.socket:
