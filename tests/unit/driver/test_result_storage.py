@@ -102,7 +102,9 @@ def test_what_was_kept_last_time_is_not_looked_at_again() -> None:
     assert storage.places == set()
 
 
-def test_a_file_system_that_is_away_fails_nothing_and_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_system_that_is_away_fails_nothing_and_is_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     storage = Remote(f"{ROOT}/job/a/1")
     kept = keeper(storage)
     storage.away = True

@@ -19,7 +19,10 @@ from app.model.resultsurl import below, is_local, results_root
         ("hdfs:///results", "hdfs:///results"),
         ("S3A://bucket", "s3a://bucket/"),
         ("s3a://bucket/", "s3a://bucket/"),
-        ("abfss://container@account.dfs.core.windows.net/r", "abfss://container@account.dfs.core.windows.net/r"),
+        (
+            "abfss://container@account.dfs.core.windows.net/r",
+            "abfss://container@account.dfs.core.windows.net/r",
+        ),
         ("viewfs://cluster/a{b}", "viewfs://cluster/a{b}"),
     ],
 )
