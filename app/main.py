@@ -34,6 +34,7 @@ from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
 from app.worker.housekeeping import Housekeeper
 from app.worker.job import JobPlaces
+from app.worker.job_files import check_links
 
 log = structlog.get_logger()
 
@@ -212,16 +213,8 @@ def _prepare(data_dir: Path) -> Path:
 
 
 def _prepare_results(folder: Path) -> None:
-    """Readers of results get views of them, which are hard links."""
-    probe, link = folder / f".probe-{os.getpid()}", folder / f".link-{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            probe.write_bytes(b"")
-            link.hardlink_to(probe)
-        finally:
-            probe.unlink(missing_ok=True)
-            link.unlink(missing_ok=True)
+        check_links(folder)
     except OSError as error:
         raise StartRefused(
             f"results_url: the folder {folder} cannot hold results, which need new files and hard links: "

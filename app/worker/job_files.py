@@ -62,6 +62,22 @@ def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
             spec.unlink(missing_ok=True)
 
 
+def check_links(folder: Path) -> None:
+    """Make ``folder`` if need be, and see whether it takes new files and hard links, as results of BATCH jobs need.
+
+    Raises:
+        OSError: it does not.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    probe, link = folder / f".probe-{os.getpid()}", folder / f".link-{os.getpid()}"
+    try:
+        probe.write_bytes(b"")
+        link.hardlink_to(probe)
+    finally:
+        probe.unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
+
+
 def set_aside(job_dir: Path) -> None:
     """Take the files of a job away under another name: at once, however many they are. Harmless when repeated.
 

@@ -61,24 +61,26 @@ class HadoopStorage(Storage):
 
     def names(self, place: str) -> list[str]:
         try:
-            return sorted(status.getPath().getName() for status in self._statuses(place))
+            return sorted(self._ask(place, lambda: self._statuses(place)))
         except FileNotFoundError:
             return []
 
     def lengths(self, place: str) -> dict[str, int]:
         return self._ask(
-            place, lambda: {one.getPath().getName(): int(one.getLen()) for one in self._statuses(place)}
+            place, lambda: {name: int(one.getLen()) for name, one in self._statuses(place).items()}
         )
 
     def data_files(self, place: str) -> list[DataFile]:
-        named = {str(status.getPath().getName()): status for status in self._statuses(place)}
-        names = sorted(name for name in named if name.startswith(DATA_FILES))
+        def described(named: tuple[str, Any]) -> DataFile:
+            name, status = named
+            return DataFile(name, int(status.getLen()), self._rows(status))
 
-        def described(name: str) -> DataFile:
-            return DataFile(name, int(named[name].getLen()), self._rows(named[name]))
+        def found() -> list[DataFile]:
+            statuses = sorted(self._statuses(place).items(), key=lambda named: named[0])
+            with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
+                return list(pool.map(described, [one for one in statuses if one[0].startswith(DATA_FILES)]))
 
-        with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
-            return self._ask(place, lambda: list(pool.map(described, names)))
+        return self._ask(place, found)
 
     def _rows(self, status: Any) -> int:
         hadoop = self._files.jvm.org.apache.parquet.hadoop
@@ -120,8 +122,10 @@ class HadoopStorage(Storage):
             return (min(found)[1], one_line(describe(error).sentence, 200)) if found else None
         return None
 
-    def _statuses(self, place: str) -> list[Any]:
-        return self._ask(place, lambda: list(self._files.system(place).listStatus(self._files.path(place))))
+    def _statuses(self, place: str) -> dict[str, Any]:
+        """What Hadoop knows of everything in a directory, by name."""
+        found = self._files.system(place).listStatus(self._files.path(place))
+        return {str(status.getPath().getName()): status for status in found}
 
     def _ask(self, place: str, call: Callable[[], T]) -> T:
         """
@@ -129,7 +133,7 @@ class HadoopStorage(Storage):
             FileNotFoundError: something is missing.
             DriverError: the file system cannot be asked.
         """
-        from py4j.protocol import Py4JError, Py4JJavaError
+        from py4j.protocol import Py4JJavaError
 
         try:
             return call()
@@ -139,7 +143,8 @@ class HadoopStorage(Storage):
                 raise FileNotFoundError(errno.ENOENT, one_line(message, 300)) from error
             final = bool(_FINAL & set(names))
             raise DriverError(_cannot(place, f"{names[-1]}: {message}"), recoverable=not final) from error
-        except Py4JError as error:
+        except Exception as error:
+            # The JVM has ended: of the connection to it an OSError may come, which does not mean that a file is missing.
             raise DriverError(_cannot(place, str(error)), recoverable=True) from error
 
 

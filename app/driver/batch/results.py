@@ -245,11 +245,17 @@ def sweep(storage: Storage, root: str, kept: set[str]) -> None:
     Raises:
         OSError, DriverError: something is left.
     """
+    left: OSError | None = None
     for directory in storage.names(root):
         for name in storage.names(below(root, directory)):
             place = below(root, directory, name)
             if place not in kept:
-                storage.remove(place)
+                try:
+                    storage.remove(place)
+                except OSError as error:
+                    left = error
+    if left is not None:
+        raise left
 
 
 def _quoted(name: str) -> str:

@@ -49,9 +49,9 @@ def source_bytes(session: SparkSession, graph: JobGraph) -> dict[str, int]:
 
 def _size(files: HadoopFiles, path: str, scheme: str) -> int | None:
     """None if it is not known."""
-    if scheme == "file":
-        return local_size(urlsplit(path).path if urlsplit(path).scheme else path)
     try:
+        if scheme == "file":
+            return local_size(urlsplit(path).path if urlsplit(path).scheme else path)
         return int(files.system(path).getContentSummary(files.path(path)).getLength())
     except Exception as error:
         log.debug("the size of %s is not known: %s", path, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -88,6 +89,21 @@ def test_what_is_not_kept_goes(tmp_path: Path) -> None:
     sweep(LocalStorage(), root, {f"{root}/a/2", views_dir(root, 1, 1)})
     assert sorted(str(one.relative_to(tmp_path)) for one in tmp_path.glob("*/*")) == [".views/1-1", "a/2"]
     sweep(LocalStorage(), str(tmp_path / "not there"), set())
+
+
+def test_what_cannot_be_removed_does_not_keep_the_rest(tmp_path: Path) -> None:
+    for name in ("a/1", "a/2", "b/1"):
+        (tmp_path / name).mkdir(parents=True)
+
+    class Stuck(LocalStorage):
+        def remove(self, place: str) -> None:
+            if place.endswith("a/1"):
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+            super().remove(place)
+
+    with pytest.raises(OSError, match="busy"):
+        sweep(Stuck(), str(tmp_path), set())
+    assert [str(one.relative_to(tmp_path)) for one in tmp_path.glob("*/*")] == ["a/1"]
 
 
 def test_what_was_kept_last_time_is_not_looked_at_again() -> None:
