@@ -144,7 +144,7 @@ class HadoopStorage(Storage):
             final = bool(_FINAL & set(names))
             raise DriverError(_cannot(place, f"{names[-1]}: {message}"), recoverable=not final) from error
         except Exception as error:
-            # The JVM has ended: of the connection to it an OSError may come, which does not mean that a file is missing.
+            # If the JVM has ended, the connection to it may fail with an OSError. That is no file that is missing.
             raise DriverError(_cannot(place, str(error)), recoverable=True) from error
 
 
