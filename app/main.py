@@ -25,6 +25,7 @@ from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
 from app.logs import configure_logs
+from app.model.resultsurl import is_local
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
@@ -33,6 +34,7 @@ from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
 from app.worker.housekeeping import Housekeeper
 from app.worker.job import JobPlaces
+from app.worker.job_files import check_links
 
 log = structlog.get_logger()
 
@@ -68,6 +70,8 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
     except TokenFileError as error:
         raise StartRefused(str(error)) from error
     data_dir = _prepare(settings.data_dir)
+    if settings.results_url is not None and is_local(settings.results_url):
+        _prepare_results(Path(settings.results_url))
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
         try:
@@ -120,7 +124,7 @@ async def _running(
         archive=archive if settings.appcds else None,
     )
     address_file = data_dir / "address"
-    places = JobPlaces(jobs_dir=data_dir / "jobs", address_file=address_file, slots=settings.slots)
+    places = JobPlaces(data_dir / "jobs", address_file, settings.slots, settings.results_url)
     clock = SystemClock()
     control_plane = ControlPlane(
         store,
@@ -136,6 +140,7 @@ async def _running(
         clock=clock,
         job_dir=places.job_dir,
         forget=control_plane.forget,
+        drop_results=places.drop_results,
         max_age_days=settings.history_max_age_days,
         ended_jobs_max_age_days=settings.ended_jobs_max_age_days,
         ended_jobs_max_count=settings.ended_jobs_max_count,
@@ -206,6 +211,16 @@ def _prepare(data_dir: Path) -> Path:
             f"The data directory {data_dir} cannot be used: {error.strerror}. Choose another one with --data-dir."
         ) from error
     return data_dir
+
+
+def _prepare_results(folder: Path) -> None:
+    try:
+        check_links(folder)
+    except OSError as error:
+        raise StartRefused(
+            f"results_url: the folder {folder} cannot hold results, which need new files and hard links: "
+            f"{error.strerror}."
+        ) from error
 
 
 def _bind(host: str, port: int) -> socket.socket:

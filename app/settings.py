@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from app.model.javaoptions import java_options_fault
+from app.model.resultsurl import results_root
 
 ENV_PREFIX = "SLOTWISE_"
 
@@ -46,6 +47,11 @@ class Settings(BaseModel):
     )
     database_url: str | None = Field(
         None, description="SQLAlchemy URL; default: SQLite in the data directory."
+    )
+    results_url: str | None = Field(
+        None,
+        description="Where results of BATCH jobs lie: an absolute path, or the URI of a directory of a Hadoop file "
+        "system; default: in the data directory.",
     )
     slots: int = Field(
         default_factory=lambda: os.cpu_count() or 1,
@@ -84,6 +90,14 @@ class Settings(BaseModel):
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return None if value is None else value.expanduser().absolute()
+
+    @field_validator("results_url")
+    @classmethod
+    def _place_of_results(cls, value: str | None) -> str | None:
+        try:
+            return None if value is None else results_root(os.path.expanduser(value))
+        except ValueError as error:
+            raise ValueError(f"results_url: {error}") from None
 
     @field_validator("driver_java_options")
     @classmethod

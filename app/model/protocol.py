@@ -31,7 +31,8 @@ class DriverSpec:
     """The assignment: a JSON file (mode 0600) whose path is written to the standard input of a waiting driver.
 
     ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
-    ``slots`` is N of local[N]. ``results_dir`` is for results between regions (BATCH). ``checkpoint_dir`` has one
+    ``slots`` is N of local[N]. ``results_dir`` is for results between regions (BATCH): an absolute path or a URI;
+    ``ended_results`` are those of jobs that have ended, whose drivers may have left them. ``checkpoint_dir`` has one
     directory per query. ``master`` is a Spark master URL. The lock file of the driver is not here: the process was
     started with it, and it is free only once nothing of the process and its JVM lives. Times are milliseconds;
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
@@ -56,6 +57,7 @@ class DriverSpec:
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
     results_dir: str = ""
+    ended_results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class Registration:
 class Orders:
     """What the driver should be doing: run at this plan, or stop in this way; of a BATCH job, run these regions.
 
-    ``results``: the paths of all results that count; whatever else lies beside them can go.
+    ``results``: the places of all results that count; whatever else lies beside them can go. None count once the job
+    is to end.
 
     ``epoch`` is that of the control plane that answers. It may be newer than the driver's (the job was taken over):
     the driver then uses it from now on, and ignores orders of an older one.

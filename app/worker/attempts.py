@@ -12,7 +12,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -26,7 +26,7 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     Event,
 )
-from app.scheduler.adaptive.state import JobState, StopWithSavepoint
+from app.scheduler.adaptive.state import StopWithSavepoint
 from app.store.writes import Write
 from app.worker.attempt_record import (
     AttemptLog,
@@ -37,6 +37,7 @@ from app.worker.attempt_record import (
 )
 from app.worker.clock import Clock
 from app.worker.drivers import (
+    Deliver,
     ended_early,
     ended_in_words,
     is_known_failure,
@@ -50,10 +51,6 @@ log = structlog.get_logger()
 
 _EXIT_GRACE_S = 10.0
 _RETRY_S = 1.0
-
-
-class Deliver(Protocol):
-    def __call__(self, source: Event | Callable[[JobState], Event | None], /, *rows: Write) -> None: ...
 
 
 class Attempts:
@@ -70,6 +67,7 @@ class Attempts:
         java_options: tuple[str, ...],
         work_dir: Callable[[int], Path],
         deliver: Deliver,
+        tidy_up_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._job_id = job_id
         self._work_dir = work_dir
@@ -79,6 +77,7 @@ class Attempts:
         self._make_spec = make_spec
         self._java_options = java_options
         self._deliver = deliver
+        self._tidy_up_s = tidy_up_s
         self._handle: DriverHandle | None = None
         self._exited: DriverHandle | None = None
         self._adopted = False
@@ -299,7 +298,7 @@ class Attempts:
 
     async def _kill(self, attempt: int) -> None:
         try:
-            await self._kill_handle()
+            await self._kill_handle(self._tidy_up_s())
             said = self._outcome
             ended = said if isinstance(said, AttemptFinished | AttemptStopped) else AttemptStopped(attempt)
             self._end(attempt, ended)
@@ -358,11 +357,11 @@ class Attempts:
             unannounced = AttemptStopped(live.attempt) if self._failure_reported else died
             self._end(live.attempt, self._outcome or unannounced)
 
-    async def _kill_handle(self) -> None:
+    async def _kill_handle(self, after_s: float = 0.0) -> None:
         """End the process, if there is one; when this returns nothing of it lives."""
         handle = self._handle
         if handle is not None:
-            await kill_surely(handle)
+            await kill_surely(handle, after_s)
             if handle is self._handle:
                 self._handle = None
 

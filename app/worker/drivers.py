@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -35,6 +38,7 @@ from app.scheduler.adaptive.state import (
 )
 from app.scheduler.batch.orders import region_orders
 from app.scheduler.batch.scheduling import is_complete
+from app.store.writes import Write
 from app.worker.attempt_record import read_outcome
 
 log = structlog.get_logger()
@@ -43,11 +47,17 @@ _KILL_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
 
 
+class Deliver(Protocol):
+    def __call__(self, source: Event | Callable[[JobState], Event | None], /, *rows: Write) -> None: ...
+
+
 def orders_for(state: JobState, epoch: int) -> Orders:
     """What the driver of the current attempt should be doing, read off the durable state: a level, not a queue."""
     phase = state.phase
     plan = state.plan
     stop: StopOrder = "none"
+    ends = isinstance(phase, Canceling | Failing)
+    results = () if state.batch is None or ends else tuple(result.path for result in state.batch.results)
     match phase:
         case CreatingExecutionGraph():
             plan = phase.plan
@@ -62,13 +72,12 @@ def orders_for(state: JobState, epoch: int) -> Orders:
         case _:
             pass
     if plan is None:
-        return Orders(plan_version=0, parallelism={}, stop="kill" if stop == "none" else stop, epoch=epoch)
+        return Orders(0, {}, "kill" if stop == "none" else stop, epoch, results=results)
     regions: tuple[RegionOrder, ...] = ()
     if isinstance(phase, Executing) and state.batch is not None:
         regions = region_orders(state)
         if is_complete(state):
             stop = "drain"
-    results = tuple(result.path for result in state.batch.results) if state.batch is not None else ()
     return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results)
 
 
@@ -184,8 +193,14 @@ def ended_in_words(pid: int, status: int | None) -> str:
     return f"The driver process {pid} {how}."
 
 
-async def kill_surely(handle: DriverHandle) -> None:
-    """When this returns nothing of the driver lives; one that cannot be killed holds the job up, for ever."""
+async def kill_surely(handle: DriverHandle, after_s: float = 0.0) -> None:
+    """When this returns nothing of the driver lives; one that cannot be killed holds the job up, for ever.
+
+    For ``after_s`` it may end by itself, as its orders say.
+    """
+    if after_s > 0:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(handle.gone(), after_s)
     while True:
         try:
             await handle.kill()

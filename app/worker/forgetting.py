@@ -89,3 +89,4 @@ class Forgetter:
         """One at a time: threads are few, and those who write for drivers need them."""
         async with self._removal:
             await asyncio.to_thread(remove_set_aside, self._places.job_dir(job_id))
+            await asyncio.to_thread(self._places.drop_results, job_id)

@@ -16,7 +16,7 @@ import structlog
 from app.store.errors import StoreError
 from app.store.store import Store
 from app.worker.clock import Clock
-from app.worker.job_files import drop_results, tidy_attempts
+from app.worker.job_files import tidy_attempts
 from app.worker.views import ControlPlaneError, JobView, UnknownJob
 
 log = structlog.get_logger()
@@ -36,6 +36,7 @@ class Housekeeper:
     Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
     that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of
     attempts of which nothing lives, the newest few are kept, without their secrets; ``job_dir`` is where they are.
+    ``drop_results`` removes what regions of a job that has ended left for each other.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Housekeeper:
         jobs: Callable[[], Iterable[JobView]],
         job_dir: Callable[[str], Path],
         forget: Callable[[str], Awaitable[None]],
+        drop_results: Callable[[str], None],
         clock: Clock,
         max_age_days: int,
         ended_jobs_max_age_days: int,
@@ -56,6 +58,7 @@ class Housekeeper:
         self._clock = clock
         self._job_dir = job_dir
         self._forget = forget
+        self._drop_results = drop_results
         self._max_age_ms = max_age_days * _DAY_MS
         self._ended_max_age_ms = ended_jobs_max_age_days * _DAY_MS
         self._ended_max_count = ended_jobs_max_count
@@ -135,7 +138,7 @@ class Housekeeper:
             try:
                 state = (dead, views[job_id].ended_ms is not None)
                 if self._tidy_to.get(job_id) != state:
-                    await asyncio.to_thread(_tidy_files, self._job_dir(job_id), *state)
+                    await asyncio.to_thread(self._tidy_files, job_id, *state)
                     self._tidy_to[job_id] = state
                 if oldest <= dead - ATTEMPTS_KEPT:
                     removed += await self._prune_attempts(job_id)
@@ -143,6 +146,11 @@ class Housekeeper:
                 failed += 1
                 log.warning("old attempts of a job could not be removed", job=job_id, error=str(error))
         return removed, failed
+
+    def _tidy_files(self, job_id: str, dead: int, has_ended: bool) -> None:
+        tidy_attempts(self._job_dir(job_id), dead, ATTEMPTS_KEPT)
+        if has_ended:
+            self._drop_results(job_id)
 
     async def _prune_attempts(self, job_id: str) -> int:
         removed = 0
@@ -164,9 +172,3 @@ class Housekeeper:
             removed += records + requests
             if records + requests < _ROWS_PER_TRANSACTION:
                 return removed
-
-
-def _tidy_files(job_dir: Path, dead: int, has_ended: bool) -> None:
-    tidy_attempts(job_dir, dead, ATTEMPTS_KEPT)
-    if has_ended:
-        drop_results(job_dir)

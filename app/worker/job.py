@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import heapq
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from app.model.graphdoc import to_document
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, split_java_options
 from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Orders, Report
+from app.model.resultsurl import below, is_local
 from app.scheduler.adaptive.effects import (
     DeclareResources,
     Effect,
@@ -25,26 +28,33 @@ from app.scheduler.adaptive.effects import (
     StopAttempt,
 )
 from app.scheduler.adaptive.events import Event, SlotsChanged
-from app.scheduler.adaptive.state import Executing, Finished, JobState
+from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.adaptive.step import status_of
 from app.worker.attempts import Attempts
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for
-from app.worker.job_files import RESULTS, drop_results
 from app.worker.job_worker import JobWorker
 from app.worker.persistence import JobWriter, ended_ms
 from app.worker.views import JobView, Unavailable
 
 log = structlog.get_logger()
 
+_TIDY_UP_S = 10.0
+# Each of them has had a driver, which looked for those before it.
+_ENDED_JOBS_TOLD = 100
+
 
 @dataclass(frozen=True, slots=True)
 class JobPlaces:
-    """Where a job's files are, and what its drivers are told of this control plane."""
+    """Where a job's files are, and what its drivers are told of this control plane.
+
+    ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
+    """
 
     jobs_dir: Path
     address_file: Path
     slots: int
+    results_root: str | None = None
 
     def job_dir(self, job_id: str) -> Path:
         return self.jobs_dir / job_id
@@ -55,8 +65,21 @@ class JobPlaces:
     def artifacts_dir(self, job_id: str) -> Path:
         return self.job_dir(job_id) / "artifacts"
 
-    def results_dir(self, job_id: str) -> Path:
-        return self.job_dir(job_id) / RESULTS
+    def results_dir(self, job_id: str) -> str:
+        """The place of a job's results: an absolute path, or a URI."""
+        if self.results_root is None:
+            return str(self.job_dir(job_id) / "results")
+        return below(self.results_root, job_id)
+
+    @property
+    def are_results_local(self) -> bool:
+        """Whether this process can remove them."""
+        return self.results_root is None or is_local(self.results_root)
+
+    def drop_results(self, job_id: str) -> None:
+        """Remove a job's results if they are on this host; what cannot be removed stays."""
+        if self.are_results_local:
+            shutil.rmtree(self.results_dir(job_id), ignore_errors=True)
 
     def attempt_dir(self, job_id: str, attempt: int) -> Path:
         return self.job_dir(job_id) / f"attempt-{attempt}"
@@ -78,6 +101,7 @@ class Job:
         submitted_by: str | None,
         on_grants: Callable[[set[str]], None],
         on_ended: Callable[[str], None],
+        ended: Mapping[str, JobView],
         on_lost: Callable[[str], None],
         on_diverged: Callable[[str], None],
         validate_states: bool = False,
@@ -95,6 +119,7 @@ class Job:
         self._places = places
         self._on_grants = on_grants
         self._on_ended = on_ended
+        self._ended = ended
         self._taken = (0, 0)
         self._taking = asyncio.Lock()
         self.worker = JobWorker(
@@ -117,6 +142,7 @@ class Job:
             java_options=_java_options(state),
             work_dir=lambda attempt: places.attempt_dir(state.job_id, attempt),
             deliver=self.worker.deliver,
+            tidy_up_s=self._tidy_up_s,
         )
 
     @property
@@ -232,9 +258,15 @@ class Job:
                 self._on_ended(job_id)
 
     def _drop_results(self) -> None:
-        """Nobody reads the results of a BATCH job that is over; a failure to remove them is the housekeeping's."""
+        """Nobody reads the results of a BATCH job that is over; what is left is the housekeeping's."""
         if self.state.graph.type is JobType.BATCH:
-            asyncio.get_running_loop().run_in_executor(None, drop_results, self._places.job_dir(self.job_id))
+            asyncio.get_running_loop().run_in_executor(None, self._places.drop_results, self.job_id)
+
+    def _tidy_up_s(self) -> float:
+        """How long a driver that is to be killed may take to remove what nobody else can."""
+        state = self.state
+        ends = isinstance(state.phase, Canceling | Failing) and state.batch is not None
+        return 0.0 if self._places.are_results_local or not ends else _TIDY_UP_S
 
     def _on_change(self, before: JobState, after: JobState) -> None:
         if after.phase_version != before.phase_version:
@@ -273,7 +305,21 @@ class Job:
             spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
-            results_dir=str(places.results_dir(state.job_id)) if batch else "",
+            results_dir=places.results_dir(state.job_id) if batch else "",
+            ended_results=self._results_of_ended() if batch else (),
+        )
+
+    def _results_of_ended(self) -> tuple[str, ...]:
+        """Where results may have been left by drivers that were killed at the end of their jobs."""
+        if self._places.are_results_local:
+            return ()
+        ended = [
+            (view.ended_ms or 0, job_id)
+            for job_id, view in self._ended.items()
+            if view.state.graph.type is JobType.BATCH and view.status.is_globally_terminal
+        ]
+        return tuple(
+            self._places.results_dir(job_id) for _, job_id in heapq.nlargest(_ENDED_JOBS_TOLD, ended)
         )
 
 

@@ -16,8 +16,6 @@ from app.durablefiles import sync_to_disk, write_whole
 # No job has an id that begins with a dot.
 _ASIDE = ".forgotten-"
 _ATTEMPT = "attempt-"
-RESULTS = "results"
-"""Where the results of a BATCH job are, below its directory."""
 
 
 def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
@@ -46,11 +44,6 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def drop_results(job_dir: Path) -> None:
-    """Remove what regions of a BATCH job that is over left for each other; what cannot be removed stays."""
-    shutil.rmtree(job_dir / RESULTS, ignore_errors=True)
-
-
 def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
     """Remove what attempts up to ``dead`` leave behind: all but the logs of the newest ``keep``.
 
@@ -71,6 +64,22 @@ def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
                 shutil.rmtree(left, ignore_errors=True)
             elif left.match("*spec-*.json*"):
                 left.unlink(missing_ok=True)
+
+
+def check_links(folder: Path) -> None:
+    """Make ``folder`` if need be, and see whether it takes new files and hard links, as results of BATCH jobs need.
+
+    Raises:
+        OSError: it does not.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    probe, link = folder / f".probe-{os.getpid()}", folder / f".link-{os.getpid()}"
+    try:
+        probe.write_bytes(b"")
+        link.hardlink_to(probe)
+    finally:
+        probe.unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
 
 
 def set_aside(job_dir: Path) -> None:

@@ -247,6 +247,7 @@ class JobKeeper:
             submitted_by=submitted_by,
             on_grants=self.tell_grants,
             on_ended=self._on_ended,
+            ended=self.ended,
             on_lost=self._on_lost,
             on_diverged=self._on_diverged,
             validate_states=self._validate,

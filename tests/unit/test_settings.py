@@ -18,6 +18,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "port": (1001, 1002, 1003),
     "data_dir": ("/file", "/environment", "/command-line"),
     "database_url": ("sqlite:///file", "sqlite:///environment", "sqlite:///command-line"),
+    "results_url": ("/file", "hdfs://environment/results", "/command-line"),
     "slots": (1001, 1002, 1003),
     "token_file": ("/file", "/environment", "/command-line"),
     "warm_drivers": (11, 12, 13),
@@ -38,6 +39,9 @@ WRONG: list[tuple[str, str, str]] = [
     ("port", "65536", "less than or equal to 65535"),
     ("port", "-1", "greater than or equal to 0"),
     ("port", "http", "valid integer"),
+    ("results_url", "results", "allowed are the URI of a directory of a Hadoop file system"),
+    ("results_url", "hdfs://", "an absolute path on this host"),
+    ("results_url", "", "an absolute path on this host"),
     ("slots", "0", "greater than or equal to 1"),
     ("slots", "32769", "less than or equal to 32768"),
     ("warm_drivers", "-1", "greater than or equal to 0"),
@@ -184,7 +188,8 @@ def test_paths_are_absolute_and_may_begin_with_the_home(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    settings = load_settings(data_dir="~/data", cache_dir="cache")
+    settings = load_settings(data_dir="~/data", cache_dir="cache", results_url="~/results")
+    assert settings.results_url == str(tmp_path / "results")
     assert (settings.data_dir, settings.cache_dir) == (tmp_path / "data", tmp_path / "cache")
     assert settings.url == f"sqlite:///{tmp_path}/data/slotwise.db"
     assert load_settings(database_url="postgresql://db/x").url == "postgresql://db/x"

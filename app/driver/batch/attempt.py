@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 import queue
+import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from app.driver.base_attempt import BaseAttempt, Ending, FencedOut, Terminate
+from app.driver.batch.keeping import Keeper
 from app.driver.batch.region import RegionDone, RegionRun
-from app.driver.batch.results import sweep
 from app.driver.batch.schemas import Schemas
-from app.driver.failures import Fenced
-from app.model.jobgraph import SourceSpec
+from app.driver.batch.sourcebytes import source_bytes
+from app.driver.batch.storage import Storages
+from app.driver.failures import Failure, Fenced
 from app.model.protocol import Orders
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ log = logging.getLogger(__name__)
 _PROGRESS_S = 1.0
 """How often Spark is asked how far the runs are."""
 
-_FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
+_CANCEL_S = 5.0
+"""How long the removal of a job's results waits for what still writes them."""
 
 
 class BatchAttempt(BaseAttempt):
@@ -41,7 +41,8 @@ class BatchAttempt(BaseAttempt):
         self._wanted: dict[tuple[int, int], RegionOrder] = {}
         self._done: dict[tuple[int, int], set[str]] = {}
         self._orders: Orders | None = None
-        self._results_dir = Path(self.spec.results_dir)
+        self._results_dir = self.spec.results_dir
+        self._keeper: Keeper | None = None
 
     def _check_conf(self) -> None:
         """A batch job may set what it likes: nothing of it changes while a region runs."""
@@ -49,8 +50,15 @@ class BatchAttempt(BaseAttempt):
     def _until_end(self) -> Ending:
         self._session, self._functions = self._begin()
         self._schemas = Schemas(self._session, self.spec.spark_conf, self._graph)
+        self._storages = Storages(self._session)
+        self._keeper = Keeper(self._storages, self._results_dir)
         client = self._connect(self._session)
-        client.report(type="running", plan_version=self.spec.plan_version, source_bytes=self._source_bytes())
+        client.report(
+            type="running",
+            plan_version=self.spec.plan_version,
+            source_bytes=source_bytes(self._session, self._graph),
+        )
+        self._keeper.remove_ended(self.spec.ended_results)
         while True:
             message = self._next_message()
             match message:
@@ -103,7 +111,7 @@ class BatchAttempt(BaseAttempt):
         if orders is None or not self._inbox_is_empty:
             return None
         if orders.stop in ("kill", "boundary"):
-            return Ending.DONE
+            return self._killed(orders)
         self._wanted = {(order.region, order.run): order for order in orders.regions}
         for region, running in self._runs.items():
             if (region, running.order.run) not in self._wanted:
@@ -113,10 +121,40 @@ class BatchAttempt(BaseAttempt):
             if order.region not in self._runs and key not in self._done:
                 self._start(order)
         if orders.stop == "drain" and not self._runs:
-            self._sweep(())
+            self._may_commit()
+            assert self._keeper is not None
+            self._keeper.remove_all()
             return self._last_word(type="finished")
         self._sweep(orders.results)
         return None
+
+    def _killed(self, orders: Orders) -> Ending:
+        """Without results that count, the job ends: what it has written goes, if only this process can remove it."""
+        assert self._keeper is not None
+        if orders.results or not self._keeper.is_driver_alone:
+            return Ending.DONE
+        for run in self._runs.values():
+            run.cancel()
+        # What still writes would make the directories anew.
+        deadline = time.monotonic() + _CANCEL_S
+        while self._runs and (left_s := deadline - time.monotonic()) > 0:
+            try:
+                message = self._inbox.get(timeout=left_s)
+            except queue.Empty:
+                break
+            if isinstance(message, RegionDone):
+                self._runs.pop(message.order.region)
+            elif isinstance(message, FencedOut):
+                raise Fenced
+        self._may_commit()
+        self._keeper.remove_all()
+        return self._last_word(type="stopped")
+
+    def _fail(self, failure: Failure) -> Ending:
+        if not failure.recoverable and not self._fenced and self._keeper and self._keeper.is_driver_alone:
+            # The job fails with it. If it does not after all, lost results are made again.
+            self._keeper.remove_all()
+        return super()._fail(failure)
 
     @property
     def _inbox_is_empty(self) -> bool:
@@ -133,6 +171,7 @@ class BatchAttempt(BaseAttempt):
             conf=self.spec.spark_conf,
             functions=self._functions,
             schemas=self._schemas,
+            storages=self._storages,
             job_id=self.spec.job_id,
             results_dir=self._results_dir,
             work_dir=self._work_dir,
@@ -184,40 +223,12 @@ class BatchAttempt(BaseAttempt):
         self._may_commit()
         kept = set(results)
         for run in self._runs.values():
-            kept |= run.result_paths
+            kept |= run.places
         for key, paths in list(self._done.items()):
             if key in self._wanted:
                 # Done, and the control plane has not answered that yet.
                 kept |= paths
             else:
                 del self._done[key]
-        sweep(self._results_dir, kept)
-
-    def _source_bytes(self) -> dict[str, int]:
-        """The sizes of the files of the sources, where they are on this host."""
-        found: dict[str, int] = {}
-        for vertex in self._graph.vertices:
-            operation = vertex.operation
-            if isinstance(operation, SourceSpec) and operation.format in _FILE_FORMATS and operation.path:
-                size = _size_of(operation.path)
-                if size is not None:
-                    found[vertex.id] = size
-        return found
-
-
-def _size_of(path: str) -> int | None:
-    scheme = urlsplit(path).scheme
-    if scheme not in ("", "file"):
-        return None
-    root = Path(urlsplit(path).path if scheme else path)
-    if root.is_file():
-        return root.stat().st_size
-    total = 0
-    for directory, _, names in os.walk(root):
-        for name in names:
-            if not name.startswith(("_", ".")):
-                try:
-                    total += os.stat(os.path.join(directory, name)).st_size
-                except OSError:
-                    return None
-    return total if root.is_dir() else None
+        assert self._keeper is not None
+        self._keeper.keep(kept)

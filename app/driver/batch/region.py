@@ -19,9 +19,12 @@ from app.driver.batch.results import (
     check_result,
     is_modulo,
     read_result,
+    readable,
+    views_dir,
     write_result,
 )
 from app.driver.batch.schemas import Schemas
+from app.driver.batch.storage import Storages
 from app.driver.batch.tasks import GroupTasks
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.functions import Functions
@@ -31,6 +34,7 @@ from app.driver.sources import read_static
 from app.driver.vertices import apply_operation, guarded
 from app.model.batch import Read, RegionOrder, Result
 from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec
+from app.model.resultsurl import below, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,13 +72,14 @@ class RegionRun:
         functions: Functions,
         schemas: Schemas,
         job_id: str,
-        results_dir: Path,
+        storages: Storages,
+        results_dir: str,
         work_dir: Path,
         epoch: Callable[[], int],
         may_commit: Callable[[], None],
         tell: Callable[[RegionDone], None],
     ) -> None:
-        self.order = order
+        self.order = readable(order, results_dir)
         self._graph = graph
         self._context = session.sparkContext
         self._base_session = session
@@ -82,7 +87,9 @@ class RegionRun:
         self._functions = functions
         self._schemas = schemas
         self._job_id = job_id
+        self._storages = storages
         self._results_dir = results_dir
+        self._views_dir = views_dir(results_dir, order.region, order.run)
         self._work_dir = work_dir / f"region-{order.region}-{order.run}"
         self._epoch = epoch
         self._may_commit = may_commit
@@ -114,11 +121,16 @@ class RegionRun:
 
     @property
     def result_paths(self) -> set[str]:
-        """Where it writes."""
-        return {str(self._path(output.dataset)) for output in self.order.outputs}
+        """Where its results are to be."""
+        return {self._path(output.dataset) for output in self.order.outputs}
 
-    def _path(self, dataset: str) -> Path:
-        return self._results_dir / dataset / str(self.order.run)
+    @property
+    def places(self) -> set[str]:
+        """All that it writes below the directory of the results, until it has ended."""
+        return {*self.result_paths, self._views_dir}
+
+    def _path(self, dataset: str) -> str:
+        return below(self._results_dir, dataset, str(self.order.run))
 
     # -- the thread
 
@@ -138,6 +150,8 @@ class RegionRun:
                 with contextlib.suppress(Exception):
                     frame.unpersist()
             shutil.rmtree(self._work_dir, ignore_errors=True)
+            if is_local(self._views_dir):
+                shutil.rmtree(self._views_dir, ignore_errors=True)
             self._tell(done)
 
     def _failed(self, error: BaseException) -> RegionDone:
@@ -149,7 +163,10 @@ class RegionRun:
         sentence = None
         for read in self.order.reads:
             try:
-                check(read.result)
+                check(self._storages.of(read.result.path), read.result)
+            except DriverError:
+                # The file system cannot be asked: then it is not known, and the region fails as it did.
+                continue
             except LostResult as gone:
                 lost.append(gone.dataset)
                 sentence = sentence or str(gone)
@@ -184,12 +201,14 @@ class RegionRun:
             frame = frames[output.producer]
             table = f"slotwise_w_{self._job_id}_{order.region}_{order.run}_{number}"
             producer = self._graph.by_id[output.producer]
+            place = self._path(output.dataset)
             try:
                 results.append(
-                    write_result(frame, output, self._path(output.dataset), order.run, table=table)
+                    write_result(self._storages.of(place), frame, output, place, order.run, table=table)
                 )
             except DriverError as error:
-                raise DriverError(f"Vertex {producer.name}: {error}", vertex=producer.name) from error
+                sentence = f"Vertex {producer.name}: {error}"
+                raise DriverError(sentence, vertex=producer.name, recoverable=error.recoverable) from error
         for vertex_id in order.parallelism:
             vertex = self._graph.by_id[vertex_id]
             if vertex.is_sink:
@@ -269,10 +288,11 @@ class RegionRun:
         if not by_bucket and read.groups and not is_modulo(read.groups):
             read = Read(read.vertex_id, read.producer, read.result)
         return read_result(
+            self._storages.of(read.result.path),
             session,
             read,
             order.parallelism[read.vertex_id],
-            self._work_dir / "views" / name,
+            below(self._views_dir, name),
             table=f"slotwise_r_{self._job_id}_{order.region}_{order.run}_{name}",
         )
 

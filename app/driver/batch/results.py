@@ -1,9 +1,10 @@
 """Blocking results: what a region leaves for others, as Parquet files that Spark reads without a second shuffle.
 
 A HASH result is written by the tasks that produce it, one file per task and bucket: the write is the shuffle. A reader
-of N tasks gets a *view* of it, hard links under names that say which task reads which bucket, declared to Spark as a
-table of N buckets. With bucket modulo N that is what Spark would make of the rows itself, for every N that divides the
-number of buckets.
+of as many tasks as buckets is told of a table of these files. One of fewer tasks, N, gets a *view*, hard links under
+names that say which task reads which bucket, as a table of N buckets. With bucket modulo N that is what Spark would
+make of the rows itself, for every N that divides the number of buckets. Where there are no hard links, Spark brings
+the rows together by another shuffle.
 
 A result is known by its manifest, which names every file with its length. It counts once the control plane has written
 down the manifest's hash; a directory that it does not know is nobody's, whatever lies in it.
@@ -17,17 +18,15 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow
-import pyarrow.parquet as parquet
-
-from app.driver.failures import DriverError, one_line
-from app.durablefiles import write_whole
-from app.model.batch import Output, Read, Result
+from app.driver.batch.storage import LITERAL_PATH, READ_OPTIONS, Storage
+from app.driver.failures import DriverError
+from app.model.batch import Output, Read, RegionOrder, Result
 from app.model.jobgraph import Partitioner
+from app.model.resultsurl import below, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +41,7 @@ _WRITER = {
     # Nobody looks at it: a file is as long as the manifest says, and is read whole before a result counts as damaged.
     "parquet.page.write-checksum.enabled": "false",
 }
+_VIEWS = ".views"
 _TEXTS = ("string", "binary", "varchar", "char")
 _BUCKET = re.compile(r"_(\d+)(?:\..*)?$")
 
@@ -54,29 +54,21 @@ class LostResult(Exception):
         self.dataset = result.dataset
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    name: str
-    bytes: int
-    rows: int
-    bucket: int
-
-
-def write_result(frame: DataFrame, output: Output, path: Path, run: int, *, table: str) -> Result:
-    """Write ``frame`` to ``path``, which nobody else uses. ``table`` is a name that is free in Spark's catalog.
+def write_result(
+    storage: Storage, frame: DataFrame, output: Output, place: str, run: int, *, table: str
+) -> Result:
+    """Write ``frame`` to ``place``, which nobody else uses. ``table`` is a name that is free in Spark's catalog.
 
     Raises:
-        DriverError: ``frame`` lacks one of the keys.
+        DriverError: ``frame`` lacks one of the keys, or the file system cannot be asked.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        # What a run of the same number left when the server was killed before it took the report down.
-        shutil.rmtree(path)
+    # What a run of the same number left when the server was killed before it took the report down.
+    storage.remove(place)
     options = _WRITER | {
         f"parquet.enable.dictionary#{name}": "true" for name, kind in frame.dtypes if kind.startswith(_TEXTS)
     }
     written = frame.coalesce(1) if output.partitioner is Partitioner.BROADCAST else frame
-    writer = written.write.format("parquet").options(**options)
+    writer = written.write.format("parquet").options(**options, **LITERAL_PATH)
     if output.partitioner is Partitioner.HASH:
         missing = [key for key in output.keys if key.lower() not in {name.lower() for name in frame.columns}]
         if missing:
@@ -85,65 +77,66 @@ def write_result(frame: DataFrame, output: Output, path: Path, run: int, *, tabl
                 f"{', '.join(frame.columns)}."
             )
         first, *others = output.keys
-        writer.bucketBy(output.subpartitions, first, *others).option("path", str(path)).saveAsTable(table)
+        buckets = writer.bucketBy(output.subpartitions, first, *others)
+        buckets.option("path", storage.uri(place)).saveAsTable(table)
         frame.sparkSession.sql(f"DROP TABLE {table}")
     else:
-        writer.save(str(path))
-    return _described(frame, output, path, run)
+        writer.save(storage.uri(place))
+    return _described(storage, frame, output, place, run)
 
 
-def _described(frame: DataFrame, output: Output, path: Path, run: int) -> Result:
+def _described(storage: Storage, frame: DataFrame, output: Output, place: str, run: int) -> Result:
     hashed = output.partitioner is Partitioner.HASH
-    files = [_described_file(file, hashed) for file in sorted(path.glob("part-*"))]
+    files = storage.data_files(place)
+    buckets = [_bucket(one.name) if hashed else 0 for one in files]
     manifest = {
         "schema": frame._jdf.schema().toDDL(),
         "keys": list(output.keys),
-        "files": [[one.name, one.bytes, one.rows, one.bucket] for one in files],
+        "files": [
+            [one.name, one.bytes, one.rows, bucket] for one, bucket in zip(files, buckets, strict=True)
+        ],
     }
     content = json.dumps(manifest, separators=(",", ":")).encode()
-    write_whole(path / MANIFEST, content)
+    storage.write(place, MANIFEST, content)
     if hashed:
         bytes_of, rows_of = [0] * output.subpartitions, [0] * output.subpartitions
-        for one in files:
-            bytes_of[one.bucket] += one.bytes
-            rows_of[one.bucket] += one.rows
+        for one, bucket in zip(files, buckets, strict=True):
+            bytes_of[bucket] += one.bytes
+            rows_of[bucket] += one.rows
     else:
         bytes_of, rows_of = [one.bytes for one in files], [one.rows for one in files]
     return Result(
         dataset=output.dataset,
         run=run,
-        path=str(path),
+        path=place,
         manifest_sha256=hashlib.sha256(content).hexdigest(),
         bytes_of=tuple(bytes_of),
         rows_of=tuple(rows_of),
     )
 
 
-def _described_file(file: Path, hashed: bool) -> _File:
-    match = _BUCKET.search(file.name) if hashed else None
-    assert match is not None or not hashed, f"{file} has no bucket in its name"
-    rows = parquet.read_metadata(file).num_rows
-    return _File(file.name, file.stat().st_size, rows, int(match[1]) if match else 0)
+def _bucket(name: str) -> int:
+    match = _BUCKET.search(name)
+    assert match is not None, f"{name} has no bucket in its name"
+    return int(match[1])
 
 
-def check_result(result: Result) -> dict[str, Any]:
+def check_result(storage: Storage, result: Result) -> dict[str, Any]:
     """The manifest of a result, all of whose files are there with their lengths.
 
     Raises:
         LostResult: it is not so.
+        DriverError: the file system cannot be asked.
     """
-    path = Path(result.path)
     try:
-        content = (path / MANIFEST).read_bytes()
+        content = storage.read(result.path, MANIFEST)
     except OSError as error:
         raise LostResult(result, f"its manifest cannot be read: {error.strerror}.") from error
     if hashlib.sha256(content).hexdigest() != result.manifest_sha256:
         raise LostResult(result, "its manifest is not the one that was written.")
     manifest: dict[str, Any] = json.loads(content)
-    sizes = {}
     try:
-        with os.scandir(path) as entries:
-            sizes = {entry.name: entry.stat().st_size for entry in entries}
+        sizes = storage.lengths(result.path)
     except OSError as error:
         raise LostResult(result, f"its files cannot be listed: {error.strerror}.") from error
     for name, size, *_ in manifest["files"]:
@@ -153,22 +146,58 @@ def check_result(result: Result) -> dict[str, Any]:
     return manifest
 
 
-def read_result(session: SparkSession, read: Read, tasks: int, view_dir: Path, *, table: str) -> DataFrame:
+def check_contents(storage: Storage, result: Result) -> None:
+    """`check_result`, and that every file can be read from its beginning to its end.
+
+    Raises:
+        LostResult: it is not so.
+        DriverError: the file system cannot be asked.
+    """
+    manifest = check_result(storage, result)
+    names = [name for name, *_ in manifest["files"]]
+    damaged = storage.damaged(result.path, names, manifest["schema"])
+    if damaged is not None:
+        raise LostResult(result, f"its file {damaged[0]} is damaged: {damaged[1]}.")
+
+
+def readable(order: RegionOrder, root: str) -> RegionOrder:
+    """``order`` without the groups that no view below ``root`` can show: there Spark divides the rows as it likes."""
+
+    def has_links(place: str) -> bool:
+        return is_local(root) and place.startswith(below(root, ""))
+
+    return replace(
+        order,
+        reads=tuple(
+            read if has_links(read.result.path) or _is_identity(read) else replace(read, groups=())
+            for read in order.reads
+        ),
+    )
+
+
+def read_result(
+    storage: Storage, session: SparkSession, read: Read, tasks: int, view_dir: str, *, table: str
+) -> DataFrame:
     """A finished result as input of ``tasks`` tasks. ``view_dir`` does not exist yet, or is a leftover.
 
     Raises:
         LostResult: it is not there any more.
+        DriverError: the file system cannot be asked.
     """
-    manifest = check_result(read.result)
+    manifest = check_result(storage, read.result)
     if not read.groups:
-        frame = session.read.schema(manifest["schema"]).parquet(read.result.path)
-        return _whole(frame, read.result, manifest).coalesce(tasks)
-    _make_view(Path(read.result.path), manifest["files"], read.groups, view_dir)
+        frame = session.read.options(**READ_OPTIONS).schema(manifest["schema"])
+        return _whole(frame.parquet(storage.uri(read.result.path)), read.result, manifest).coalesce(tasks)
+    place = read.result.path
+    if not _is_identity(read):
+        _make_view(Path(place), manifest["files"], read.groups, Path(view_dir))
+        place = view_dir
     keys = ", ".join(_quoted(key) for key in manifest["keys"])
+    options = ", ".join(f"'{name}' '{value}'" for name, value in READ_OPTIONS.items())
     session.sql(f"DROP TABLE IF EXISTS {table}")
     session.sql(
-        f"CREATE TABLE {table} ({manifest['schema']}) USING parquet CLUSTERED BY ({keys}) "
-        f"INTO {len(read.groups)} BUCKETS LOCATION '{_literal(f'file://{view_dir}')}'"
+        f"CREATE TABLE {table} ({manifest['schema']}) USING parquet OPTIONS ({options}) CLUSTERED BY ({keys}) "
+        f"INTO {len(read.groups)} BUCKETS LOCATION '{_literal(storage.uri(place))}'"
     )
     return _whole(session.table(table), read.result, manifest)
 
@@ -181,19 +210,10 @@ def _whole(frame: DataFrame, result: Result, manifest: dict[str, Any]) -> DataFr
     return frame
 
 
-def check_contents(result: Result) -> None:
-    """`check_result`, and that every file can be read from its beginning to its end.
-
-    Raises:
-        LostResult: it is not so.
-    """
-    manifest = check_result(result)
-    for name, *_ in manifest["files"]:
-        try:
-            for _batch in parquet.ParquetFile(Path(result.path, name)).iter_batches():
-                pass
-        except (OSError, pyarrow.ArrowException) as error:
-            raise LostResult(result, f"its file {name} is damaged: {one_line(str(error), 200)}.") from error
+def _is_identity(read: Read) -> bool:
+    """Whether task k reads bucket k and no other: the names of the files say so themselves."""
+    buckets = len(read.result.bytes_of)
+    return len(read.groups) == buckets and all(group == (task,) for task, group in enumerate(read.groups))
 
 
 def is_modulo(groups: Sequence[Sequence[int]]) -> bool:
@@ -214,12 +234,28 @@ def _make_view(
         os.link(source / name, view_dir / f"part-{number:05d}-{bucket:05d}-slotwise_{task:05d}.c000.parquet")
 
 
-def sweep(results_dir: Path, kept: set[str]) -> None:
-    """Remove every result below ``results_dir`` whose path is not ``kept``."""
-    for dataset in sorted(results_dir.glob("*")):
-        for path in sorted(dataset.glob("*")):
-            if str(path) not in kept:
-                shutil.rmtree(path, ignore_errors=True)
+def views_dir(root: str, region: int, run: int) -> str:
+    """Where a run of a region has its views: beside the results, as links do not lead to another file system."""
+    return below(root, _VIEWS, f"{region}-{run}")
+
+
+def sweep(storage: Storage, root: str, kept: set[str]) -> None:
+    """Remove every result and view below ``root`` whose place is not ``kept``.
+
+    Raises:
+        OSError, DriverError: something is left.
+    """
+    left: OSError | None = None
+    for directory in storage.names(root):
+        for name in storage.names(below(root, directory)):
+            place = below(root, directory, name)
+            if place not in kept:
+                try:
+                    storage.remove(place)
+                except OSError as error:
+                    left = error
+    if left is not None:
+        raise left
 
 
 def _quoted(name: str) -> str:

@@ -10,7 +10,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from app.model.graphdoc import parse_document
-from tests.integration.batch.harness import KEYS, ROWS, Regions, document
+from app.model.resultsurl import below
+from tests.integration.batch.harness import KEYS, ROWS, Regions, document, mount_table
 
 VOLUME = "execution.batch.adaptive.auto-parallelism.avg-data-volume-per-task"
 
@@ -18,7 +19,13 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def mounted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the file system of `REMOTE` has, on this host."""
+    return tmp_path_factory.mktemp("mounted")
+
+
+@pytest.fixture(scope="session")
+def session(tmp_path_factory: pytest.TempPathFactory, mounted: Path) -> Iterator[Any]:
     """A Spark of this process, with two cores."""
     from pyspark.sql import SparkSession
 
@@ -30,6 +37,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.local.dir": str(directory),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        **mount_table(mounted),
     }
     builder = SparkSession.builder.master("local[2]").appName("regions")
     for key, value in settings.items():
@@ -60,10 +68,13 @@ def regions(session: Any, tables: Path, tmp_path: Path) -> Callable[..., Regions
         directory: Path = tmp_path,
         config: dict[str, str] | None = None,
         conf: dict[str, str] | None = None,
+        root: str | None = None,
     ) -> Regions:
         options = {"slotwise.batch.parallelism-decider": rule, VOLUME: "4 kb", **(config or {})}
         graph = parse_document(document(tables, directory / "out", vertices, options))
-        made = Regions(session, graph, directory, job_id=f"test{next(_numbers)}", conf=conf)
+        job_id = f"test{next(_numbers)}"
+        results = None if root is None else below(root, job_id)
+        made = Regions(session, graph, directory, job_id=job_id, conf=conf, results=results)
         made.directory.mkdir(parents=True, exist_ok=True)
         return made
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as parquet
 from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.results import is_modulo
 from app.driver.batch.schemas import Schemas
+from app.driver.batch.storage import Storages
 from app.driver.functions import Functions
 from app.model.batch import RegionOrder
 from app.model.jobgraph import JobGraph
@@ -23,9 +24,20 @@ ROWS = 4000
 KEYS = [7 if number % 3 else number % 50 for number in range(ROWS)]
 """Column k of the table left: skewed, to 7."""
 
+REMOTE = "viewfs://slotwise/results"
+"""A file system of Hadoop that is not the local one; it mounts a directory of this host (`mount_table`)."""
+
+
+def mount_table(directory: Path) -> dict[str, str]:
+    """What Spark has to be told of `REMOTE`."""
+    return {"spark.hadoop.fs.viewfs.mounttable.slotwise.link./results": f"file://{directory}"}
+
 
 class Regions:
-    """One job. ``done`` has what each region run said at its end, in order."""
+    """One job. ``done`` has what each region run said at its end, in order.
+
+    Its results lie in its directory, or at ``results``.
+    """
 
     def __init__(
         self,
@@ -36,6 +48,7 @@ class Regions:
         job_id: str,
         slots: int = 2,
         conf: dict[str, str] | None = None,
+        results: str | None = None,
     ) -> None:
         self.session = session
         self.graph = graph
@@ -46,6 +59,8 @@ class Regions:
         self.done: list[RegionDone] = []
         self._inbox: queue.SimpleQueue[RegionDone] = queue.SimpleQueue()
         self._started: set[tuple[int, int]] = set()
+        self.storages = Storages(session)
+        self.results = results or str(directory / "results")
         self._schemas = Schemas(session, self.conf, graph)
 
     def run(self, source_bytes: dict[str, int] | None = None) -> None:
@@ -83,7 +98,8 @@ class Regions:
             functions=Functions(self.directory, ()),
             schemas=self._schemas,
             job_id=self.job_id,
-            results_dir=self.directory / "results",
+            storages=self.storages,
+            results_dir=self.results,
             work_dir=self.directory / "work",
             epoch=lambda: 1,
             may_commit=lambda: None,
@@ -129,3 +145,12 @@ def written(job: Regions) -> list[tuple[Any, ...]]:
 def free_reads(job: Regions) -> bool:
     """Whether a region has read buckets that Spark would not look for there."""
     return any(read.groups and not is_modulo(read.groups) for done in job.done for read in done.order.reads)
+
+
+def shuffled_bytes(session: Any) -> int:
+    """How much Spark has written for shuffles since it was started."""
+    context = session.sparkContext
+    quantiles = context._gateway.new_array(context._jvm.double, 0)
+    store = context._jsc.sc().statusStore()
+    stages = store.stageList(None, False, False, quantiles, context._jvm.java.util.ArrayList())
+    return sum(int(stages.apply(index).shuffleWriteBytes()) for index in range(stages.size()))

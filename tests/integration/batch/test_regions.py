@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from app.driver.batch.region import RegionDone
 from app.driver.batch.results import MANIFEST
-from tests.integration.batch.harness import KEYS, ROWS, Regions, free_reads, written
+from tests.integration.batch.harness import KEYS, REMOTE, ROWS, Regions, free_reads, shuffled_bytes, written
 
 COUNTS = sorted((key, KEYS.count(key)) for key in set(KEYS))
 
@@ -23,20 +24,9 @@ def test_an_aggregate_by_the_keys_of_its_input_shuffles_nothing(
     job = regions(("counts", ["left[k]"], "SELECT k, count(*) AS n FROM left GROUP BY k"), rule=rule)
     job.begin()
     job.step()
-    context = session.sparkContext
-    quantiles = context._gateway.new_array(context._jvm.double, 0)
-
-    def shuffled() -> int:
-        stages = (
-            context._jsc.sc()
-            .statusStore()
-            .stageList(None, False, False, quantiles, context._jvm.java.util.ArrayList())
-        )
-        return sum(int(stages.apply(index).shuffleWriteBytes()) for index in range(stages.size()))
-
-    before = shuffled()
+    before = shuffled_bytes(session)
     job.step()
-    assert shuffled() == before
+    assert shuffled_bytes(session) == before
     assert written(job) == COUNTS
     assert free_reads(job) == (rule == "even-data")
 
@@ -82,7 +72,7 @@ def test_a_join_of_inputs_that_are_divided_alike_is_exact(regions: Callable[...,
         shutil.rmtree(job.directory / "out")
 
 
-@pytest.mark.parametrize("name", ["with space", "100%", "o'hare", "münchen", "a#b?c;d"])
+@pytest.mark.parametrize("name", ["with space", "100%", "o'hare", "münchen", "a#b?c;d", "[a]{b,c}*\\d"])
 def test_a_directory_may_be_called_anything(
     regions: Callable[..., Regions], tmp_path: Path, name: str
 ) -> None:
@@ -106,16 +96,39 @@ def test_nothing_is_read_as_nothing(regions: Callable[..., Regions]) -> None:
         assert written(job) == []
 
 
+def test_a_directory_is_no_pattern_for_its_neighbours(
+    regions: Callable[..., Regions], tmp_path: Path
+) -> None:
+    for name in ("ab", "a?"):
+        job = regions(
+            ("counts", ["left[k]"], "SELECT k, count(*) AS n FROM left GROUP BY k"), directory=tmp_path / name
+        )
+        job.run()
+        assert written(job) == COUNTS
+
+
 def _failed(job: Regions) -> RegionDone:
     (order,) = job.job.orders.values()
     return job.alone(order)
 
 
-def test_a_result_that_is_lost_or_damaged_is_named(regions: Callable[..., Regions]) -> None:
-    job = regions(("counts", ["left[k]"], "SELECT k, sum(n) AS n FROM left GROUP BY k"), rule="flip-187")
+@pytest.mark.parametrize("root", [None, REMOTE])
+def test_a_result_that_is_lost_or_damaged_is_named(
+    regions: Callable[..., Regions], mounted: Path, root: str | None
+) -> None:
+    # Which may be wanted of sources, not of results.
+    conf = {f"spark.sql.files.ignore{kind}Files": "true" for kind in ("Corrupt", "Missing")}
+    job = regions(
+        ("counts", ["left[k]"], "SELECT k, sum(n) AS n FROM left GROUP BY k"),
+        rule="flip-187",
+        conf=conf,
+        root=root,
+    )
     job.begin()
     result = job.step().results[0]
-    path = Path(result.path)
+    path = Path(result.path.replace(REMOTE, str(mounted)))
+    for checksum in path.glob(".*.crc"):
+        checksum.unlink()
     file = max(path.glob("part-*"), key=lambda one: one.stat().st_size)
     content = file.read_bytes()
 
@@ -137,6 +150,14 @@ def test_a_result_that_is_lost_or_damaged_is_named(regions: Callable[..., Region
 
     (path / MANIFEST).unlink()
     assert _failed(job).lost == (result.dataset,)
+
+    # Nobody can tell whether it is lost while it cannot be asked for.
+    elsewhere = replace(result, path=result.path.replace("viewfs:", "nosuch:"))
+    if root is not None:
+        (order,) = job.job.orders.values()
+        ended = job.alone(replace(order, reads=(replace(order.reads[0], result=elsewhere),)))
+        assert ended.lost == () and ended.failure is not None
+        assert 'No FileSystem for scheme "nosuch"' in ended.failure.sentence
 
 
 def test_a_run_that_was_canceled_writes_nothing(regions: Callable[..., Regions]) -> None:

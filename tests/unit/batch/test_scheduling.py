@@ -9,12 +9,14 @@ import pytest
 from app.model.batch import RegionStatus
 from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
+from app.model.protocol import Orders
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots, SendPlan
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptStopped,
+    CancelRequested,
     RegionFailed,
     RegionFinished,
     SlotsChanged,
@@ -236,6 +238,19 @@ def test_a_failure_that_is_final_ends_the_job() -> None:
     assert job.kind == "Failing" and orders_for(job.state, 1).stop == "kill"
     job.do(AttemptStopped(1))
     assert status_of(job.state) is JobStatus.FAILED
+
+
+def test_results_count_until_the_job_is_to_end() -> None:
+    job = running().finish("customers")
+    (kept,) = orders_for(job.state, 1).results
+    lost = running().finish("customers").do(AttemptFailed(1, "killed", stopped=False))
+    assert (lost.kind, orders_for(lost.state, 1).stop) == ("Restarting", "kill")
+    assert orders_for(lost.state, 1).results == (kept,)
+    lost.do(AttemptStopped(1))
+    # Its driver may still ask: there is no plan in force now, and the results count as before.
+    assert orders_for(lost.state, 1) == Orders(0, {}, "kill", 1, results=(kept,))
+    job.do(CancelRequested(None))
+    assert orders_for(job.state, 1).stop == "kill" and orders_for(job.state, 1).results == ()
 
 
 def test_a_new_driver_goes_on_from_the_finished_regions() -> None:

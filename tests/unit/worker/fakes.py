@@ -151,12 +151,19 @@ def graph(parallelism: int = 2, **config: str) -> JobGraph:
 class Rig:
     """A control plane under test, and a client's and a driver's view of it."""
 
-    def __init__(self, store: Store, tmp_path: Path, slots: int = 8, host: FakeHost | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tmp_path: Path,
+        slots: int = 8,
+        host: FakeHost | None = None,
+        results_root: str | None = None,
+    ) -> None:
         self.store = store
         self.host = host or FakeHost()
         self.clock = FakeClock()
         (tmp_path / "address").write_text("http://127.0.0.1:1\n")
-        self.places = JobPlaces(jobs_dir=tmp_path / "jobs", address_file=tmp_path / "address", slots=slots)
+        self.places = JobPlaces(tmp_path / "jobs", tmp_path / "address", slots, results_root)
         self.plane = ControlPlane(
             store,
             host=self.host,

@@ -84,6 +84,7 @@ def housekeeper(
     defaults = {
         "job_dir": lambda job_id: Path("/nowhere") / job_id,
         "forget": forget,
+        "drop_results": lambda job_id: None,
         "ended_jobs_max_age_days": 90,
         "ended_jobs_max_count": 1000,
     }
@@ -307,10 +308,10 @@ async def test_results_of_a_job_that_has_ended_are_removed_if_the_server_was_kil
 ) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await rig.run()
-        result = rig.places.results_dir(job) / "dataset/1/part-00000"
+        result = rig.places.job_dir(job) / "results/dataset/1/part-00000"
         result.parent.mkdir(parents=True)
         result.write_text("rows")
-        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir)
+        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, drop_results=rig.places.drop_results)
         await keeper.tidy()
         assert result.exists()
         # Not of type BATCH, so its end leaves them alone, as a server does that is killed then.
@@ -318,7 +319,7 @@ async def test_results_of_a_job_that_has_ended_are_removed_if_the_server_was_kil
         await rig.until_kind(job, "Finished")
         assert result.exists()
         await keeper.tidy()
-        assert not rig.places.results_dir(job).exists()
+        assert not (rig.places.job_dir(job) / "results").exists()
 
 
 async def test_an_attempt_that_is_being_prepared_is_left_alone(sqlite_url: str, tmp_path: Path) -> None:

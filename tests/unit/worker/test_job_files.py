@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.worker.job_files import are_intact, write_artifacts
+from app.worker.job_files import are_intact, check_links, write_artifacts
 from tests.unit.worker.fakes import graph, rig_on
 
 CONTENT = b"def f(rows):\n    return rows\n" * 100
@@ -65,3 +65,21 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
     write_artifacts(target.parent, {"a.py": b"content"})
     assert synced == [(b"content", False)]
     assert [path.name for path in target.parent.iterdir()] == ["a.py"]
+
+
+def test_a_folder_for_results_takes_links_and_is_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_links(tmp_path / "new" / "results")
+    assert list((tmp_path / "new" / "results").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="File exists"):
+        check_links(tmp_path / "file")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    with pytest.raises(OSError, match="not permitted"):
+        check_links(tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "new"]
