@@ -32,7 +32,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from app.driver.batch.attempt import _size_of
+from app.driver.batch.sourcebytes import local_size
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph, SourceSpec
 from tests.integration.batch.harness import Regions
@@ -132,7 +132,7 @@ def source_bytes(graph: JobGraph) -> dict[str, int]:
     found = {}
     for vertex in graph.vertices:
         if isinstance(vertex.operation, SourceSpec) and vertex.operation.path:
-            size = _size_of(vertex.operation.path)
+            size = local_size(vertex.operation.path)
             if size is not None:
                 found[vertex.id] = size
     return found

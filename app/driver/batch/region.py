@@ -96,6 +96,7 @@ class RegionRun:
         self._tell = tell
         self._group = f"{job_id}/{order.region}/{order.run}"
         self._cached: list[DataFrame] = []
+        self._tables: list[str] = []
         self._tasks: GroupTasks | None = None
         self._canceled = threading.Event()
         self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
@@ -139,7 +140,8 @@ class RegionRun:
         try:
             names = ", ".join(self._graph.by_id[one].name for one in self.order.parallelism)
             self._context.setJobGroup(self._group, f"region {names}", interruptOnCancel=False)
-            self._context.setLocalProperty("spark.scheduler.pool", self._group)
+            # Not of the run: Spark never forgets a pool.
+            self._context.setLocalProperty("spark.scheduler.pool", f"{self._job_id}/{self.order.region}")
             done = RegionDone(self.order, self._execute(), failure=None)
         except Fenced:
             done = RegionDone(self.order, failure=None, fenced=True)
@@ -149,6 +151,9 @@ class RegionRun:
             for frame in self._cached:
                 with contextlib.suppress(Exception):
                     frame.unpersist()
+            for table in self._tables:
+                with contextlib.suppress(Exception):
+                    self._base_session.sql(f"DROP TABLE IF EXISTS {table}")
             shutil.rmtree(self._work_dir, ignore_errors=True)
             if is_local(self._views_dir):
                 shutil.rmtree(self._views_dir, ignore_errors=True)
@@ -240,7 +245,7 @@ class RegionRun:
         # One batch for the whole job: a run that is repeated has the same id, and writes nothing twice.
         batch = BatchRef(f"{self._job_id}-{vertex.id}", 0, self._epoch())
         try:
-            sink.write(frames[vertex.inputs[0].vertex_id], batch, self._go_on)
+            sink.write(self._narrowed(vertex, frames[vertex.inputs[0].vertex_id]), batch, self._go_on)
         except (DriverError, Fenced, _Canceled):
             raise
         except Exception as error:
@@ -279,21 +284,35 @@ class RegionRun:
                 # Written twice, it would be computed twice, and might even be other rows.
                 frame = frame.persist()
                 self._cached.append(frame)
-            frames[vertex_id] = frame
+            frames[vertex_id] = self._narrowed(vertex, frame)
         return frames
+
+    def _narrowed(self, vertex: JobVertex, frame: DataFrame) -> DataFrame:
+        """``frame`` with no more tasks at its end than ``vertex`` may have, if others of the region may have more.
+
+        One that reads its own subpartitions has as many tasks as those, and loses what Spark knows of their keys if it
+        is told so again.
+        """
+        order = self.order
+        own = order.parallelism[vertex.id]
+        most = self._splits() if vertex.is_source else max(order.parallelism.values())
+        divided = any(read.vertex_id == vertex.id and read.groups for read in order.reads)
+        return frame.coalesce(own) if own < most and not divided else frame
 
     def _read(self, session: SparkSession, read: Read, *, by_bucket: bool) -> DataFrame:
         order = self.order
         name = f"{read.vertex_id}_{read.result.dataset}".replace("-", "_")
         if not by_bucket and read.groups and not is_modulo(read.groups):
             read = Read(read.vertex_id, read.producer, read.result)
+        table = f"slotwise_r_{self._job_id}_{order.region}_{order.run}_{name}"
+        self._tables.append(table)
         return read_result(
             self._storages.of(read.result.path),
             session,
             read,
             order.parallelism[read.vertex_id],
             below(self._views_dir, name),
-            table=f"slotwise_r_{self._job_id}_{order.region}_{order.run}_{name}",
+            table=table,
         )
 
     def _has_python(self) -> bool:

@@ -64,11 +64,16 @@ def local_size(path: str) -> int | None:
     if root.is_file():
         return root.stat().st_size
     total = 0
-    for directory, _, names in os.walk(root):
-        for name in names:
-            if not name.startswith(("_", ".")):
-                try:
-                    total += os.stat(os.path.join(directory, name)).st_size
-                except OSError:
-                    return None
+    for directory, below, names in os.walk(root):
+        # Spark reads no file and no directory of such a name: another job writes there what is not committed yet.
+        below[:] = [name for name in below if _is_read(name)]
+        for name in filter(_is_read, names):
+            try:
+                total += os.stat(os.path.join(directory, name)).st_size
+            except OSError:
+                return None
     return total if root.is_dir() else None
+
+
+def _is_read(name: str) -> bool:
+    return not name.startswith(("_", "."))

@@ -51,7 +51,9 @@ def session(tmp_path_factory: pytest.TempPathFactory, mounted: Path) -> Iterator
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """left: k is skewed, to 7. right: one row for each k. Left has a number for each row."""
     directory = tmp_path_factory.mktemp("tables")
-    parquet.write_table(pa.table({"k": KEYS, "n": list(range(ROWS))}), directory / "left.parquet")
+    left = pa.table({"k": KEYS, "n": list(range(ROWS))})
+    # Row groups are what Spark can divide.
+    parquet.write_table(left, directory / "left.parquet", row_group_size=ROWS // 8)
     parquet.write_table(
         pa.table({"k": list(range(50)), "m": [key * 10 for key in range(50)]}), directory / "right.parquet"
     )
@@ -69,9 +71,13 @@ def regions(session: Any, tables: Path, tmp_path: Path) -> Callable[..., Regions
         config: dict[str, str] | None = None,
         conf: dict[str, str] | None = None,
         root: str | None = None,
+        upper: dict[str, int] | None = None,
     ) -> Regions:
         options = {"slotwise.batch.parallelism-decider": rule, VOLUME: "4 kb", **(config or {})}
-        graph = parse_document(document(tables, directory / "out", vertices, options))
+        made_of = document(tables, directory / "out", vertices, options)
+        for vertex in made_of["vertices"]:
+            vertex["parallelism"] = (upper or {}).get(vertex["name"], vertex["parallelism"])
+        graph = parse_document(made_of)
         job_id = f"test{next(_numbers)}"
         results = None if root is None else below(root, job_id)
         made = Regions(session, graph, directory, job_id=job_id, conf=conf, results=results)

@@ -149,8 +149,13 @@ def free_reads(job: Regions) -> bool:
 
 def shuffled_bytes(session: Any) -> int:
     """How much Spark has written for shuffles since it was started."""
+    return sum(int(stage.shuffleWriteBytes()) for stage in stages(session))
+
+
+def stages(session: Any) -> list[Any]:
+    """All stages since Spark was started, latest first."""
     context = session.sparkContext
     quantiles = context._gateway.new_array(context._jvm.double, 0)
     store = context._jsc.sc().statusStore()
-    stages = store.stageList(None, False, False, quantiles, context._jvm.java.util.ArrayList())
-    return sum(int(stages.apply(index).shuffleWriteBytes()) for index in range(stages.size()))
+    found = store.stageList(None, False, False, quantiles, context._jvm.java.util.ArrayList())
+    return [found.apply(index) for index in range(found.size())]

@@ -12,7 +12,17 @@ import pytest
 
 from app.driver.batch.region import RegionDone
 from app.driver.batch.results import MANIFEST
-from tests.integration.batch.harness import KEYS, REMOTE, ROWS, Regions, free_reads, shuffled_bytes, written
+from tests.integration.batch.harness import (
+    KEYS,
+    REMOTE,
+    ROWS,
+    Regions,
+    free_reads,
+    shuffled_bytes,
+    stages,
+    written,
+)
+from tests.integration.driver.harness import wait_for
 
 COUNTS = sorted((key, KEYS.count(key)) for key in set(KEYS))
 
@@ -55,6 +65,7 @@ def test_inputs_that_are_divided_each_in_its_own_way_are_joined_rightly(
     )
     job.run()
     assert written(job) == [(key, count * 40) for key, count in COUNTS]
+    assert len({read.groups for read in job.done[-1].order.reads}) == 2, "they are not divided alike"
 
 
 def test_a_join_of_inputs_that_are_divided_alike_is_exact(regions: Callable[..., Regions]) -> None:
@@ -170,6 +181,60 @@ def test_a_run_that_was_canceled_writes_nothing(regions: Callable[..., Regions])
     ended = job._inbox.get(timeout=60)
     assert ended.failure is not None and ended.results == ()
     assert written(job) == []
+
+
+def test_a_run_that_is_canceled_while_spark_works_for_it_leaves_no_result(
+    regions: Callable[..., Regions],
+) -> None:
+    job = regions(
+        ("many", ["left"], "SELECT k, n FROM left CROSS JOIN (SELECT id FROM range(1000000000))"),
+        ("counts", ["many[k]"], "SELECT k, sum(n) AS n FROM many GROUP BY k"),
+    )
+    job.begin()
+    (order,) = job.job.orders.values()
+    run = job.region_run(order)
+    run.start()
+    wait_for("Spark has a task of it", lambda: run.task_news() is not None)
+    run.cancel()
+    ended = job._inbox.get(timeout=60)
+    assert ended.failure is not None and ended.results == ()
+    assert not list(Path(job.results).glob(f"*/*/{MANIFEST}"))
+
+
+@pytest.mark.parametrize(
+    ("upper", "widths"),
+    [
+        ({"counts": 3}, (8, 3)),
+        ({"counts": 3, "store": 2}, (8, 2)),
+        ({"left": 1, "store": 2}, (1, 2)),
+    ],
+)
+def test_no_vertex_of_a_region_has_more_tasks_than_its_upper_bound(
+    regions: Callable[..., Regions], session: Any, upper: dict[str, int], widths: tuple[int, int]
+) -> None:
+    """``widths``: of the stage that reads the source, and of the one that writes the answer."""
+    before = {int(stage.stageId()) for stage in stages(session)}
+    job = regions(
+        ("all", ["left"], "SELECT * FROM left"),
+        ("counts", ["all"], "SELECT k, n % 7 AS m, count(*) AS n FROM all GROUP BY k, n % 7"),
+        # Spark is not to see how few rows there are, nor how small the file is.
+        conf={
+            "spark.sql.adaptive.coalescePartitions.enabled": "false",
+            "spark.sql.files.openCostInBytes": "1",
+        },
+        upper=upper,
+    )
+    job.run()
+    own = [one for one in stages(session) if int(one.stageId()) not in before and one.numCompleteTasks()]
+    found = [int(stage.numTasks()) for stage in sorted(own, key=lambda one: int(one.stageId()))]
+    assert (found[-2], found[-1]) == widths
+    assert sum(row[-1] for row in written(job)) == ROWS
+
+
+def test_a_run_leaves_no_table_in_sparks_catalog(regions: Callable[..., Regions], session: Any) -> None:
+    job = regions(("counts", ["left[k]"], "SELECT k, count(*) AS n FROM left GROUP BY k"))
+    job.run()
+    assert [table.name for table in session.catalog.listTables() if table.name.startswith("slotwise")] == []
 
 
 def test_a_key_that_the_producer_does_not_have_is_named(regions: Callable[..., Regions]) -> None:

@@ -181,6 +181,9 @@ def test_the_size_of_a_source_is_that_of_its_data_files(tmp_path: Path) -> None:
     (tmp_path / "day=1").mkdir()
     for name, size in {"a.parquet": 5, "day=1/b.parquet": 7, "_SUCCESS": 3, ".c.crc": 11}.items():
         (tmp_path / name).write_bytes(bytes(size))
+    staged = tmp_path / ".staging"
+    staged.mkdir()
+    (staged / "part-0.parquet").write_text("not committed")
     assert local_size(str(tmp_path)) == 12
     assert local_size(str(tmp_path / "a.parquet")) == 5
     assert local_size(os.fspath(tmp_path / "nothing")) is None
