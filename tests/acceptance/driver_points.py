@@ -16,6 +16,9 @@ from pyspark.sql.types import StructType
 
 from app.driver import base_attempt, sources
 from app.driver.attempt import Attempt
+from app.driver.batch import region, results
+from app.driver.batch.attempt import BatchAttempt
+from app.driver.batch.region import RegionRun
 from app.driver.gateway import Gateway
 from app.driver.sinks import sqlite
 from app.driver.sinks.database import DatabaseSink
@@ -51,6 +54,7 @@ def install() -> None:
     _around_the_batch()
     _around_the_sink()
     _around_the_attempt()
+    _around_the_regions()
 
 
 def _around_the_batch() -> None:
@@ -102,6 +106,34 @@ def _around_the_attempt() -> None:
     Attempt._on_committed = _on_committed  # type: ignore[method-assign]
     Attempt._on_idle = _on_idle  # type: ignore[method-assign]
     base_attempt.claim_checkpoint = claim_checkpoint
+
+
+def _around_the_regions() -> None:
+    """Between what a region of a BATCH job writes and the report of its end."""
+    describe, write = results._described, region.write_result
+    write_sink, on_done = RegionRun._write_sink, BatchAttempt._on_done
+
+    def _described(*args: Any) -> Any:
+        reached_in_driver("result-unnamed")
+        return describe(*args)
+
+    def write_result(*args: Any, **options: Any) -> Any:
+        written = write(*args, **options)
+        reached_in_driver("result-written")
+        return written
+
+    def _write_sink(self: RegionRun, *args: Any) -> None:
+        write_sink(self, *args)
+        reached_in_driver("region-sink-written")
+
+    def _on_done(self: BatchAttempt, done: Any) -> Any:
+        reached_in_driver("region-done")
+        return on_done(self, done)
+
+    results._described = _described
+    region.write_result = write_result
+    RegionRun._write_sink = _write_sink  # type: ignore[method-assign]
+    BatchAttempt._on_done = _on_done  # type: ignore[method-assign]
 
 
 def note(**fields: object) -> None:

@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("batch"), warm_drivers=1) as made:
+    with deployed(tmp_path_factory.mktemp("batch"), points_in_drivers=True) as made:
         yield made
 
 
@@ -40,7 +40,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 def deployment(shared: Deployment) -> Deployment:
     """With a server, without tickets and without jobs that run, whatever the test before left."""
     if shared.server is None:
-        shared.start(with_points=False)
+        shared.start(with_points=True)
 
     def running() -> list[str]:
         return [one["id"] for one in shared.get("/jobs")["jobs"] if one["status"] not in ENDED]
@@ -170,6 +170,31 @@ def test_a_killed_driver_costs_no_finished_region(deployment: Deployment, data: 
         assert status != "FINISHED" or run_after == run, "a finished region ran again"
 
 
+# Counted over all regions: the third result is made of another one, and the fourth region has the sink.
+@pytest.mark.parametrize(
+    ("point", "hit"),
+    [("result-unnamed", 3), ("result-written", 3), ("region-sink-written", 1), ("region-done", 4)],
+)
+def test_a_driver_killed_between_what_a_region_writes_and_its_report(
+    deployment: Deployment, data: Path, tmp_path: Path, point: str, hit: int
+) -> None:
+    config = {"restart-strategy.exponential-delay.initial-backoff": "1 ms"}
+    document = graphs.document("q9", data, tmp_path / "out", upper=4, config=config)
+    deployment.kills.arm(point, hit)
+    submitted(deployment, document)
+    deployment.await_status("FINISHED")
+    assert deployment.kills.fired(point)
+    assert answers.found(tmp_path / "out") == answers.expected("q9", data), (
+        "nothing is missing or there twice"
+    )
+    assert deployment.job()["attempt"] == 2
+    interrupted = "amounts" if point.startswith("result-") else "result"
+    found = runs(deployment, document, "green", interrupted)
+    assert found == {"green": ("FINISHED", 1), interrupted: ("FINISHED", 2)}
+    results = deployment.data_dir / "jobs" / deployment.job_id / "results"
+    wait_for("no result is left", lambda: not any(results.glob("*/*")))
+
+
 def test_server_and_driver_killed_cost_no_finished_region(
     deployment: Deployment, data: Path, tmp_path: Path
 ) -> None:
@@ -180,7 +205,7 @@ def test_server_and_driver_killed_cost_no_finished_region(
     wait_for("the driver is dead", lambda: not is_alive(pid))
     let_pass(deployment, "first")
     let_pass(deployment, "second")
-    deployment.start(with_points=False)
+    deployment.start(with_points=True)
     deployment.await_status("FINISHED")
     assert answers.found(tmp_path / "out") == answers.expected("q9", data)
     assert runs(deployment, document, "green", "its_years", "amounts", "result") == {
