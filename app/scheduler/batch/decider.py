@@ -5,13 +5,12 @@ Both rules of FLIP-187's component of that name: the FLIP's own formula, and pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
 from app.model.batch import DeciderRule, Result, Skew, SkewStrategy
 from app.scheduler.batch import flip187
-from app.scheduler.batch.even_data import InputBytes, Slice, even_ranges, skewed, slices_of
+from app.scheduler.batch.even_data import even_ranges, skewed
 from app.scheduler.batch.ranges import by_count, by_remainder
 
 Groups = tuple[tuple[int, ...], ...]
@@ -44,9 +43,11 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """``wanted``: what the bytes ask for, before bounds.
+class Division:
+    """Among how many tasks inputs are divided, and how.
 
+    ``wanted``: what the bytes ask for, before bounds. ``normalized``: the power of two next to it, and
+    ``counted_broadcast_bytes``: what each task's volume had to leave for broadcast inputs; of FLIP-187's formula only.
     ``groups``: the subpartitions of each task, where they are chosen by their bytes; else see `groups_of`.
     ``skewed``: subpartitions that are much larger than the others. Then Spark shuffles the rows once more, and divides
     those if the operation allows it.
@@ -54,13 +55,15 @@ class Verdict:
 
     parallelism: int
     wanted: int
+    normalized: int | None = None
+    counted_broadcast_bytes: int = 0
     groups: Groups = ()
     skewed: tuple[int, ...] = ()
 
 
 def decide(
     inputs: Inputs, rule: DeciderRule, *, volume_bytes: int, lower: int, upper: int, skew: Skew | None = None
-) -> Verdict:
+) -> Division:
     """The parallelism for ``inputs`` within ``lower`` to ``upper``, about ``volume_bytes`` for each task.
 
     More tasks than the hashed inputs have subpartitions would have nothing to read, so there are never more.
@@ -70,14 +73,8 @@ def decide(
         lower, upper = min(lower, parts[0]), min(upper, parts[0])
     if rule is DeciderRule.EVEN_DATA:
         return _even_data(inputs, volume_bytes, lower, upper, skew or Skew())
-    verdict = flip187.decide(
-        inputs.divided_bytes,
-        inputs.broadcast_bytes,
-        volume_bytes=volume_bytes,
-        lowest=lower,
-        highest=upper,
-    )
-    return Verdict(verdict.parallelism, verdict.wanted)
+    found = flip187.formula(inputs.divided_bytes, inputs.broadcast_bytes, volume_bytes=volume_bytes)
+    return Division(found.within(lower, upper), found.wanted, found.normalized, found.counted_broadcast_bytes)
 
 
 def groups_of(inputs: Inputs, result: Result, decided: Groups, tasks: int) -> Groups:
@@ -94,7 +91,7 @@ def groups_of(inputs: Inputs, result: Result, decided: Groups, tasks: int) -> Gr
     return by_count(own, tasks) if len(inputs.subpartitions) == 1 else ()
 
 
-def _even_data(inputs: Inputs, volume_bytes: int, lower: int, upper: int, skew: Skew) -> Verdict:
+def _even_data(inputs: Inputs, volume_bytes: int, lower: int, upper: int, skew: Skew) -> Division:
     # Broadcast bytes are ignored, as production Flink does.
     total = inputs.divided_bytes
     wanted = ceil(total / volume_bytes)
@@ -102,23 +99,14 @@ def _even_data(inputs: Inputs, volume_bytes: int, lower: int, upper: int, skew: 
     if skew.strategy is not SkewStrategy.NONE and parallelism > 1:
         large = tuple(sorted({one for result in inputs.hashed for one in skewed(result.bytes_of, skew)}))
         if large:
-            return Verdict(parallelism, wanted, skewed=large)
+            return Division(parallelism, wanted, skewed=large)
     if len(inputs.subpartitions) != 1 or not total:
-        return Verdict(parallelism, wanted)
+        return Division(parallelism, wanted)
     if inputs.others:
         # Two ways to divide must agree on the number of tasks.
         lower = upper = parallelism
-    hashed_bytes = sum(result.total_bytes for result in inputs.hashed)
-    share = max(1, volume_bytes * hashed_bytes // total)
-    slices = slices_of([InputBytes((result.bytes_of,)) for result in inputs.hashed], share)
-    ranges = even_ranges(slices, share, lower, upper)
+    bytes_of = [sum(sizes) for sizes in zip(*(result.bytes_of for result in inputs.hashed), strict=True)]
+    ranges = even_ranges(bytes_of, max(1, volume_bytes * sum(bytes_of) // total), lower, upper)
     if ranges is None:
-        return Verdict(parallelism, wanted)
-    return Verdict(len(ranges), wanted, _subpartitions(ranges))
-
-
-def _subpartitions(ranges: Sequence[Sequence[Slice]]) -> Groups:
-    """The subpartitions of each range of whole slices."""
-    return tuple(
-        tuple(dict.fromkeys(part.subpartition for slice_ in one for part in slice_)) for one in ranges
-    )
+        return Division(parallelism, wanted)
+    return Division(len(ranges), wanted, groups=ranges)

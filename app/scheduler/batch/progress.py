@@ -24,7 +24,9 @@ class Decision:
 
     ``rule``: flip-187 or even-data; ``fixed`` (the bounds leave no choice), ``source`` (from the sizes of its files),
     ``pipelined`` (all inputs are in its own region: Spark divides the rows, ``parallelism`` is its limit).
-    ``wanted`` is what the bytes ask for, before bounds. ``subpartitions`` is how many the inputs have, None without.
+    ``wanted`` is what the bytes ask for, before bounds; flip-187 takes the power of two next to it, ``normalized``, and
+    sets ``counted_broadcast_bytes`` of each task's volume aside for broadcast inputs.
+    ``subpartitions`` is how many the inputs have, None without.
     ``groups``: the subpartitions of each task; none if there are ``skewed`` ones, which Spark is to divide.
     ``rows``: of all inputs from other regions, broadcast ones once.
     """
@@ -45,6 +47,8 @@ class Decision:
     subpartitions: int | None = None
     groups: tuple[tuple[int, ...], ...] = ()
     skewed: tuple[int, ...] = ()
+    normalized: int | None = None
+    counted_broadcast_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

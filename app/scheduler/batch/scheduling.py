@@ -185,7 +185,7 @@ def _decide(
     figures: dict[str, object] = {}
     read = (*inputs.hashed, *inputs.others, *inputs.broadcast)
     if read:
-        verdict = decide(
+        division = decide(
             inputs,
             DeciderRule(options.decider),
             volume_bytes=volume,
@@ -194,15 +194,17 @@ def _decide(
             skew=options.skew,
         )
         rule: str = "fixed" if lower == upper else options.decider
-        parallelism = verdict.parallelism
+        parallelism = division.parallelism
         figures = {
-            "wanted": verdict.wanted,
+            "wanted": division.wanted,
+            "normalized": division.normalized,
+            "counted_broadcast_bytes": division.counted_broadcast_bytes,
             "bytes": inputs.divided_bytes,
             "rows": sum(result.total_rows for result in read),
             "broadcast_bytes": inputs.broadcast_bytes,
             "subpartitions": inputs.subpartitions[0] if inputs.subpartitions else None,
-            "groups": verdict.groups,
-            "skewed": verdict.skewed,
+            "groups": division.groups,
+            "skewed": division.skewed,
         }
     elif vertex.is_source:
         size = dict(progress.source_bytes).get(vertex.id)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.batch import DeciderRule, Result, Skew, SkewStrategy
-from app.scheduler.batch.decider import Inputs, Verdict, decide, groups_of
+from app.scheduler.batch.decider import Division, Inputs, decide, groups_of
 from app.scheduler.batch.sizes import subpartitions_for
 
 MB = 1024 * 1024
@@ -18,7 +18,7 @@ def result(*bytes_of: int) -> Result:
     return Result("dataset", 1, "/result", "0" * 64, bytes_of, (1,) * len(bytes_of))
 
 
-def decided(inputs: Inputs, rule: DeciderRule, lower: int = 1, upper: int = 16) -> Verdict:
+def decided(inputs: Inputs, rule: DeciderRule, lower: int = 1, upper: int = 16) -> Division:
     return decide(inputs, rule, volume_bytes=MB, lower=lower, upper=upper)
 
 
@@ -43,7 +43,7 @@ def test_l23_a_single_huge_subpartition() -> None:
     # The formula knows the sum only: as many tasks as there are subpartitions, of which one has all the work.
     assert decided(inputs, DeciderRule.FLIP_187).parallelism == 8
     # Even data finds that no other task would have anything to do.
-    assert decided(inputs, DeciderRule.EVEN_DATA) == Verdict(2, 100, ((0,), (1, 2, 3, 4, 5, 6, 7)))
+    assert decided(inputs, DeciderRule.EVEN_DATA) == Division(2, 100, groups=((0,), (1, 2, 3, 4, 5, 6, 7)))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -55,19 +55,29 @@ def test_l23_a_maximum_below_the_minimum_of_the_bounds(rule: DeciderRule) -> Non
 def test_skewed_subpartitions_are_left_to_spark() -> None:
     inputs = Inputs(hashed=(result(MB, 9 * MB, MB, MB), result(0, 0, 0, MB)))
 
-    def verdict(strategy: SkewStrategy, rule: DeciderRule = DeciderRule.EVEN_DATA, upper: int = 4) -> Verdict:
+    def division(
+        strategy: SkewStrategy, rule: DeciderRule = DeciderRule.EVEN_DATA, upper: int = 4
+    ) -> Division:
         skew = Skew(strategy, factor=4.0, threshold_bytes=2 * MB)
         return decide(inputs, rule, volume_bytes=4 * MB, lower=1, upper=upper, skew=skew)
 
-    assert verdict(SkewStrategy.AUTO) == verdict(SkewStrategy.FORCED) == Verdict(4, 4, skewed=(1,))
+    assert division(SkewStrategy.AUTO) == division(SkewStrategy.FORCED) == Division(4, 4, skewed=(1,))
     # No task could take anything off another one.
-    assert verdict(SkewStrategy.AUTO, upper=1).skewed == ()
-    assert verdict(SkewStrategy.NONE).groups == ((0,), (1,), (2, 3))
-    assert verdict(SkewStrategy.AUTO, DeciderRule.FLIP_187) == Verdict(4, 4)
+    assert division(SkewStrategy.AUTO, upper=1).skewed == ()
+    assert division(SkewStrategy.NONE).groups == ((0,), (1,), (2, 3))
+    assert division(SkewStrategy.AUTO, DeciderRule.FLIP_187) == Division(4, 4, normalized=4)
     # At the threshold is not above it.
     at_it = Inputs(hashed=(result(MB, 8 * MB, 2 * MB, 2 * MB),))
     skew = Skew(SkewStrategy.AUTO, factor=4.0, threshold_bytes=MB)
     assert decide(at_it, DeciderRule.EVEN_DATA, volume_bytes=4 * MB, lower=1, upper=4, skew=skew).skewed == ()
+
+
+def test_the_formula_says_what_it_made_of_the_bytes() -> None:
+    inputs = Inputs(hashed=(result(*(MB,) * 3),), broadcast=(result(100 * MB),))
+    # Half of each task's megabyte is left for 3 MB: 6 tasks, between 4 and 8 the larger one.
+    assert decided(inputs, DeciderRule.FLIP_187, upper=2) == Division(
+        2, 6, normalized=8, counted_broadcast_bytes=MB // 2
+    )
 
 
 def test_unhashed_inputs_fix_the_number_of_tasks_for_even_data() -> None:
@@ -86,12 +96,12 @@ def test_every_subpartition_of_every_hashed_input_is_read_once(
     first: list[int], second: list[int], rule: DeciderRule, lower: int, more: int
 ) -> None:
     inputs = Inputs(hashed=tuple(result(*sizes) for sizes in (first, second) if sizes))
-    verdict = decided(inputs, rule, lower, lower + more)
-    assert 1 <= verdict.parallelism <= min(lower + more, *inputs.subpartitions)
+    found = decided(inputs, rule, lower, lower + more)
+    assert 1 <= found.parallelism <= min(lower + more, *inputs.subpartitions)
     for one in inputs.hashed:
-        groups = groups_of(inputs, one, verdict.groups, verdict.parallelism)
+        groups = groups_of(inputs, one, found.groups, found.parallelism)
         if groups:
-            assert len(groups) == verdict.parallelism
+            assert len(groups) == found.parallelism
             assert sorted(part for group in groups for part in group) == list(range(len(one.bytes_of)))
         else:
             # They cannot be divided alike, so Spark shuffles them.
@@ -104,6 +114,6 @@ def test_subpartitions_suffice_for_every_decision_within_the_bounds(lower: int, 
     parts = subpartitions_for(lower, upper)
     assert lower <= parts <= upper
     inputs = Inputs(hashed=(result(*(MB,) * parts),))
-    verdict = decided(inputs, DeciderRule.FLIP_187, lower, upper)
-    assert lower <= verdict.parallelism <= upper
-    assert parts % verdict.parallelism == 0, "Spark's own division serves"
+    found = decided(inputs, DeciderRule.FLIP_187, lower, upper)
+    assert lower <= found.parallelism <= upper
+    assert parts % found.parallelism == 0, "Spark's own division serves"
