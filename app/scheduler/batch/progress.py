@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.model.batch import RegionStatus, Result
+from app.model.batch import LimitedBy, RegionStatus, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Decision:
 
     ``rule``: flip-187 or even-data; ``fixed`` (the bounds leave no choice), ``source`` (from the sizes of its files),
     ``pipelined`` (all inputs are in its own region: Spark divides the rows, ``parallelism`` is its limit).
+    ``lower`` and ``upper`` are the client's bounds of that moment. ``limit``: what else it had to keep to, where that
+    made a difference, and ``limited_by`` says where it is from; else None.
     ``wanted`` is what the bytes ask for, before bounds; flip-187 takes the power of two next to it, ``normalized``, and
     sets ``counted_broadcast_bytes`` of each task's volume aside for broadcast inputs.
     ``subpartitions`` is how many the inputs have, None without.
@@ -49,6 +51,8 @@ class Decision:
     skewed: tuple[int, ...] = ()
     normalized: int | None = None
     counted_broadcast_bytes: int = 0
+    limit: int | None = None
+    limited_by: LimitedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
