@@ -25,10 +25,29 @@ def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
             f"Its driver was started with {state.plan.slot_count} slot(s) and uses no others until it is started again."
         )
     for vertex in state.graph.vertices:
-        decision = progress.decision(vertex.id)
+        decision = progress.in_force(vertex.id)
         if decision is not None:
             sentences.append(decision_sentence(vertex.name, decision))
     return sentences
+
+
+def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...]:
+    """A sentence for each vertex that runs, or has run, below the lower bound that its decision found.
+
+    There is one way to that: no task can read less than one part of the inputs.
+    """
+    found = []
+    for vertex in state.graph.vertices:
+        decision = progress.in_force(vertex.id)
+        if decision is None or decision.parallelism >= decision.lower:
+            continue
+        if decision.parallelism == decision.subpartitions:
+            runs = "runs" if progress.regions[decision.region].status is RegionStatus.RUNNING else "ran"
+            found.append(
+                f"{vertex.name} {runs} at {decision.parallelism}, below its lower bound {decision.lower}: its inputs "
+                f"were written in {decision.subpartitions} parts before the bound was raised."
+            )
+    return tuple(found)
 
 
 def decision_sentence(name: str, decision: Decision) -> str:

@@ -84,3 +84,10 @@ class BatchProgress:
     def decision(self, vertex_id: str) -> Decision | None:
         """The latest decision for a vertex."""
         return next((one for one in reversed(self.decisions) if one.vertex_id == vertex_id), None)
+
+    def in_force(self, vertex_id: str) -> Decision | None:
+        """The decision that the vertex runs, or has run, at; None while its region is still to run, or to run again."""
+        found = self.decision(vertex_id)
+        if found is None or self.regions[found.region].status is RegionStatus.CREATED:
+            return None
+        return found

@@ -13,6 +13,7 @@ from typing import Final
 from app.model.batch import Dataset, Output, RegionStatus, Result
 from app.model.jobgraph import JobVertex, Partitioner
 from app.model.plan import Plan
+from app.model.requirements import Requirements
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.evolve import evolve
@@ -53,6 +54,28 @@ def undecided(state: JobState) -> tuple[JobVertex, ...]:
         for vertex in state.graph.vertices
         if progress.regions[regions.by_vertex[vertex.id].number].status is RegionStatus.CREATED
     )
+
+
+def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex, int], ...]:
+    """Of the vertices whose bounds are others than ``before``, those that cannot reach them, with their most tasks.
+
+    Into how many parts a result is written is fixed when its producer starts, and no task reads less than a part.
+    """
+    progress, regions = progress_of(state), regions_of(state.graph)
+    parts = dict(progress.subpartitions)
+    datasets = [
+        one
+        for one in datasets_of(state.graph, regions)
+        if one.partitioner is Partitioner.HASH
+        and progress.regions[regions.by_vertex[one.producer].number].status is not RegionStatus.CREATED
+    ]
+    found = []
+    for vertex in undecided(state):
+        own, was = state.requirements[vertex.id], before[vertex.id]
+        most = min((parts[one.id] for one in datasets if vertex.id in one.readers), default=own.upper)
+        if own != was and (own.lower > most or own.upper > max(was.upper, most)):
+            found.append((vertex, most))
+    return tuple(found)
 
 
 def inputs_of(

@@ -21,7 +21,7 @@ from app.scheduler.adaptive.events import (
     StopRequested,
 )
 from app.scheduler.adaptive.refusal import InvalidTransition
-from app.scheduler.adaptive.step import explain, status_of, step
+from app.scheduler.adaptive.step import InvariantViolation, explain, status_of, step, validate
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.store import codec
 from app.worker.drivers import orders_for
@@ -157,9 +157,60 @@ def test_a_put_counts_for_what_is_not_decided_yet() -> None:
     assert record.message == "The bounds count for what is not decided yet: joined, total, store."
     job.finish("customers").finish("orders", *(100 * MB,) * 16)
     assert list(job.orders["joined"].parallelism.values()) == [2]
-    # Beyond the subpartitions that were written no task would have anything to read.
-    other = running(joined=(1, 4)).put(joined=(1, 16)).finish("customers").finish("orders", *(100 * MB,) * 4)
-    assert list(other.orders["joined"].parallelism.values()) == [4]
+
+
+def test_a_bound_that_cannot_be_reached_any_more_is_named_at_once_and_when_it_is_decided() -> None:
+    """No task reads less than a part of its inputs, and how many parts there are is fixed by then."""
+    job = running(joined=(1, 4)).put(joined=(8, 16), total=(1, 8))
+    record = job.state.timeline.closed[-1]
+    assert record.message == (
+        "The bounds count for what is not decided yet: joined, total, store. What some of them read is in fewer parts "
+        "already, so they run with fewer tasks: joined with 4 at most."
+    )
+    assert explain(job.state, job.now_ms)[1] == ()
+    job.finish("customers").finish("orders", *(100 * MB,) * 4)
+    decision = job.decision("joined")
+    assert (decision.parallelism, decision.lower, decision.upper) == (4, 8, 16)
+    assert (decision.limit, decision.limited_by) == (4, LimitedBy.SUBPARTITIONS)
+    sentences, violations = explain(job.state, job.now_ms)
+    assert any(
+        "joined runs at 4 by flip-187" in one
+        and one.endswith(
+            "(bounds 8 to 16). Its inputs are written in 4 part(s), so more tasks would have nothing to read."
+        )
+        for one in sentences
+    )
+    assert violations == (
+        "joined runs at 4, below its lower bound 8: its inputs were written in 4 parts before the bound was raised.",
+    )
+    job.finish("joined")
+    assert explain(job.state, job.now_ms)[1][0].startswith("joined ran at 4, below its lower bound 8: ")
+
+
+def test_a_put_names_only_bounds_that_it_put_out_of_reach() -> None:
+    job = running(joined=(1, 4))
+    for bounds, is_named in (((2, 4), False), ((2, 6), True), ((2, 5), False), ((5, 6), True)):
+        job.put(joined=bounds)
+        message = job.state.timeline.closed[-1].message or ""
+        assert message.endswith("joined with 4 at most.") is is_named, message
+    # Where nothing is written yet, what is to be written follows the bounds.
+    job.put(total=(9, 16))
+    assert "parts already" not in (job.state.timeline.closed[-1].message or "")
+    job.finish("customers").finish("orders").finish("joined")
+    assert job.decision("total").parallelism >= 9 and len(explain(job.state, job.now_ms)[1]) == 1
+
+
+@pytest.mark.parametrize("bounds", [(5, 16), (1, 3)])
+def test_a_decision_outside_its_bounds_that_nothing_explains_breaks_an_invariant(
+    bounds: tuple[int, int],
+) -> None:
+    job = running().finish("customers").finish("orders", *(4 * MB,) * 16)
+    batch = job.state.batch
+    assert batch is not None and job.decision("joined").parallelism == 4
+    made = replace(job.decision("joined"), lower=bounds[0], upper=bounds[1])
+    broken = replace(job.state, batch=replace(batch, decisions=(*batch.decisions[:-1], made)))
+    with pytest.raises(InvariantViolation, match="joined was decided to run at 4 within"):
+        validate(broken)
 
 
 @pytest.mark.parametrize(
