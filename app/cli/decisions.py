@@ -25,6 +25,7 @@ COLUMNS = [
     "parallelism",
     "wanted",
     "bounds",
+    "limit",
     "input",
     "rows",
     "per task",
@@ -67,6 +68,7 @@ def row(decision: dict[str, Any]) -> list[str]:
         str(decision["parallelism"]),
         or_dash(decision["wanted"]),
         f"{decision['lowerBound']} to {decision['upperBound']}",
+        or_dash(limit(decision)),
         or_dash(format_bytes(input_bytes(decision))),
         or_dash(format_number(decision["rows"])),
         format_bytes(decision["volumeBytes"]),
@@ -74,6 +76,12 @@ def row(decision: dict[str, Any]) -> list[str]:
         or_dash(None if end_ms is None else format_ms(end_ms - run["startTimestampInMillis"])),
         or_dash(format_bytes(run["writtenBytes"])),
     ]
+
+
+def limit(decision: dict[str, Any]) -> str | None:
+    """What else than the bounds led to the parallelism."""
+    by = decision["limitedBy"]
+    return None if by is None else f"{decision['limit']} ({by})"
 
 
 def input_bytes(decision: dict[str, Any]) -> int | None:

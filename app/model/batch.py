@@ -29,6 +29,18 @@ class DeciderRule(StrEnum):
     EVEN_DATA = "even-data"
 
 
+class LimitedBy(StrEnum):
+    """What led to another parallelism than the bytes ask for within the bounds.
+
+    SLOTS: more tasks of a source would only wait for one. OPTIONS: execution.batch.adaptive.auto-parallelism.*.
+    SUBPARTITIONS: the inputs are written in so many parts, and a task without one has nothing to read.
+    """
+
+    SLOTS = "slots"
+    OPTIONS = "options"
+    SUBPARTITIONS = "subpartitions"
+
+
 class SkewStrategy(StrEnum):
     """What becomes of skewed subpartitions (Flink: table.optimizer.skewed-join-optimization.strategy).
 

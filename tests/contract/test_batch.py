@@ -192,12 +192,17 @@ async def test_the_decisions_are_kept_with_their_numbers(database_url: str, tmp_
             "parallelism": 4,
             "lowerBound": 1,
             "upperBound": 32,
+            "limit": None,
+            "limitedBy": None,
             "wanted": 4,
+            "normalized": None,
             "bytes": 64 << 20,
             "rows": 640,
             "broadcastBytes": 0,
+            "countedBroadcastBytes": 0,
             "volumeBytes": 16 << 20,
             "subpartitions": 32,
+            "skewed": [],
             "groups": None,
             "sentence": (
                 "bought runs at 4 by even-data: 67108864 bytes of input, 16777216 for each task, ask for 4"

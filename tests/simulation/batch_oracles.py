@@ -5,6 +5,7 @@
   runs again has to read is gone, or what it read is made anew.
 * A result is given up, and removed, only when all its readers are finished.
 * A job that is FINISHED has run every region to its end, each on the final results of the others.
+* A decision is within the bounds of its moment, or below them for want of parts to read, and the job says so.
 * Every job ends, and FINISHED unless a client or a driver said otherwise.
 """
 
@@ -14,7 +15,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from app.model.batch import Dataset, RegionOrder, RegionStatus, Result
+from app.model.jobgraph import Partitioner
 from app.model.status import JobStatus
+from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished
 from app.scheduler.batch.datasets import datasets_of
 from app.scheduler.batch.regions import Region, regions_of
@@ -78,7 +81,8 @@ def check_start(attempt: SimAttempt, order: RegionOrder) -> None:
         f"{name} of {attempt.job_id[-2:]} starts a second time",
     )
     # Orders may be old when they arrive, so the region may be over by now; but it was started once.
-    known = state.batch is not None and state.batch.regions[order.region].run >= order.run
+    assert state.batch is not None
+    known = state.batch.regions[order.region].run >= order.run
     oracles.check(known, "effects after the commit", f"{name} is not durable")
     oracles.check(
         tuple(order.parallelism) == layout.regions[order.region].vertices
@@ -93,11 +97,12 @@ def check_start(attempt: SimAttempt, order: RegionOrder) -> None:
             "regions",
             f"{name} starts before run {read.result.run} of region {producer}, which it reads, has ended",
         )
-    bounds = {vertex.id: vertex.max_parallelism for vertex in state.graph.vertices}
+    # Only the latest decisions are kept; an order may be older than all of them.
+    decided = {one.vertex_id: one.parallelism for one in state.batch.decisions if one.run == order.run}
     oracles.check(
-        all(1 <= count <= bounds[vertex] for vertex, count in order.parallelism.items()),
-        "regions",
-        f"{name} runs at {order.parallelism}",
+        all(decided.get(vertex, count) == count for vertex, count in order.parallelism.items()),
+        "promise 5",
+        f"{name} runs at {order.parallelism}, decided was {decided}",
     )
 
 
@@ -128,9 +133,43 @@ def check_progress(world: World, before: JobState | None, after: JobState) -> No
     if after.batch is None or after.batch is before.batch:
         return
     _check_inputs(world, after, after.batch)
+    _check_decisions(world, before, after, after.batch)
     if before.batch is not None:
         _check_again(world, before, before.batch, after, after.batch)
         _check_given_up(world, before, before.batch, after.batch)
+
+
+def _check_decisions(world: World, before: JobState, after: JobState, progress: BatchProgress) -> None:
+    """By the requirements that are durable, and by what was really written."""
+    old = before.batch.decisions if before.batch is not None else ()
+    made = [one for one in progress.decisions if one not in old]
+    if not made:
+        return
+    oracles, layout = world.oracles, world.disk.layout(after)
+    stored = oracles.truth(after.job_id).stored
+    # A state that becomes durable may be several steps later than the one before.
+    versions = range(before.requirements.version, after.requirements.version + 1)
+    _, violations = explain(after, int(world.now_s * 1000))
+    results = {one.dataset: len(one.bytes_of) for one in progress.results}
+    for decision in made:
+        name = after.graph.by_id[decision.vertex_id].name
+        wanted = [stored[version][decision.vertex_id] for version in versions if version in stored]
+        if any(one.lower <= decision.parallelism <= one.upper for one in wanted):
+            continue
+        oracles.count("bound out of reach")
+        parts = [
+            results[one.id]
+            for one in layout.datasets.values()
+            if decision.vertex_id in one.readers and one.partitioner is Partitioner.HASH
+        ]
+        oracles.check(
+            decision.parallelism == min(parts, default=0)
+            and any(
+                sentence.startswith(f"{name} runs at {decision.parallelism}, ") for sentence in violations
+            ),
+            "promise 5",
+            f"{name} was decided to run at {decision.parallelism}; {wanted} was declared, {violations} is said",
+        )
 
 
 def _check_inputs(world: World, state: JobState, progress: BatchProgress) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
-from app.scheduler.adaptive import step
+from app.model.requirements import Bounds
+from app.scheduler.adaptive import explain, step, validate
 from app.scheduler.adaptive import table as t
 from app.scheduler.adaptive.events import TimerFired
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.batch import executing, orders
+from app.scheduler.batch import executing, orders, scheduling
 from app.scheduler.batch.progress import RegionState
 from app.scheduler.batch.regions import regions_of
 from app.worker import drivers
@@ -136,6 +137,28 @@ def waits_for_ever() -> Iterator[None]:
         step._BATCH_HANDLERS[key] = original
 
 
+def first_bounds_count_for_ever() -> contextlib.AbstractContextManager[None]:
+    """What a PUT asks for is kept and shown, and decisions go by the bounds of the submission."""
+    original = scheduling.decision_for
+
+    def decision_for(state: Any, *args: Any, **more: Any) -> Any:
+        first = tuple((one.id, Bounds(one.lower_bound, one.parallelism)) for one in state.graph.vertices)
+        return original(evolve(state, requirements=evolve(state.requirements, bounds=first)), *args, **more)
+
+    return instead(scheduling, "decision_for", decision_for)
+
+
+@contextlib.contextmanager
+def bound_out_of_reach_unsaid() -> Iterator[None]:
+    """A vertex runs below its lower bound, and no violation is named. Nor does the core check itself."""
+    unchecked = tuple(one for one in validate._CHECKS if "decisions" not in one.__name__)
+    with (
+        instead(explain, "batch_violations", lambda _state, _progress: ()),
+        instead(validate, "_CHECKS", unchecked),
+    ):
+        yield
+
+
 def slots_dealt_one_by_one() -> contextlib.AbstractContextManager[None]:
     """Each job gets a slot in turn, so that each may hold half of what the others need."""
 
@@ -174,6 +197,8 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a driver is told to run what is finished": told_to_run_what_is_finished,
     "a result is given up before its last reader": given_up_after_the_first_reader,
     "a failed region waits for ever": waits_for_ever,
+    "decisions go by the bounds of the submission": first_bounds_count_for_ever,
+    "a bound that is out of reach is not named": bound_out_of_reach_unsaid,
     "slots are dealt one by one": slots_dealt_one_by_one,
     "slots are not given back": slots_not_given_back,
 }

@@ -16,12 +16,17 @@ DECISION: dict[str, Any] = {
     "parallelism": 4,
     "lowerBound": 1,
     "upperBound": 32,
+    "limit": None,
+    "limitedBy": None,
     "wanted": 4,
+    "normalized": 4,
     "bytes": 60_000_000,
     "rows": 1_200_000,
     "broadcastBytes": 0,
+    "countedBroadcastBytes": 0,
     "volumeBytes": 16_777_216,
     "subpartitions": 32,
+    "skewed": [],
     "groups": None,
     "sentence": (
         "counts runs at 4 by flip-187: 60000000 bytes of input, 16777216 for each task, ask for 4 (bounds 1 to 32)."

@@ -40,21 +40,40 @@ class Decision(Schema):
     timestamp: Millis = Field(alias="timestampInMillis")
     rule: Literal["flip-187", "even-data", "fixed", "source", "pipelined"] = Field(
         description=(
-            "fixed: the bounds leave no choice, or the size of a source is not known. source: from the sizes of its"
-            " files. pipelined: Spark divides the rows, and the parallelism is its limit."
+            "fixed: the bounds leave no choice. source: from the sizes of its files; the highest possible if they are"
+            " not known. pipelined: Spark divides the rows, and the parallelism is its limit."
         )
     )
     parallelism: int
-    lower: int = Field(alias="lowerBound", description="As they were when it was decided.")
+    lower: int = Field(alias="lowerBound", description="The client's, as it was when it was decided.")
     upper: int = Field(alias="upperBound")
-    wanted: int | None = Field(description="What the bytes ask for, before the bounds.")
+    limit: int | None = Field(
+        description="What the decision had to keep to beside the bounds; null if that made no difference."
+    )
+    limited_by: Literal["slots", "options", "subpartitions"] | None = Field(
+        alias="limitedBy",
+        description=(
+            "slots: more tasks of a source would only wait for one. options: those of auto-parallelism, which may also"
+            " ask for more tasks. subpartitions: the inputs are written in so many parts; then the parallelism may be"
+            " below a lower bound that was raised later, which is among the violations of the explanation."
+        ),
+    )
+    wanted: int | None = Field(description="What the bytes ask for, before bounds and limit.")
+    normalized: int | None = Field(description="Of rule flip-187: the power of two next to it.")
     bytes: int | None = Field(
         description="Of the inputs from other regions, without broadcast ones; of files."
     )
     rows: int | None = Field(description="Of the inputs from other regions, broadcast ones once.")
     broadcast_bytes: int = Field(alias="broadcastBytes", description="What each task reads whole.")
+    counted_broadcast_bytes: int = Field(
+        alias="countedBroadcastBytes",
+        description="Of rule flip-187: what of the volume of each task was set aside for them, at most half.",
+    )
     volume_bytes: int = Field(alias="volumeBytes", description="About so much a task is to read.")
     subpartitions: int | None = Field(description="Of the inputs that are partitioned by keys.")
+    skewed: list[int] = Field(
+        description="Of rule even-data: subpartitions that are much larger than the others, so Spark divides the rows."
+    )
     groups: list[list[int]] | None = Field(
         description=(
             "With ?detail=true: the subpartitions of each task, where they were chosen by their bytes; empty where each"

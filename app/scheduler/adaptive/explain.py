@@ -20,7 +20,7 @@ from app.scheduler.adaptive.state import (
     StopWithSavepoint,
     WaitingForResources,
 )
-from app.scheduler.batch.explain import batch_sentences
+from app.scheduler.batch.explain import batch_sentences, batch_violations
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 
 
@@ -39,9 +39,16 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
 
 
 def violations(state: JobState) -> tuple[str, ...]:
-    """A sentence for each bound or slot with which the plan in force is not in line, and why it is kept."""
+    """A sentence for each bound or slot with which the plan in force is not in line, and why it is kept.
+
+    Of a BATCH job: for each bound that did not hold when a decision was made.
+    """
     plan = state.plan
-    if plan is None or isinstance(state.phase, Finished) or state.graph.type is JobType.BATCH:
+    if isinstance(state.phase, Finished):
+        return ()
+    if state.batch is not None:
+        return batch_violations(state, state.batch)
+    if plan is None or state.graph.type is JobType.BATCH:
         return ()
     found = []
     reason = _why_kept(state)

@@ -112,10 +112,7 @@ def _plan_problem(state: JobState, plan: Plan) -> str | None:
 
 
 def _bounds_hold_or_are_explained(state: JobState) -> str | None:
-    """Promise 5: the parallelism in force is within the bounds, or the job says in words why it is not.
-
-    A decision of a BATCH job is within the bounds of its moment, and is not changed by other bounds.
-    """
+    """Promise 5: the parallelism in force is within the bounds, or the job says in words why it is not."""
     if not isinstance(state.phase, Executing) or state.plan is None or state.graph.type is JobType.BATCH:
         return None
     held = {slot.id for slot in state.slots}
@@ -127,6 +124,24 @@ def _bounds_hold_or_are_explained(state: JobState) -> str | None:
     unheld = not slots_of(state.plan) <= held
     if (outside or unheld) and not violations(state):
         return "the plan in force is outside the bounds or the slots, and no violation is named"
+    return None
+
+
+def _decisions_within_the_bounds_of_their_moment(state: JobState) -> str | None:
+    """The same of a BATCH job. Other bounds do not change a decision that is made."""
+    if state.batch is None:
+        return None
+    unmet = 0
+    for vertex in state.graph.vertices:
+        decision = state.batch.in_force(vertex.id)
+        if decision is None or decision.lower <= decision.parallelism <= decision.upper:
+            continue
+        unmet += 1
+        if unmet > len(violations(state)) and not isinstance(state.phase, Finished):
+            return (
+                f"{vertex.name} was decided to run at {decision.parallelism} within {decision.lower} to "
+                f"{decision.upper}, and no violation is named"
+            )
     return None
 
 
@@ -200,6 +215,7 @@ _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _nothing_held_when_over,
     _plans_fit_graph_and_slots,
     _bounds_hold_or_are_explained,
+    _decisions_within_the_bounds_of_their_moment,
     _timers_of_this_phase,
     _record_is_consistent,
     _status_times,

@@ -5,13 +5,13 @@ Both rules of FLIP-187's component of that name: the FLIP's own formula, and pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
-from app.model.batch import DeciderRule, Result, Skew, SkewStrategy
+from app.model.batch import DeciderRule, LimitedBy, Result, Skew, SkewStrategy
 from app.scheduler.batch import flip187
-from app.scheduler.batch.even_data import InputBytes, Slice, even_ranges, skewed, slices_of
+from app.scheduler.batch.even_data import even_ranges, skewed
+from app.scheduler.batch.limits import Limits
 from app.scheduler.batch.ranges import by_count, by_remainder
 
 Groups = tuple[tuple[int, ...], ...]
@@ -30,6 +30,10 @@ class Inputs:
     broadcast: tuple[Result, ...] = ()
 
     @property
+    def all(self) -> tuple[Result, ...]:
+        return (*self.hashed, *self.others, *self.broadcast)
+
+    @property
     def divided_bytes(self) -> int:
         return sum(result.total_bytes for result in (*self.hashed, *self.others))
 
@@ -44,40 +48,47 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """``wanted``: what the bytes ask for, before bounds.
+class Division:
+    """Among how many tasks inputs are divided, and how.
 
+    ``wanted``: what the bytes ask for, before bounds. ``normalized``: the power of two next to it, and
+    ``counted_broadcast_bytes``: what each task's volume had to leave for broadcast inputs; of FLIP-187's formula only.
     ``groups``: the subpartitions of each task, where they are chosen by their bytes; else see `groups_of`.
     ``skewed``: subpartitions that are much larger than the others. Then Spark shuffles the rows once more, and divides
     those if the operation allows it.
+    ``limit`` and ``limited_by``: see `Limits.effect`.
     """
 
     parallelism: int
     wanted: int
+    normalized: int | None = None
+    counted_broadcast_bytes: int = 0
     groups: Groups = ()
     skewed: tuple[int, ...] = ()
+    limit: int | None = None
+    limited_by: LimitedBy | None = None
 
 
 def decide(
-    inputs: Inputs, rule: DeciderRule, *, volume_bytes: int, lower: int, upper: int, skew: Skew | None = None
-) -> Verdict:
-    """The parallelism for ``inputs`` within ``lower`` to ``upper``, about ``volume_bytes`` for each task.
-
-    More tasks than the hashed inputs have subpartitions would have nothing to read, so there are never more.
-    """
+    inputs: Inputs, rule: DeciderRule, *, volume_bytes: int, limits: Limits, skew: Skew | None = None
+) -> Division:
+    """The parallelism for ``inputs`` within ``limits``, about ``volume_bytes`` for each task."""
     parts = inputs.subpartitions
     if parts:
-        lower, upper = min(lower, parts[0]), min(upper, parts[0])
+        limits = limits.readable(parts[0])
     if rule is DeciderRule.EVEN_DATA:
-        return _even_data(inputs, volume_bytes, lower, upper, skew or Skew())
-    verdict = flip187.decide(
-        inputs.divided_bytes,
-        inputs.broadcast_bytes,
-        volume_bytes=volume_bytes,
-        lowest=lower,
-        highest=upper,
+        return _even_data(inputs, volume_bytes, limits, skew or Skew())
+    found = flip187.formula(inputs.divided_bytes, inputs.broadcast_bytes, volume_bytes=volume_bytes)
+    parallelism = found.within(limits.lowest, limits.highest)
+    limit, by = limits.effect(found.within(limits.bounds.lower, limits.bounds.upper), parallelism)
+    return Division(
+        parallelism,
+        found.wanted,
+        found.normalized,
+        found.counted_broadcast_bytes,
+        limit=limit,
+        limited_by=by,
     )
-    return Verdict(verdict.parallelism, verdict.wanted)
 
 
 def groups_of(inputs: Inputs, result: Result, decided: Groups, tasks: int) -> Groups:
@@ -94,31 +105,26 @@ def groups_of(inputs: Inputs, result: Result, decided: Groups, tasks: int) -> Gr
     return by_count(own, tasks) if len(inputs.subpartitions) == 1 else ()
 
 
-def _even_data(inputs: Inputs, volume_bytes: int, lower: int, upper: int, skew: Skew) -> Verdict:
+def _even_data(inputs: Inputs, volume_bytes: int, limits: Limits, skew: Skew) -> Division:
     # Broadcast bytes are ignored, as production Flink does.
     total = inputs.divided_bytes
     wanted = ceil(total / volume_bytes)
-    parallelism = min(max(wanted, lower), upper)
+    parallelism = limits.clamp(wanted)
+    limit, by = limits.effect(Limits.of(limits.bounds).clamp(wanted), parallelism)
+    plain = Division(parallelism, wanted, limit=limit, limited_by=by)
     if skew.strategy is not SkewStrategy.NONE and parallelism > 1:
         large = tuple(sorted({one for result in inputs.hashed for one in skewed(result.bytes_of, skew)}))
         if large:
-            return Verdict(parallelism, wanted, skewed=large)
+            return replace(plain, skewed=large)
     if len(inputs.subpartitions) != 1 or not total:
-        return Verdict(parallelism, wanted)
-    if inputs.others:
-        # Two ways to divide must agree on the number of tasks.
-        lower = upper = parallelism
-    hashed_bytes = sum(result.total_bytes for result in inputs.hashed)
-    share = max(1, volume_bytes * hashed_bytes // total)
-    slices = slices_of([InputBytes((result.bytes_of,)) for result in inputs.hashed], share)
-    ranges = even_ranges(slices, share, lower, upper)
+        return plain
+    # Two ways to divide must agree on the number of tasks.
+    lowest, highest = (parallelism, parallelism) if inputs.others else (limits.lowest, limits.highest)
+    bytes_of = [sum(sizes) for sizes in zip(*(result.bytes_of for result in inputs.hashed), strict=True)]
+    ranges = even_ranges(bytes_of, max(1, volume_bytes * sum(bytes_of) // total), lowest, highest)
     if ranges is None:
-        return Verdict(parallelism, wanted)
-    return Verdict(len(ranges), wanted, _subpartitions(ranges))
-
-
-def _subpartitions(ranges: Sequence[Sequence[Slice]]) -> Groups:
-    """The subpartitions of each range of whole slices."""
-    return tuple(
-        tuple(dict.fromkeys(part.subpartition for slice_ in one for part in slice_)) for one in ranges
-    )
+        return plain
+    if len(ranges) != parallelism:
+        # It is the sizes of the subpartitions that decided, and no limit.
+        limit = by = None
+    return Division(len(ranges), wanted, groups=ranges, limit=limit, limited_by=by)

@@ -29,6 +29,7 @@ from app.scheduler.batch.scheduling import (
     REGION_TIMER,
     availability,
     bring_into_force,
+    out_of_reach,
     progress_of,
     schedule,
     undecided,
@@ -178,12 +179,17 @@ def _is_current(progress: BatchProgress, event: RegionFinished | RegionFailed) -
 
 def batch_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     """Other bounds count for the regions that have not started."""
+    before = draft.state.requirements
     replace_requirements(draft, event)
     names = ", ".join(vertex.name for vertex in undecided(draft.state))
     if names:
         message = f"The bounds count for what is not decided yet: {names}."
     else:
         message = "The parallelism of every vertex is decided already, so the bounds change nothing."
+    short = out_of_reach(draft.state, before)
+    if short:
+        most = ", ".join(f"{vertex.name} with {parts} at most" for vertex, parts in short)
+        message += f" What some of them read is in fewer parts already, so they run with fewer tasks: {most}."
     plan, needed = draft.state.plan, draft.demand.minimal
     if plan is not None and needed > plan.slot_count:
         message += (

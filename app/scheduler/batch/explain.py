@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.model.batch import RegionStatus
+from app.model.batch import LimitedBy, RegionStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.progress import BatchProgress, Decision
 from app.scheduler.batch.regions import regions_of
@@ -25,30 +25,69 @@ def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
             f"Its driver was started with {state.plan.slot_count} slot(s) and uses no others until it is started again."
         )
     for vertex in state.graph.vertices:
-        decision = progress.decision(vertex.id)
+        decision = progress.in_force(vertex.id)
         if decision is not None:
             sentences.append(decision_sentence(vertex.name, decision))
     return sentences
 
 
+def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...]:
+    """A sentence for each vertex that runs, or has run, below the lower bound that its decision found.
+
+    There is one way to that: no task can read less than one part of the inputs.
+    """
+    found = []
+    for vertex in state.graph.vertices:
+        decision = progress.in_force(vertex.id)
+        if decision is None or decision.parallelism >= decision.lower:
+            continue
+        if decision.parallelism == decision.subpartitions:
+            runs = "runs" if progress.regions[decision.region].status is RegionStatus.RUNNING else "ran"
+            found.append(
+                f"{vertex.name} {runs} at {decision.parallelism}, below its lower bound {decision.lower}: its inputs "
+                f"were written in {decision.subpartitions} parts before the bound was raised."
+            )
+    return tuple(found)
+
+
 def decision_sentence(name: str, decision: Decision) -> str:
     """Why a vertex runs at its parallelism."""
     bounds = f"bounds {decision.lower} to {decision.upper}"
-    match decision.rule:
-        case "pipelined":
-            return f"{name} runs with at most {decision.parallelism} task(s), as Spark sees fit ({bounds})."
-        case "fixed" if decision.bytes is None:
-            return f"{name} runs at {decision.parallelism}: its bounds leave no choice, or its bytes are not known."
-        case rule:
-            volume = f"{decision.volume_bytes} for each task"
-            broadcast = f", {decision.broadcast_bytes} broadcast" if decision.broadcast_bytes else ""
-            skew = (
-                f" {len(decision.skewed)} of {decision.subpartitions} subpartitions are skewed, so Spark shuffles the "
-                "rows once more and divides those if it can."
-                if decision.skewed
-                else ""
-            )
-            return (
-                f"{name} runs at {decision.parallelism} by {rule}: {decision.bytes} bytes of input{broadcast}, "
-                f"{volume}, ask for {decision.wanted} ({bounds}).{skew}"
-            )
+    limit = _limit_sentence(decision)
+    if decision.rule == "pipelined":
+        return (
+            f"{name} runs with at most {decision.parallelism} task(s), as Spark sees fit ({bounds}).{limit}"
+        )
+    no_choice = decision.lower == decision.upper
+    if decision.bytes is None:
+        why = "its bounds leave no choice" if no_choice else "the size of its files is not known"
+        return f"{name} runs at {decision.parallelism}: {why} ({bounds}).{limit}"
+    how = ", as its bounds leave no choice" if no_choice else f" by {decision.rule}"
+    broadcast = f", {decision.broadcast_bytes} broadcast" if decision.broadcast_bytes else ""
+    skew = (
+        f" {len(decision.skewed)} of {decision.subpartitions} subpartitions are skewed, so Spark shuffles the "
+        "rows once more and divides those if it can."
+        if decision.skewed
+        else ""
+    )
+    return (
+        f"{name} runs at {decision.parallelism}{how}: {decision.bytes} bytes of input{broadcast}, "
+        f"{decision.volume_bytes} for each task, ask for {decision.wanted} ({bounds}).{limit}{skew}"
+    )
+
+
+def _limit_sentence(decision: Decision) -> str:
+    """What other than the bounds led to the parallelism; empty if nothing did."""
+    limit = decision.limit
+    match decision.limited_by:
+        case None:
+            return ""
+        case LimitedBy.SLOTS:
+            return f" More than {limit} task(s) would only wait for slots."
+        case LimitedBy.SUBPARTITIONS:
+            return f" Its inputs are written in {limit} part(s), so more tasks would have nothing to read."
+        case LimitedBy.OPTIONS:
+            asked = decision.wanted if decision.normalized is None else decision.normalized
+            raised = asked is not None and limit is not None and limit > asked
+            how = f"ask for at least {limit}" if raised else f"allow {limit} at most"
+            return f" The options of the job {how}."

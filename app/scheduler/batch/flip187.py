@@ -13,41 +13,40 @@ MAX_BROADCAST_RATIO = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """A decision with the numbers that led to it.
+class Formula:
+    """What the bytes ask for, before bounds.
 
-    ``wanted``: what the bytes ask for. ``normalized``: the power of two next to it. ``parallelism``: within the bounds.
+    ``wanted``: so many tasks. ``normalized``: the power of two next to it. ``counted_broadcast_bytes``: what of the
+    volume of each task was set aside for broadcast inputs.
     """
 
-    parallelism: int
     wanted: int
     normalized: int
-    bytes: int
-    broadcast_bytes: int
     counted_broadcast_bytes: int
-    volume_bytes: int
+
+    def within(self, lowest: int, highest: int) -> int:
+        """The parallelism within these bounds.
+
+        ``lowest`` is rounded up and ``highest`` down to a power of two; where no power of two lies between them, they
+        hold as they are, and the decision is not a power of two.
+        """
+        low, high = power_of_two_from(lowest), power_of_two_to(highest)
+        if low <= high:
+            return min(max(self.normalized, low), high)
+        return min(max(self.wanted, lowest), highest)
 
 
-def decide(
+def formula(
     bytes_: int,
     broadcast_bytes: int,
     *,
     volume_bytes: int,
-    lowest: int,
-    highest: int,
     max_broadcast_ratio: float = MAX_BROADCAST_RATIO,
-) -> Verdict:
-    """The parallelism for inputs of ``bytes_`` that are divided among the tasks, and of ``broadcast_bytes`` for each.
-
-    ``lowest`` is rounded up and ``highest`` down to a power of two; where no power of two lies between them, they hold
-    as they are, and the decision is not a power of two.
-    """
+) -> Formula:
+    """For inputs of ``bytes_`` that are divided among the tasks, and of ``broadcast_bytes`` for each."""
     counted = min(broadcast_bytes, int(volume_bytes * max_broadcast_ratio))
     wanted = max(1, ceil(bytes_ / (volume_bytes - counted)))
-    normalized = nearest_power_of_two(wanted)
-    low, high = power_of_two_from(lowest), power_of_two_to(highest)
-    within = min(max(normalized, low), high) if low <= high else min(max(wanted, lowest), highest)
-    return Verdict(within, wanted, normalized, bytes_, broadcast_bytes, counted, volume_bytes)
+    return Formula(wanted, nearest_power_of_two(wanted), counted)
 
 
 def power_of_two_to(number: int) -> int:

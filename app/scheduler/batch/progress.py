@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.model.batch import RegionStatus, Result
+from app.model.batch import LimitedBy, RegionStatus, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,11 @@ class Decision:
 
     ``rule``: flip-187 or even-data; ``fixed`` (the bounds leave no choice), ``source`` (from the sizes of its files),
     ``pipelined`` (all inputs are in its own region: Spark divides the rows, ``parallelism`` is its limit).
-    ``wanted`` is what the bytes ask for, before bounds. ``subpartitions`` is how many the inputs have, None without.
+    ``lower`` and ``upper`` are the client's bounds of that moment. ``limit``: what else it had to keep to, where that
+    made a difference, and ``limited_by`` says where it is from; else None.
+    ``wanted`` is what the bytes ask for, before bounds; flip-187 takes the power of two next to it, ``normalized``, and
+    sets ``counted_broadcast_bytes`` of each task's volume aside for broadcast inputs.
+    ``subpartitions`` is how many the inputs have, None without.
     ``groups``: the subpartitions of each task; none if there are ``skewed`` ones, which Spark is to divide.
     ``rows``: of all inputs from other regions, broadcast ones once.
     """
@@ -45,6 +49,10 @@ class Decision:
     subpartitions: int | None = None
     groups: tuple[tuple[int, ...], ...] = ()
     skewed: tuple[int, ...] = ()
+    normalized: int | None = None
+    counted_broadcast_bytes: int = 0
+    limit: int | None = None
+    limited_by: LimitedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +84,10 @@ class BatchProgress:
     def decision(self, vertex_id: str) -> Decision | None:
         """The latest decision for a vertex."""
         return next((one for one in reversed(self.decisions) if one.vertex_id == vertex_id), None)
+
+    def in_force(self, vertex_id: str) -> Decision | None:
+        """The decision that the vertex runs, or has run, at; None while its region is still to run, or to run again."""
+        found = self.decision(vertex_id)
+        if found is None or self.regions[found.region].status is RegionStatus.CREATED:
+            return None
+        return found

@@ -8,22 +8,24 @@ the slots of the job; their tasks take turns, so one slot is enough for any of t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from math import ceil
 from typing import Final
 
-from app.model.batch import Dataset, DeciderRule, Output, RegionStatus, Result
+from app.model.batch import Dataset, Output, RegionStatus, Result
 from app.model.jobgraph import JobVertex, Partitioner
 from app.model.plan import Plan
+from app.model.requirements import Requirements
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.datasets import datasets_of, partitioning
-from app.scheduler.batch.decider import Inputs, decide
+from app.scheduler.batch.decider import Inputs
+from app.scheduler.batch.decisions import decision_for
 from app.scheduler.batch.failover import startable
+from app.scheduler.batch.limits import limits
 from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
 from app.scheduler.batch.regions import Region, Regions, regions_of
-from app.scheduler.batch.sizes import bytes_before, source_limit, subpartitions_for
+from app.scheduler.batch.sizes import bytes_before, subpartitions_for
 
 DECISIONS_KEPT: Final = 5
 """Decisions that are kept of each vertex."""
@@ -54,6 +56,28 @@ def undecided(state: JobState) -> tuple[JobVertex, ...]:
     )
 
 
+def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex, int], ...]:
+    """Of the vertices whose bounds are others than ``before``, those that cannot reach them, with their most tasks.
+
+    Into how many parts a result is written is fixed when its producer starts, and no task reads less than a part.
+    """
+    progress, regions = progress_of(state), regions_of(state.graph)
+    parts = dict(progress.subpartitions)
+    datasets = [
+        one
+        for one in datasets_of(state.graph, regions)
+        if one.partitioner is Partitioner.HASH
+        and progress.regions[regions.by_vertex[one.producer].number].status is not RegionStatus.CREATED
+    ]
+    found = []
+    for vertex in undecided(state):
+        own, was = state.requirements[vertex.id], before[vertex.id]
+        most = min((parts[one.id] for one in datasets if vertex.id in one.readers), default=own.upper)
+        if own != was and (own.lower > most or own.upper > max(was.upper, most)):
+            found.append((vertex, most))
+    return tuple(found)
+
+
 def inputs_of(
     vertex: JobVertex, progress: BatchProgress, regions: Regions, graph_datasets: dict[str, str]
 ) -> Inputs:
@@ -74,17 +98,6 @@ def inputs_of(
 
 def dataset_key(producer: str, partitioner: Partitioner, keys: tuple[str, ...]) -> str:
     return "\0".join([producer, partitioner, *keys])
-
-
-def limits(state: JobState, vertex_id: str) -> tuple[int, int]:
-    """The lowest and the highest parallelism that may be decided for a vertex: its bounds, and within them the job's
-    options (flink-behaviour I.2 step 2).
-    """
-    bounds, options = state.requirements[vertex_id], state.options
-    if not options.auto_enabled:
-        return bounds.upper, bounds.upper
-    upper = max(bounds.lower, min(bounds.upper, options.auto_max))
-    return min(upper, max(bounds.lower, options.auto_min)), upper
 
 
 def availability(
@@ -137,7 +150,10 @@ def _start(
     for vertex_id in region.vertices:
         vertex = state.graph.by_id[vertex_id]
         inputs = inputs_of(vertex, progress, regions, names)
-        decisions.append(_decide(state, vertex, inputs, progress, region.number, now.run, draft.now_ms))
+        size = dict(progress.source_bytes).get(vertex.id)
+        decisions.append(
+            decision_for(state, vertex, inputs, size, region=region.number, run=now.run, now_ms=draft.now_ms)
+        )
     subpartitions = dict(progress.subpartitions)
     for dataset in datasets_of(state.graph, regions):
         if dataset.producer in region.vertices and dataset.partitioner is Partitioner.HASH:
@@ -152,8 +168,10 @@ def _start(
 
 def _parts_for(state: JobState, progress: BatchProgress, reader: str) -> int:
     """The same for all inputs of ``reader``, so that a task finds the rows of a key in the same part of each."""
+    within = limits(state.requirements[reader], state.options)
     return subpartitions_for(
-        *limits(state, reader),
+        within.lowest,
+        within.highest,
         known_bytes=bytes_before(state.graph, reader, dict(progress.source_bytes)),
         volume_bytes=state.options.volume_bytes,
     )
@@ -168,66 +186,6 @@ def _recent(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         if left[decision.vertex_id] <= DECISIONS_KEPT:
             kept.append(decision)
     return tuple(reversed(kept))
-
-
-def _decide(
-    state: JobState,
-    vertex: JobVertex,
-    inputs: Inputs,
-    progress: BatchProgress,
-    region: int,
-    run: int,
-    now_ms: int,
-) -> Decision:
-    options = state.options
-    lower, upper = limits(state, vertex.id)
-    volume = options.volume_bytes
-    figures: dict[str, object] = {}
-    read = (*inputs.hashed, *inputs.others, *inputs.broadcast)
-    if read:
-        verdict = decide(
-            inputs,
-            DeciderRule(options.decider),
-            volume_bytes=volume,
-            lower=lower,
-            upper=upper,
-            skew=options.skew,
-        )
-        rule: str = "fixed" if lower == upper else options.decider
-        parallelism = verdict.parallelism
-        figures = {
-            "wanted": verdict.wanted,
-            "bytes": inputs.divided_bytes,
-            "rows": sum(result.total_rows for result in read),
-            "broadcast_bytes": inputs.broadcast_bytes,
-            "subpartitions": inputs.subpartitions[0] if inputs.subpartitions else None,
-            "groups": verdict.groups,
-            "skewed": verdict.skewed,
-        }
-    elif vertex.is_source:
-        size = dict(progress.source_bytes).get(vertex.id)
-        most = options.auto_source or source_limit(size, len(state.slots))
-        if most:
-            upper = max(lower, min(upper, most))
-        wanted = None if size is None else max(1, ceil(size / volume))
-        parallelism = upper if wanted is None else min(max(wanted, lower), upper)
-        rule = "fixed" if lower == upper or wanted is None else "source"
-        figures = {"wanted": wanted, "bytes": size}
-    else:
-        # Within a region Spark divides the rows by what it sees while it runs; this is its limit.
-        parallelism, rule = upper, "pipelined"
-    return Decision(
-        vertex_id=vertex.id,
-        region=region,
-        run=run,
-        at_ms=now_ms,
-        rule=rule,
-        parallelism=parallelism,
-        lower=lower,
-        upper=upper,
-        volume_bytes=volume,
-        **figures,  # type: ignore[arg-type]
-    )
 
 
 def bring_into_force(draft: Draft) -> None:

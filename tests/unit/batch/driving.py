@@ -25,6 +25,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import initial_state, step, validate
 from app.scheduler.batch.orders import region_orders
+from app.scheduler.batch.progress import Decision
 
 MB = 1024 * 1024
 T0_MS = 1_700_000_000_000
@@ -106,6 +107,13 @@ class BatchJob:
 
     def name(self, vertex_id: str) -> str:
         return self.graph.by_id[vertex_id].name
+
+    def decision(self, name: str) -> Decision:
+        """The latest one for a vertex."""
+        assert self.state.batch is not None
+        found = self.state.batch.decision(self.graph.by_name[name].id)
+        assert found is not None
+        return found
 
     def run(self, **source_bytes: int) -> BatchJob:
         sizes = tuple((self.graph.by_name[name].id, size) for name, size in source_bytes.items())

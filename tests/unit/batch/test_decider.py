@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.model.batch import DeciderRule, Result, Skew, SkewStrategy
-from app.scheduler.batch.decider import Inputs, Verdict, decide, groups_of
+from app.model.batch import DeciderRule, LimitedBy, Result, Skew, SkewStrategy
+from app.model.options import JobOptions
+from app.model.requirements import Bounds
+from app.scheduler.batch.decider import Division, Inputs, decide, groups_of
+from app.scheduler.batch.limits import Limits, limits
 from app.scheduler.batch.sizes import subpartitions_for
 
 MB = 1024 * 1024
@@ -18,8 +21,12 @@ def result(*bytes_of: int) -> Result:
     return Result("dataset", 1, "/result", "0" * 64, bytes_of, (1,) * len(bytes_of))
 
 
-def decided(inputs: Inputs, rule: DeciderRule, lower: int = 1, upper: int = 16) -> Verdict:
-    return decide(inputs, rule, volume_bytes=MB, lower=lower, upper=upper)
+def between(lower: int, upper: int) -> Limits:
+    return Limits.of(Bounds(lower, upper))
+
+
+def decided(inputs: Inputs, rule: DeciderRule, lower: int = 1, upper: int = 16) -> Division:
+    return decide(inputs, rule, volume_bytes=MB, limits=between(lower, upper))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -43,31 +50,83 @@ def test_l23_a_single_huge_subpartition() -> None:
     # The formula knows the sum only: as many tasks as there are subpartitions, of which one has all the work.
     assert decided(inputs, DeciderRule.FLIP_187).parallelism == 8
     # Even data finds that no other task would have anything to do.
-    assert decided(inputs, DeciderRule.EVEN_DATA) == Verdict(2, 100, ((0,), (1, 2, 3, 4, 5, 6, 7)))
+    assert decided(inputs, DeciderRule.EVEN_DATA) == Division(2, 100, groups=((0,), (1, 2, 3, 4, 5, 6, 7)))
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_l23_a_maximum_below_the_minimum_of_the_bounds(rule: DeciderRule) -> None:
-    """More tasks than the written subpartitions would read nothing, whatever lower bound came later."""
-    assert decided(Inputs(hashed=(result(MB, MB),)), rule, lower=5, upper=16).parallelism == 2
+def test_l23_a_maximum_of_the_vertex_below_the_global_minimum(rule: DeciderRule) -> None:
+    """The lowest is then the vertex's maximum (I.2 step 2), so that there is one choice left."""
+    least_of_8 = JobOptions(auto_min=8)
+    within = limits(Bounds(1, 5), least_of_8)
+    assert (within.lowest, within.highest) == (5, 5)
+    inputs = Inputs(hashed=(result(*(MB,) * 5),))
+    assert decide(inputs, rule, volume_bytes=100 * MB, limits=within).parallelism == 5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_fewer_subpartitions_than_the_lower_bound_are_a_limit_that_is_named(rule: DeciderRule) -> None:
+    """More tasks than were written for would read nothing. Such a bound was raised after the write."""
+    found = decided(Inputs(hashed=(result(MB, MB),)), rule, lower=5, upper=16)
+    assert (found.parallelism, found.limit, found.limited_by) == (2, 2, LimitedBy.SUBPARTITIONS)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_limit_is_named_only_where_it_makes_a_difference(rule: DeciderRule) -> None:
+    def limited(bytes_of: int, within: Limits) -> tuple[int, int | None, str | None]:
+        inputs = Inputs(hashed=(result(*(bytes_of,) * 8),))
+        found = decide(inputs, rule, volume_bytes=MB, limits=within)
+        return found.parallelism, found.limit, found.limited_by
+
+    at_most_4, at_least_4 = (
+        limits(Bounds(1, 16), options) for options in (JobOptions(auto_max=4), JobOptions(auto_min=4))
+    )
+    assert limited(MB // 4, between(1, 16)) == (2, None, None)
+    assert limited(MB // 4, at_most_4) == limited(MB // 4, between(1, 4)) == (2, None, None)
+    assert limited(MB, at_most_4) == (4, 4, LimitedBy.OPTIONS)
+    assert limited(MB, between(1, 4)) == (4, None, None)
+    assert limited(MB // 4, at_least_4) == (4, 4, LimitedBy.OPTIONS)
+    assert limited(MB, at_least_4) == (8, None, None)
+    assert limited(2 * MB, between(1, 16)) == (8, 8, LimitedBy.SUBPARTITIONS)
+    # The client's lower bound counts more than the options.
+    assert limited(MB, limits(Bounds(6, 8), JobOptions(auto_max=4)))[0] in (6, 8)
+    off = limits(Bounds(1, 8), JobOptions(auto_enabled=False))
+    assert limited(MB // 4, off) == (8, 8, LimitedBy.OPTIONS)
+
+
+def test_where_the_sizes_of_subpartitions_decide_no_limit_is_named() -> None:
+    found = decided(Inputs(hashed=(result(100 * MB, *(0,) * 7),)), DeciderRule.EVEN_DATA)
+    assert (found.wanted, found.parallelism, found.limited_by) == (100, 2, None)
 
 
 def test_skewed_subpartitions_are_left_to_spark() -> None:
     inputs = Inputs(hashed=(result(MB, 9 * MB, MB, MB), result(0, 0, 0, MB)))
 
-    def verdict(strategy: SkewStrategy, rule: DeciderRule = DeciderRule.EVEN_DATA, upper: int = 4) -> Verdict:
+    def division(
+        strategy: SkewStrategy, rule: DeciderRule = DeciderRule.EVEN_DATA, upper: int = 4
+    ) -> Division:
         skew = Skew(strategy, factor=4.0, threshold_bytes=2 * MB)
-        return decide(inputs, rule, volume_bytes=4 * MB, lower=1, upper=upper, skew=skew)
+        return decide(inputs, rule, volume_bytes=4 * MB, limits=between(1, upper), skew=skew)
 
-    assert verdict(SkewStrategy.AUTO) == verdict(SkewStrategy.FORCED) == Verdict(4, 4, skewed=(1,))
+    assert division(SkewStrategy.AUTO) == division(SkewStrategy.FORCED) == Division(4, 4, skewed=(1,))
     # No task could take anything off another one.
-    assert verdict(SkewStrategy.AUTO, upper=1).skewed == ()
-    assert verdict(SkewStrategy.NONE).groups == ((0,), (1,), (2, 3))
-    assert verdict(SkewStrategy.AUTO, DeciderRule.FLIP_187) == Verdict(4, 4)
+    assert division(SkewStrategy.AUTO, upper=1).skewed == ()
+    assert division(SkewStrategy.NONE).groups == ((0,), (1,), (2, 3))
+    assert division(SkewStrategy.AUTO, DeciderRule.FLIP_187) == Division(4, 4, normalized=4)
     # At the threshold is not above it.
     at_it = Inputs(hashed=(result(MB, 8 * MB, 2 * MB, 2 * MB),))
     skew = Skew(SkewStrategy.AUTO, factor=4.0, threshold_bytes=MB)
-    assert decide(at_it, DeciderRule.EVEN_DATA, volume_bytes=4 * MB, lower=1, upper=4, skew=skew).skewed == ()
+    assert (
+        decide(at_it, DeciderRule.EVEN_DATA, volume_bytes=4 * MB, limits=between(1, 4), skew=skew).skewed
+        == ()
+    )
+
+
+def test_the_formula_says_what_it_made_of_the_bytes() -> None:
+    inputs = Inputs(hashed=(result(*(MB,) * 3),), broadcast=(result(100 * MB),))
+    # Half of each task's megabyte is left for 3 MB: 6 tasks, between 4 and 8 the larger one.
+    assert decided(inputs, DeciderRule.FLIP_187, upper=2) == Division(
+        2, 6, normalized=8, counted_broadcast_bytes=MB // 2
+    )
 
 
 def test_unhashed_inputs_fix_the_number_of_tasks_for_even_data() -> None:
@@ -86,12 +145,12 @@ def test_every_subpartition_of_every_hashed_input_is_read_once(
     first: list[int], second: list[int], rule: DeciderRule, lower: int, more: int
 ) -> None:
     inputs = Inputs(hashed=tuple(result(*sizes) for sizes in (first, second) if sizes))
-    verdict = decided(inputs, rule, lower, lower + more)
-    assert 1 <= verdict.parallelism <= min(lower + more, *inputs.subpartitions)
+    found = decided(inputs, rule, lower, lower + more)
+    assert 1 <= found.parallelism <= min(lower + more, *inputs.subpartitions)
     for one in inputs.hashed:
-        groups = groups_of(inputs, one, verdict.groups, verdict.parallelism)
+        groups = groups_of(inputs, one, found.groups, found.parallelism)
         if groups:
-            assert len(groups) == verdict.parallelism
+            assert len(groups) == found.parallelism
             assert sorted(part for group in groups for part in group) == list(range(len(one.bytes_of)))
         else:
             # They cannot be divided alike, so Spark shuffles them.
@@ -104,6 +163,6 @@ def test_subpartitions_suffice_for_every_decision_within_the_bounds(lower: int, 
     parts = subpartitions_for(lower, upper)
     assert lower <= parts <= upper
     inputs = Inputs(hashed=(result(*(MB,) * parts),))
-    verdict = decided(inputs, DeciderRule.FLIP_187, lower, upper)
-    assert lower <= verdict.parallelism <= upper
-    assert parts % verdict.parallelism == 0, "Spark's own division serves"
+    found = decided(inputs, DeciderRule.FLIP_187, lower, upper)
+    assert lower <= found.parallelism <= upper
+    assert parts % found.parallelism == 0, "Spark's own division serves"

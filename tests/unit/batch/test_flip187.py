@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scheduler.batch.flip187 import decide, nearest_power_of_two, power_of_two_from, power_of_two_to
+from app.scheduler.batch.flip187 import formula, nearest_power_of_two, power_of_two_from, power_of_two_to
 
 MB = 1024 * 1024
 
@@ -14,7 +14,7 @@ MB = 1024 * 1024
 def parallelism(
     bytes_: int, broadcast: int = 0, *, volume: int = MB, lowest: int = 1, highest: int = 128
 ) -> int:
-    return decide(bytes_, broadcast, volume_bytes=volume, lowest=lowest, highest=highest).parallelism
+    return formula(bytes_, broadcast, volume_bytes=volume).within(lowest, highest)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,12 @@ def test_bounds_become_powers_of_two_where_one_lies_between_them(
 )
 def test_the_bounds_always_hold(bytes_: int, broadcast: int, volume: int, lowest: int, more: int) -> None:
     highest = lowest + more
-    verdict = decide(bytes_, broadcast, volume_bytes=volume, lowest=lowest, highest=highest)
-    assert lowest <= verdict.parallelism <= highest
+    found = formula(bytes_, broadcast, volume_bytes=volume)
+    within = found.within(lowest, highest)
+    assert lowest <= within <= highest
     if power_of_two_from(lowest) <= highest:
-        assert verdict.parallelism.bit_count() == 1
-    assert verdict.counted_broadcast_bytes <= volume / 2
+        assert within.bit_count() == 1
+    assert found.counted_broadcast_bytes <= volume / 2
 
 
 @given(st.integers(1, 1 << 20))

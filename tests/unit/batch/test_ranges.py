@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.batch import Skew
-from app.scheduler.batch.even_data import InputBytes, even_ranges, slices_of
+from app.scheduler.batch.even_data import even_ranges, skewed
 from app.scheduler.batch.ranges import by_count, by_remainder
 
 
@@ -37,8 +37,8 @@ def test_ranges_by_remainder_are_buckets_of_fewer_buckets() -> None:
 
 
 def indices(sizes: list[int], volume: int, lowest: int, highest: int) -> list[list[int]] | None:
-    groups = even_ranges(slices_of([InputBytes((tuple(sizes),))], volume), volume, lowest, highest)
-    return None if groups is None else [[parts[0].subpartition for parts in group] for group in groups]
+    groups = even_ranges(sizes, volume, lowest, highest)
+    return None if groups is None else [list(group) for group in groups]
 
 
 @pytest.mark.parametrize(
@@ -90,28 +90,20 @@ def test_i3_every_subpartition_is_read_once_in_order_by_a_legal_number_of_tasks(
     assert all(found)
 
 
-def test_i3_a_skewed_subpartition_is_cut_along_the_producers_partitions() -> None:
-    # Four producers; subpartition 1 is ten times the others.
-    one = InputBytes(((10, 100, 10), (10, 100, 10), (10, 100, 10), (10, 100, 10)), is_splittable=True)
-    skew = Skew(factor=4.0, threshold_bytes=100)
-    parts = [
-        [(part.subpartition, part.first, part.last, part.size_bytes) for part in each]
-        for each in slices_of([one], 200, skew)
-    ]
-    assert parts == [[(0, 0, 3, 40)], [(1, 0, 1, 200)], [(1, 2, 3, 200)], [(2, 0, 3, 40)]]
-    fixed = InputBytes(one.sizes)
-    assert len(slices_of([fixed], 200, skew)) == 3, "rows of one key must stay together"
-
-
-def test_i3_each_part_of_one_side_of_a_join_meets_each_of_the_other() -> None:
-    skewed = InputBytes(((1, 60), (1, 60)), is_splittable=True)
-    other = InputBytes(((1, 5),), is_splittable=False)
-    slices = slices_of([skewed, other], 60, Skew(factor=1.0, threshold_bytes=30))
-    assert [[(part.input, part.subpartition, part.first) for part in each] for each in slices] == [
-        [(0, 0, 0), (1, 0, 0)],
-        [(0, 1, 0), (1, 1, 0)],
-        [(0, 1, 1), (1, 1, 0)],
-    ]
-    # The other side's subpartition 1 counts once in a task that reads both parts of the skewed one.
-    groups = even_ranges(slices, 128, 1, 9)
-    assert groups is not None and len(groups) == 1
+@pytest.mark.parametrize(
+    ("sizes", "factor", "threshold", "expected"),
+    [
+        # Above the factor times the median, and above the threshold: at it is not above it.
+        ([40, 400, 40], 4.0, 100, (1,)),
+        ([40, 160, 40], 4.0, 100, ()),
+        ([40, 161, 40], 4.0, 100, (1,)),
+        ([40, 400, 40], 4.0, 400, ()),
+        # The median counts as 1 at least.
+        ([0, 0, 0, 5, 4], 4.0, 0, (3,)),
+        ([7], 4.0, 0, ()),
+    ],
+)
+def test_i3_skewed_subpartitions(
+    sizes: list[int], factor: float, threshold: int, expected: tuple[int, ...]
+) -> None:
+    assert skewed(sizes, Skew(factor=factor, threshold_bytes=threshold)) == expected

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from app.model.batch import RegionStatus
+from app.model.batch import LimitedBy, RegionStatus
 from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
 from app.model.protocol import Orders
@@ -23,8 +24,9 @@ from app.scheduler.adaptive.events import (
     StopRequested,
 )
 from app.scheduler.adaptive.refusal import InvalidTransition
-from app.scheduler.adaptive.step import explain, status_of, step
+from app.scheduler.adaptive.step import InvariantViolation, explain, status_of, step, validate
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
+from app.store import codec
 from app.worker.drivers import orders_for
 from tests.unit.batch.driving import MB, BatchJob, chain, slots
 
@@ -57,6 +59,58 @@ def test_a_source_gets_a_task_for_each_16_mb_of_its_files_but_none_that_would_wa
     assert sources == [[1], [4]], "7 tasks would do what 4 do in its 4 slots"
     # Where the sizes are not known the upper bound holds.
     assert [list(one.parallelism.values()) for one in BatchJob(chain()).run().orders.values()] == [[16], [16]]
+
+
+def test_a_decision_keeps_the_clients_bounds_and_what_else_limited_it_apart() -> None:
+    job = BatchJob(chain(orders=(1, 8)), held=1).run(customers=3 * MB, orders=100 * MB)
+    customers, orders = job.decision("customers"), job.decision("orders")
+    assert (customers.lower, customers.upper, customers.limit, customers.limited_by) == (1, 16, None, None)
+    assert (orders.rule, orders.parallelism, orders.wanted) == ("source", 1, 7)
+    assert (orders.lower, orders.upper, orders.limit, orders.limited_by) == (1, 8, 1, LimitedBy.SLOTS)
+    assert (
+        "orders runs at 1 by source: 104857600 bytes of input, 16777216 for each task, ask for 7 (bounds 1 to 8). "
+        "More than 1 task(s) would only wait for slots." in explain(job.state, job.now_ms)[0]
+    )
+
+
+def test_a_source_whose_files_are_not_measured_runs_at_its_upper_bound_and_says_so() -> None:
+    job = BatchJob(chain(customers=(3, 3))).run()
+    assert (job.decision("orders").rule, job.decision("customers").rule) == ("source", "fixed")
+    sentences, _ = explain(job.state, job.now_ms)
+    assert "orders runs at 16: the size of its files is not known (bounds 1 to 16)." in sentences
+    assert "customers runs at 3: its bounds leave no choice (bounds 3 to 3)." in sentences
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit", "sentence"),
+    [
+        ("max-parallelism", "4", 4, " (bounds 1 to 16). The options of the job allow 4 at most."),
+        ("min-parallelism", "12", 12, " (bounds 1 to 16). The options of the job ask for at least 12."),
+        ("enabled", "false", 16, " (bounds 1 to 16). The options of the job ask for at least 16."),
+    ],
+)
+def test_options_that_limit_a_decision_are_named(name: str, value: str, limit: int, sentence: str) -> None:
+    graph = chain()
+    option = (f"execution.batch.adaptive.auto-parallelism.{name}", value)
+    job = BatchJob(replace(graph, config=(*graph.config, option))).run()
+    parts = job.orders["orders"].outputs[0].subpartitions
+    job.finish("customers", *(64 * MB // parts,) * parts).finish("orders", *(64 * MB // parts,) * parts)
+    decision = job.decision("joined")
+    assert (decision.rule, decision.lower, decision.upper) == ("flip-187", 1, 16)
+    assert (decision.limit, decision.limited_by) == (limit, LimitedBy.OPTIONS)
+    (found,) = [one for one in explain(job.state, job.now_ms)[0] if one.startswith("joined")]
+    assert found.endswith(sentence)
+
+
+def test_a_decision_of_an_older_version_is_read_with_defaults() -> None:
+    job = running().finish("customers").finish("orders")
+    stored = json.loads(codec.dump_state(job.state))
+    for decision in stored["batch"]["decisions"]:
+        for name in ("limit", "limited_by", "normalized", "counted_broadcast_bytes"):
+            del decision[name]
+    before = job.decision("joined")
+    job.state = codec.load_state(json.dumps(stored), job.graph, job.state.options)
+    assert job.decision("joined") == replace(before, normalized=None)
 
 
 def test_the_parallelism_follows_from_the_bytes_that_were_produced() -> None:
@@ -96,7 +150,7 @@ def test_a_vertex_with_one_choice_keeps_it() -> None:
     assert [one.subpartitions for order in job.orders.values() for one in order.outputs] == [6, 6]
     job.finish("customers").finish("orders")
     assert list(job.orders["joined"].parallelism.values()) == [6]
-    assert job.state.batch.decision(job.graph.by_name["joined"].id).rule == "fixed"  # type: ignore[union-attr]
+    assert job.decision("joined").rule == "fixed"
 
 
 def test_a_put_counts_for_what_is_not_decided_yet() -> None:
@@ -106,9 +160,60 @@ def test_a_put_counts_for_what_is_not_decided_yet() -> None:
     assert record.message == "The bounds count for what is not decided yet: joined, total, store."
     job.finish("customers").finish("orders", *(100 * MB,) * 16)
     assert list(job.orders["joined"].parallelism.values()) == [2]
-    # Beyond the subpartitions that were written no task would have anything to read.
-    other = running(joined=(1, 4)).put(joined=(1, 16)).finish("customers").finish("orders", *(100 * MB,) * 4)
-    assert list(other.orders["joined"].parallelism.values()) == [4]
+
+
+def test_a_bound_that_cannot_be_reached_any_more_is_named_at_once_and_when_it_is_decided() -> None:
+    """No task reads less than a part of its inputs, and how many parts there are is fixed by then."""
+    job = running(joined=(1, 4)).put(joined=(8, 16), total=(1, 8))
+    record = job.state.timeline.closed[-1]
+    assert record.message == (
+        "The bounds count for what is not decided yet: joined, total, store. What some of them read is in fewer parts "
+        "already, so they run with fewer tasks: joined with 4 at most."
+    )
+    assert explain(job.state, job.now_ms)[1] == ()
+    job.finish("customers").finish("orders", *(100 * MB,) * 4)
+    decision = job.decision("joined")
+    assert (decision.parallelism, decision.lower, decision.upper) == (4, 8, 16)
+    assert (decision.limit, decision.limited_by) == (4, LimitedBy.SUBPARTITIONS)
+    sentences, violations = explain(job.state, job.now_ms)
+    assert any(
+        "joined runs at 4 by flip-187" in one
+        and one.endswith(
+            "(bounds 8 to 16). Its inputs are written in 4 part(s), so more tasks would have nothing to read."
+        )
+        for one in sentences
+    )
+    assert violations == (
+        "joined runs at 4, below its lower bound 8: its inputs were written in 4 parts before the bound was raised.",
+    )
+    job.finish("joined")
+    assert explain(job.state, job.now_ms)[1][0].startswith("joined ran at 4, below its lower bound 8: ")
+
+
+def test_a_put_names_only_bounds_that_it_put_out_of_reach() -> None:
+    job = running(joined=(1, 4))
+    for bounds, is_named in (((2, 4), False), ((2, 6), True), ((2, 5), False), ((5, 6), True)):
+        job.put(joined=bounds)
+        message = job.state.timeline.closed[-1].message or ""
+        assert message.endswith("joined with 4 at most.") is is_named, message
+    # Where nothing is written yet, what is to be written follows the bounds.
+    job.put(total=(9, 16))
+    assert "parts already" not in (job.state.timeline.closed[-1].message or "")
+    job.finish("customers").finish("orders").finish("joined")
+    assert job.decision("total").parallelism >= 9 and len(explain(job.state, job.now_ms)[1]) == 1
+
+
+@pytest.mark.parametrize("bounds", [(5, 16), (1, 3)])
+def test_a_decision_outside_its_bounds_that_nothing_explains_breaks_an_invariant(
+    bounds: tuple[int, int],
+) -> None:
+    job = running().finish("customers").finish("orders", *(4 * MB,) * 16)
+    batch = job.state.batch
+    assert batch is not None and job.decision("joined").parallelism == 4
+    made = replace(job.decision("joined"), lower=bounds[0], upper=bounds[1])
+    broken = replace(job.state, batch=replace(batch, decisions=(*batch.decisions[:-1], made)))
+    with pytest.raises(InvariantViolation, match="joined was decided to run at 4 within"):
+        validate(broken)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,17 @@ def decision(name: str, *, state: str = "FINISHED", **changes: Any) -> dict[str,
         "parallelism": 4,
         "lowerBound": 1,
         "upperBound": 32,
+        "limit": None,
+        "limitedBy": None,
         "wanted": 5,
+        "normalized": 4,
         "bytes": 60_000_000,
         "rows": 1_200_000,
         "broadcastBytes": 4_000_000,
+        "countedBroadcastBytes": 4_000_000,
         "volumeBytes": 16_777_216,
         "subpartitions": 32,
+        "skewed": [],
         "groups": None,
         "sentence": "It runs at 4.",
         "regionRun": {
@@ -44,15 +49,17 @@ def decision(name: str, *, state: str = "FINISHED", **changes: Any) -> dict[str,
 def test_each_decision_is_a_line_with_its_numbers(slotwise: Run, batch: Any) -> None:
     unknown = dict.fromkeys(("wanted", "bytes", "rows", "subpartitions"))
     pipelined = decision("store", state="RUNNING", rule="pipelined", **unknown)
-    batch.on("GET", PATH, (200, [pipelined, decision("delays")]))
+    source = decision("flights", rule="source", parallelism=1, limit=1, limitedBy="slots")
+    batch.on("GET", PATH, (200, [pipelined, decision("delays"), source]))
     outcome = slotwise("decisions", "delays")
-    headers, running, finished = (" ".join(line.split()) for line in outcome.out.splitlines())
+    headers, running, finished, limited = (" ".join(line.split()) for line in outcome.out.splitlines())
     assert headers.startswith("when (")
     assert headers.endswith(
-        ") vertex run rule parallelism wanted bounds input rows per task state took written"
+        ") vertex run rule parallelism wanted bounds limit input rows per task state took written"
     )
-    assert running.endswith(" store 1 pipelined 4 - 1 to 32 - - 17 MB RUNNING - -")
-    assert finished.endswith(" delays 1 flip-187 4 5 1 to 32 64 MB 1,200,000 17 MB FINISHED 1.5 s 4.1 kB")
+    assert running.endswith(" store 1 pipelined 4 - 1 to 32 - - - 17 MB RUNNING - -")
+    assert finished.endswith(" delays 1 flip-187 4 5 1 to 32 - 64 MB 1,200,000 17 MB FINISHED 1.5 s 4.1 kB")
+    assert " flights 1 source 1 5 1 to 32 1 (slots) 64 MB " in limited
     assert "\x1b" not in outcome.out
     assert outcome.status == 0
 
