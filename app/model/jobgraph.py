@@ -163,6 +163,14 @@ class JobGraph:
     artifacts: tuple[str, ...] = ()
     config: tuple[tuple[str, str], ...] = field(default=())
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Worked out once: a graph is the key under which is kept what follows from it.
+        return hash((self.name, self.type, self.vertices, self.artifacts, self.config))
+
     @cached_property
     def by_id(self) -> dict[str, JobVertex]:
         return {vertex.id: vertex for vertex in self.vertices}

@@ -13,7 +13,7 @@ from itertools import islice
 from app.model.jobgraph import JobGraph, JobType
 from app.model.plan import Plan, Slot
 from app.model.requirements import Bounds, Requirements
-from app.scheduler.batch.regions import regions_of
+from app.scheduler.batch.layout import layout_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Demand:
         """
         lower = max(
             max(bounds[vertex].lower for vertex in region.vertices) if len(region.vertices) > 1 else 1
-            for region in regions_of(graph).all
+            for region in layout_of(graph).regions.all
         )
         upper = max(own.upper for own in bounds.values())
         group = GroupBounds(graph.groups[0][0], lower, upper)

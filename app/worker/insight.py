@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.prospects import rung_between
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
+from app.scheduler.batch.explain import scope_of_bounds
+from app.scheduler.batch.scheduling import undecided
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 from app.worker.views import DryRun, Explanation, JobView
 
 
 def dry_run(state: JobState, bounds: dict[str, Bounds], errors: list[str], *, free_slots: int) -> DryRun:
     """What declaring ``bounds`` would lead to with the slots that exist now."""
-    current = dict(state.plan.parallelism) if state.plan else None
+    current = _in_force(state)
     slots_before = state.plan.slot_count if state.plan else 0
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
@@ -22,6 +26,8 @@ def dry_run(state: JobState, bounds: dict[str, Bounds], errors: list[str], *, fr
     desired, minimal = required_slots(state.graph, wanted), minimal_slots(state.graph, wanted)
     reachable = min(desired, len(state.slots) + free_slots)
     parallelism = determine_parallelism(state.graph, wanted, reachable)
+    if state.graph.type is JobType.BATCH and (state.plan is not None or parallelism is not None):
+        return _dry_run_of_batch(state, bounds, wanted, reachable)
     sentences: list[str] = []
     if parallelism is None:
         sentences.append(
@@ -35,6 +41,28 @@ def dry_run(state: JobState, bounds: dict[str, Bounds], errors: list[str], *, fr
         sentences.append("The parallelism in force would not change.")
     slots_after = None if parallelism is None else _slots_of(state, parallelism)
     return DryRun(bounds, parallelism, current, slots_before, slots_after, rung, explanation=tuple(sentences))
+
+
+def _dry_run_of_batch(
+    state: JobState, bounds: dict[str, Bounds], wanted: Requirements, reachable: int
+) -> DryRun:
+    """Other bounds start nothing anew, and count for what is not decided yet: before the job runs, for everything."""
+    if state.plan is None:
+        sentence = "Each vertex is decided when its region starts, within its bounds."
+        return DryRun(bounds, {}, None, 0, reachable, Rung.NEW_DRIVER, explanation=(sentence,))
+    slots, decided = state.plan.slot_count, _in_force(state)
+    sentence = scope_of_bounds(evolve(state, requirements=wanted), state.requirements)
+    return DryRun(bounds, decided, decided, slots, slots, None, explanation=(sentence,))
+
+
+def _in_force(state: JobState) -> dict[str, int] | None:
+    """Of a BATCH job: what is decided. None if no plan is in force."""
+    if state.plan is None:
+        return None
+    if state.graph.type is not JobType.BATCH:
+        return dict(state.plan.parallelism)
+    open_ones = {vertex.id for vertex in undecided(state)}
+    return {vertex: parallelism for vertex, parallelism in state.plan.parallelism if vertex not in open_ones}
 
 
 def _rung(state: JobState, current: dict[str, int] | None, target: dict[str, int] | None) -> Rung | None:
@@ -63,6 +91,7 @@ def explanation(
             f"The host has {total_slots} slots: {len(state.slots)} held by this job, {others} by other jobs, "
             f"{free_slots} free."
         )
+    in_force = _in_force(state)
     return Explanation(
         state=state,
         status=status_of(state),
@@ -70,8 +99,10 @@ def explanation(
         minimal_slots=minimal_slots(state.graph, state.requirements),
         held_slots=len(state.slots),
         used_slots=state.plan.slot_count if state.plan else 0,
-        attainable=determine_parallelism(state.graph, state.requirements, len(state.slots)),
-        in_force=dict(state.plan.parallelism) if state.plan else None,
+        attainable=in_force
+        if state.graph.type is JobType.BATCH
+        else determine_parallelism(state.graph, state.requirements, len(state.slots)),
+        in_force=in_force,
         sentences=tuple(words),
         violations=tuple(violations),
         last_batch_ms=last_batch_ms,

@@ -25,8 +25,8 @@ from app.scheduler.adaptive.state import (
     StopWithSavepoint,
 )
 from app.scheduler.batch.estimate import TaskCount, percent, rest_ms
+from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import BatchProgress, Decision
-from app.scheduler.batch.regions import regions_of
 from app.worker.views import JobView
 
 EXECUTION_STATES = (
@@ -102,7 +102,7 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
 def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExecution]:
     """Of a batch job each region has its own status and times; parallelism is -1 until it is decided, as in Flink."""
     state = view.state
-    regions = regions_of(state.graph)
+    regions = layout_of(state.graph).regions
     written = {one.vertex_id: (one.bytes, one.rows) for one in progress.written}
     result = []
     for vertex in state.graph.vertices:

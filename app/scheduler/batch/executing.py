@@ -21,18 +21,17 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.starting import replace_requirements, replace_slots, take_up_plan
 from app.scheduler.adaptive.state import Executing, Failure
-from app.scheduler.batch.datasets import datasets_of
+from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.failover import regions_to_restart
+from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import BatchProgress, RegionState, Written
-from app.scheduler.batch.regions import Region, regions_of
+from app.scheduler.batch.regions import Region
 from app.scheduler.batch.scheduling import (
     REGION_TIMER,
     availability,
     bring_into_force,
-    out_of_reach,
     progress_of,
     schedule,
-    undecided,
 )
 
 
@@ -65,11 +64,8 @@ def region_finished(draft: Draft, event: RegionFinished) -> None:
     progress = progress_of(draft.state)
     if not _is_current(progress, event):
         return
-    regions = regions_of(draft.state.graph)
-    vertices = regions.all[event.region].vertices
-    producers = {
-        one.id: one.producer for one in datasets_of(draft.state.graph, regions) if one.producer in vertices
-    }
+    layout = layout_of(draft.state.graph)
+    producers = {one.id: one.producer for one in layout.written_by(layout.regions.all[event.region])}
     if {result.dataset for result in event.results} != set(producers):
         error = f"Region {event.region} left other results than its readers need."
         region_failed(draft, RegionFailed(event.attempt, event.region, event.run, error))
@@ -103,12 +99,13 @@ def _written(
 
 def _without_unneeded(draft: Draft, progress: BatchProgress) -> BatchProgress:
     """A result that no region will read any more is given up."""
-    regions = regions_of(draft.state.graph)
+    layout = layout_of(draft.state.graph)
+    region_of = layout.regions.by_vertex
     finished = {n for n, one in enumerate(progress.regions) if one.status is RegionStatus.FINISHED}
     needed = {
         one.id
-        for one in datasets_of(draft.state.graph, regions)
-        if any(regions.by_vertex[reader].number not in finished for reader in one.readers)
+        for one in layout.datasets
+        if any(region_of[reader].number not in finished for reader in one.readers)
     }
     return evolve(progress, results=tuple(one for one in progress.results if one.dataset in needed))
 
@@ -145,19 +142,17 @@ def _give_up(draft: Draft, failure: Failure, cause: str) -> None:
 
 
 def _reset(draft: Draft, event: RegionFailed) -> None:
-    graph = draft.state.graph
-    regions = regions_of(graph)
-    datasets = datasets_of(graph, regions)
+    layout = layout_of(draft.state.graph)
+    regions = layout.regions
     progress = progress_of(draft.state)
-    is_available = availability(progress, datasets, event.lost)
+    is_available = availability(progress, layout.datasets, event.lost)
 
     def has_started(region: Region) -> bool:
         return progress.regions[region.number].status is not RegionStatus.CREATED
 
     failed = regions.all[event.region]
     again = {one.number for one in regions_to_restart(regions, failed, is_available, has_started)}
-    vertices = {vertex for number in again for vertex in regions.all[number].vertices}
-    lost = {one.id for one in datasets if one.producer in vertices}
+    lost = {one.id for number in again for one in layout.written_by(regions.all[number])}
     draft.set(
         batch=evolve(
             progress,
@@ -181,21 +176,7 @@ def batch_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     """Other bounds count for the regions that have not started."""
     before = draft.state.requirements
     replace_requirements(draft, event)
-    names = ", ".join(vertex.name for vertex in undecided(draft.state))
-    if names:
-        message = f"The bounds count for what is not decided yet: {names}."
-    else:
-        message = "The parallelism of every vertex is decided already, so the bounds change nothing."
-    short = out_of_reach(draft.state, before)
-    if short:
-        most = ", ".join(f"{vertex.name} with {parts} at most" for vertex, parts in short)
-        message += f" What some of them read is in fewer parts already, so they run with fewer tasks: {most}."
-    plan, needed = draft.state.plan, draft.demand.minimal
-    if plan is not None and needed > plan.slot_count:
-        message += (
-            f" The lower bounds need {needed} slots; the driver has {plan.slot_count} until it is started again, so "
-            "tasks take turns."
-        )
+    message = scope_of_bounds(draft.state, before)
     timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from app.model.batch import LimitedBy, RegionStatus
+from app.model.requirements import Requirements
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import BatchProgress, Decision
-from app.scheduler.batch.regions import regions_of
-from app.scheduler.slots import required_slots
+from app.scheduler.batch.scheduling import out_of_reach, undecided
+from app.scheduler.slots import minimal_slots, required_slots
 
 
 def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
@@ -15,7 +17,7 @@ def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
     finished = sum(one.status is RegionStatus.FINISHED for one in progress.regions)
     running = [
         "+".join(names[vertex] for vertex in region.vertices)
-        for region in regions_of(state.graph).all
+        for region in layout_of(state.graph).regions.all
         if progress.regions[region.number].status is RegionStatus.RUNNING
     ]
     now = f"now running: {', '.join(running)}" if running else "none is running"
@@ -48,6 +50,29 @@ def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...
                 f"were written in {decision.subpartitions} parts before the bound was raised."
             )
     return tuple(found)
+
+
+def scope_of_bounds(state: JobState, before: Requirements) -> str:
+    """What the bounds of ``state`` change in a job that runs, and where they cannot be reached. ``before``: the former
+    ones."""
+    names = ", ".join(vertex.name for vertex in undecided(state))
+    if names:
+        sentence = f"The bounds count for what is not decided yet: {names}."
+    else:
+        sentence = "The parallelism of every vertex is decided already, so the bounds change nothing."
+    short = out_of_reach(state, before)
+    if short:
+        most = ", ".join(f"{vertex.name} with {parts} at most" for vertex, parts in short)
+        sentence += (
+            f" What some of them read is in fewer parts already, so they run with fewer tasks: {most}."
+        )
+    plan, needed = state.plan, minimal_slots(state.graph, state.requirements)
+    if plan is not None and needed > plan.slot_count:
+        sentence += (
+            f" The lower bounds need {needed} slots; the driver has {plan.slot_count} until it is started again, so "
+            "tasks take turns."
+        )
+    return sentence
 
 
 def decision_sentence(name: str, decision: Decision) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from app.model.batch import Read, RegionOrder, RegionStatus
+from collections.abc import Mapping
+
+from app.model.batch import Read, RegionOrder, RegionStatus, Result
 from app.model.jobgraph import Partitioner
 from app.scheduler.adaptive.state import Executing, JobState
-from app.scheduler.batch.datasets import datasets_of, partitioning
 from app.scheduler.batch.decider import groups_of
+from app.scheduler.batch.layout import Layout, layout_of
 from app.scheduler.batch.progress import BatchProgress
-from app.scheduler.batch.regions import Region, Regions, regions_of
-from app.scheduler.batch.scheduling import dataset_key, inputs_of, outputs_of
+from app.scheduler.batch.regions import Region
+from app.scheduler.batch.scheduling import inputs_of, outputs_of
 
 
 def region_orders(state: JobState) -> tuple[RegionOrder, ...]:
@@ -17,20 +19,19 @@ def region_orders(state: JobState) -> tuple[RegionOrder, ...]:
     progress = state.batch
     if progress is None or not isinstance(state.phase, Executing):
         return ()
-    regions = regions_of(state.graph)
-    running = [
-        region for region in regions.all if progress.regions[region.number].status is RegionStatus.RUNNING
-    ]
-    return tuple(_order(state, progress, region, regions) for region in running)
-
-
-def _order(state: JobState, progress: BatchProgress, region: Region, regions: Regions) -> RegionOrder:
-    run = progress.regions[region.number].run
-    names = {
-        dataset_key(one.producer, one.partitioner, one.keys): one.id
-        for one in datasets_of(state.graph, regions)
-    }
+    layout = layout_of(state.graph)
     results = {result.dataset: result for result in progress.results}
+    return tuple(
+        _order(state, progress, region, layout, results)
+        for region in layout.regions.all
+        if progress.regions[region.number].status is RegionStatus.RUNNING
+    )
+
+
+def _order(
+    state: JobState, progress: BatchProgress, region: Region, layout: Layout, results: Mapping[str, Result]
+) -> RegionOrder:
+    run = progress.regions[region.number].run
     parallelism: dict[str, int] = {}
     reads: list[Read] = []
     for vertex_id in region.vertices:
@@ -38,14 +39,13 @@ def _order(state: JobState, progress: BatchProgress, region: Region, regions: Re
         decision = progress.decision(vertex_id)
         assert decision is not None and decision.run == run
         parallelism[vertex_id] = decision.parallelism
-        inputs = inputs_of(vertex, progress, regions, names)
+        inputs = inputs_of(vertex, results, layout)
         for edge in vertex.inputs:
             if edge.vertex_id in region.vertices:
                 continue
-            kind, keys = partitioning(edge)
-            result = results[names[dataset_key(edge.vertex_id, kind, keys)]]
-            hashed = kind is Partitioner.HASH
-            divided = hashed and not decision.skewed
+            dataset = layout.dataset(edge)
+            result = results[dataset.id]
+            divided = dataset.partitioner is Partitioner.HASH and not decision.skewed
             groups = groups_of(inputs, result, decision.groups, decision.parallelism) if divided else ()
             reads.append(Read(vertex_id, edge.vertex_id, result, groups))
     return RegionOrder(
@@ -54,6 +54,6 @@ def _order(state: JobState, progress: BatchProgress, region: Region, regions: Re
         parallelism,
         state.options.volume_bytes,
         tuple(reads),
-        outputs_of(state, region, regions),
+        outputs_of(state, region),
         state.options.skew,
     )

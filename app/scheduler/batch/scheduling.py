@@ -7,7 +7,7 @@ the slots of the job; their tasks take turns, so one slot is enough for any of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from app.model.batch import Dataset, Output, RegionStatus, Result
@@ -18,13 +18,13 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.batch.datasets import datasets_of, partitioning
 from app.scheduler.batch.decider import Inputs
 from app.scheduler.batch.decisions import decision_for
 from app.scheduler.batch.failover import startable
+from app.scheduler.batch.layout import Layout, layout_of
 from app.scheduler.batch.limits import limits
 from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
-from app.scheduler.batch.regions import Region, Regions, regions_of
+from app.scheduler.batch.regions import Region
 from app.scheduler.batch.sizes import bytes_before, subpartitions_for
 
 DECISIONS_KEPT: Final = 5
@@ -38,7 +38,7 @@ def progress_of(state: JobState) -> BatchProgress:
     """How far the batch job has come; all regions CREATED if it has not begun."""
     if state.batch is not None:
         return state.batch
-    return BatchProgress(regions=tuple(RegionState() for _ in regions_of(state.graph).all))
+    return BatchProgress(regions=tuple(RegionState() for _ in layout_of(state.graph).regions.all))
 
 
 def is_complete(state: JobState) -> bool:
@@ -48,7 +48,7 @@ def is_complete(state: JobState) -> bool:
 
 def undecided(state: JobState) -> tuple[JobVertex, ...]:
     """The vertices whose parallelism is not decided: those of regions that have not started."""
-    progress, regions = progress_of(state), regions_of(state.graph)
+    progress, regions = progress_of(state), layout_of(state.graph).regions
     return tuple(
         vertex
         for vertex in state.graph.vertices
@@ -61,11 +61,12 @@ def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex
 
     Into how many parts a result is written is fixed when its producer starts, and no task reads less than a part.
     """
-    progress, regions = progress_of(state), regions_of(state.graph)
+    progress, layout = progress_of(state), layout_of(state.graph)
+    regions = layout.regions
     parts = dict(progress.subpartitions)
     datasets = [
         one
-        for one in datasets_of(state.graph, regions)
+        for one in layout.datasets
         if one.partitioner is Partitioner.HASH
         and progress.regions[regions.by_vertex[one.producer].number].status is not RegionStatus.CREATED
     ]
@@ -78,26 +79,19 @@ def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex
     return tuple(found)
 
 
-def inputs_of(
-    vertex: JobVertex, progress: BatchProgress, regions: Regions, graph_datasets: dict[str, str]
-) -> Inputs:
-    """The finished inputs of ``vertex`` from other regions. ``graph_datasets``: dataset id by `dataset_key`."""
-    results = {result.dataset: result for result in progress.results}
+def inputs_of(vertex: JobVertex, results: Mapping[str, Result], layout: Layout) -> Inputs:
+    """The finished inputs of ``vertex`` from other regions. ``results``: by dataset."""
+    by_vertex = layout.regions.by_vertex
     found: dict[Partitioner, list[Result]] = {}
     for edge in vertex.inputs:
-        if regions.by_vertex[edge.vertex_id] is regions.by_vertex[vertex.id]:
-            continue
-        kind, keys = partitioning(edge)
-        found.setdefault(kind, []).append(results[graph_datasets[dataset_key(edge.vertex_id, kind, keys)]])
+        if by_vertex[edge.vertex_id] is not by_vertex[vertex.id]:
+            dataset = layout.dataset(edge)
+            found.setdefault(dataset.partitioner, []).append(results[dataset.id])
     return Inputs(
         hashed=tuple(found.get(Partitioner.HASH, ())),
         others=tuple(found.get(Partitioner.REBALANCE, ())),
         broadcast=tuple(found.get(Partitioner.BROADCAST, ())),
     )
-
-
-def dataset_key(producer: str, partitioner: Partitioner, keys: tuple[str, ...]) -> str:
-    return "\0".join([producer, partitioner, *keys])
 
 
 def availability(
@@ -122,41 +116,39 @@ def availability(
 def schedule(draft: Draft) -> None:
     """Start every region that can start now, and tell the driver if there is any."""
     state = draft.state
-    regions = regions_of(state.graph)
+    layout = layout_of(state.graph)
     progress = progress_of(state)
-    datasets = datasets_of(state.graph, regions)
-    names = {dataset_key(one.producer, one.partitioner, one.keys): one.id for one in datasets}
     started = {n for n, one in enumerate(progress.regions) if one.status is not RegionStatus.CREATED}
 
-    ready = startable(regions, started, availability(progress, datasets))
+    ready = startable(layout.regions, started, availability(progress, layout.datasets))
     if draft.timer_at(REGION_TIMER) is not None:
         ready = tuple(region for region in ready if progress.regions[region.number].run == 0)
     for region in ready:
-        progress = _start(draft, region, regions, progress, names)
+        progress = _start(draft, region, layout, progress)
     if ready:
         draft.set(batch=progress)
         bring_into_force(draft)
 
 
-def _start(
-    draft: Draft, region: Region, regions: Regions, progress: BatchProgress, names: dict[str, str]
-) -> BatchProgress:
+def _start(draft: Draft, region: Region, layout: Layout, progress: BatchProgress) -> BatchProgress:
     state = draft.state
     before = progress.regions[region.number]
     now = RegionState(
         RegionStatus.RUNNING, before.run + 1, state.attempt, started_ms=draft.now_ms, finished_ms=None
     )
+    results = {result.dataset: result for result in progress.results}
+    source_bytes = dict(progress.source_bytes)
     decisions = list(progress.decisions)
     for vertex_id in region.vertices:
         vertex = state.graph.by_id[vertex_id]
-        inputs = inputs_of(vertex, progress, regions, names)
-        size = dict(progress.source_bytes).get(vertex.id)
+        inputs = inputs_of(vertex, results, layout)
+        size = source_bytes.get(vertex.id)
         decisions.append(
             decision_for(state, vertex, inputs, size, region=region.number, run=now.run, now_ms=draft.now_ms)
         )
     subpartitions = dict(progress.subpartitions)
-    for dataset in datasets_of(state.graph, regions):
-        if dataset.producer in region.vertices and dataset.partitioner is Partitioner.HASH:
+    for dataset in layout.written_by(region):
+        if dataset.partitioner is Partitioner.HASH:
             subpartitions[dataset.id] = max(_parts_for(state, progress, reader) for reader in dataset.readers)
     return evolve(
         progress,
@@ -203,11 +195,10 @@ def bring_into_force(draft: Draft) -> None:
     draft.emit(SendPlan(state.attempt, moved))
 
 
-def outputs_of(state: JobState, region: Region, regions: Regions) -> tuple[Output, ...]:
+def outputs_of(state: JobState, region: Region) -> tuple[Output, ...]:
     """The datasets that the run of ``region`` in progress is to leave."""
     parts = dict(progress_of(state).subpartitions)
     return tuple(
         Output(one.id, one.producer, one.partitioner, one.keys, parts.get(one.id, 0))
-        for one in datasets_of(state.graph, regions)
-        if one.producer in region.vertices
+        for one in layout_of(state.graph).written_by(region)
     )

@@ -12,7 +12,7 @@ from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
 from app.model.protocol import Orders
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots, SendPlan
+from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -20,7 +20,6 @@ from app.scheduler.adaptive.events import (
     CancelRequested,
     RegionFailed,
     RegionFinished,
-    SlotsChanged,
     StopRequested,
 )
 from app.scheduler.adaptive.refusal import InvalidTransition
@@ -28,7 +27,7 @@ from app.scheduler.adaptive.step import InvariantViolation, explain, status_of, 
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.store import codec
 from app.worker.drivers import orders_for
-from tests.unit.batch.driving import MB, BatchJob, chain, slots
+from tests.unit.batch.driving import MB, BatchJob, chain
 
 
 def running(**options: object) -> BatchJob:
@@ -380,64 +379,9 @@ def test_a_driver_that_dies_after_the_last_region_costs_no_region() -> None:
     assert status_of(job.state) is JobStatus.FINISHED
 
 
-def test_l22_a_region_that_does_not_fit_says_how_many_slots_it_needs() -> None:
-    job = BatchJob(chain(total=(6, 16), store=(2, 16)), held=4)
-    assert job.kind == "WaitingForResources", "nothing is taken partly"
-    assert (
-        "The bounds want 16 slot(s) and need at least 6; the job holds 4 and uses 0."
-        in explain(job.state, 0)[0]
-    )
-    job.wait()
-    assert job.kind == "RetryingExecutionGraphCreation"
-    (failure,) = job.state.failures[-1]
-    assert failure.error.startswith(
-        "Not enough slots: the lower bounds need 6 and the job holds 4 after waiting"
-    )
-
-
-def test_l22_a_region_that_fits_into_the_jobs_own_slots_never_times_out() -> None:
-    """Other regions of the job have the slots for as long as they like; its tasks take turns with theirs."""
-    job = BatchJob(chain(), held=1).run().finish("customers").finish("orders")
-    assert list(job.orders) == ["joined"] and job.state.timers == ()
-
-
 def test_a_batch_job_has_nothing_to_stop_at() -> None:
     with pytest.raises(InvalidTransition, match="cancel it instead"):
         step(running().state, StopRequested("t"), 0)
-
-
-def test_while_it_runs_a_job_asks_for_no_more_slots_than_its_driver_can_use() -> None:
-    job = BatchJob(chain(), held=2)
-    assert (job.state.declared_slots, job.state.declared_minimal) == (16, 1)
-    job.run()
-    assert job.effects[0] == DeclareResources(2, 1)
-    assert "Its driver was started with 2 slot(s)" in " ".join(explain(job.state, job.now_ms)[0])
-    job.put(joined=(1, 32))
-    assert (job.state.declared_slots, job.state.declared_minimal) == (2, 1)
-    # Another attempt may use whatever there is by then.
-    job.do(AttemptFailed(1, "boom", stopped=True))
-    while job.kind != "CreatingExecutionGraph":
-        job.wait()
-    assert job.state.declared_slots == 32
-
-
-def test_slots_that_came_too_late_are_given_back() -> None:
-    """Granted while the driver was being started: it will not use them."""
-    job = BatchJob(chain(), held=2).do(SlotsChanged(slots(5))).run()
-    assert len(job.state.slots) == 5
-    job.wait()
-    assert job.effects == (ReleaseSlots(tuple(slot.id for slot in slots(5)[2:])),)
-    assert [slot.id for slot in job.state.slots] == ["host-0", "host-1"]
-
-
-def test_lower_bounds_beyond_the_drivers_slots_are_named_in_the_record() -> None:
-    job = BatchJob(chain(), held=2).run().put(total=(4, 16))
-    record = job.state.timeline.closed[0]
-    assert record.message is not None
-    assert record.message.endswith(
-        "The lower bounds need 4 slots; the driver has 2 until it is started again, so tasks take turns."
-    )
-    assert (job.state.declared_slots, job.state.declared_minimal) == (2, 2)
 
 
 def test_the_stack_of_a_failed_region_is_shortened() -> None:

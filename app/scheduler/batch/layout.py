@@ -1,0 +1,52 @@
+"""How a batch graph is cut: its regions and the datasets between them, worked out once for each graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+from app.model.batch import Dataset
+from app.model.jobgraph import JobGraph, Partitioner, VertexInput
+from app.scheduler.batch.datasets import datasets_of, partitioning
+from app.scheduler.batch.regions import Region, Regions, regions_of
+
+
+@dataclass(frozen=True)
+class Layout:
+    """``datasets``: producers in topological order."""
+
+    regions: Regions
+    datasets: tuple[Dataset, ...]
+
+    def dataset(self, edge: VertexInput) -> Dataset:
+        """What is read over ``edge``, which leads from one region to another."""
+        return self._by_edge[(edge.vertex_id, *partitioning(edge))]
+
+    def written_by(self, region: Region) -> tuple[Dataset, ...]:
+        """What a run of ``region`` is to leave."""
+        return self._by_region.get(region.number, ())
+
+    @cached_property
+    def _by_edge(self) -> Mapping[tuple[str, Partitioner, tuple[str, ...]], Dataset]:
+        return {(one.producer, one.partitioner, one.keys): one for one in self.datasets}
+
+    @cached_property
+    def _by_region(self) -> Mapping[int, tuple[Dataset, ...]]:
+        found: dict[int, list[Dataset]] = {}
+        for one in self.datasets:
+            found.setdefault(self.regions.by_vertex[one.producer].number, []).append(one)
+        return {number: tuple(own) for number, own in found.items()}
+
+
+_known: WeakKeyDictionary[JobGraph, Layout] = WeakKeyDictionary()
+
+
+def layout_of(graph: JobGraph) -> Layout:
+    """The layout of ``graph``."""
+    found = _known.get(graph)
+    if found is None:
+        regions = regions_of(graph)
+        found = _known[graph] = Layout(regions, datasets_of(graph, regions))
+    return found
