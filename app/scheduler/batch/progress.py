@@ -28,8 +28,9 @@ class Decision:
     made a difference, and ``limited_by`` says where it is from; else None.
     ``wanted`` is what the bytes ask for, before bounds; flip-187 takes the power of two next to it, ``normalized``, and
     sets ``counted_broadcast_bytes`` of each task's volume aside for broadcast inputs.
-    ``subpartitions`` is how many the inputs have, None without.
-    ``groups``: the subpartitions of each task; none if there are ``skewed`` ones, which Spark is to divide.
+    ``subpartitions`` is how many the inputs have, the smallest number if they differ; None without.
+    ``groups``: the subpartitions of each task (modulo that number, of inputs that have more); none if there are
+    ``skewed`` ones, which Spark is to divide.
     ``rows``: of all inputs from other regions, broadcast ones once.
     """
 
