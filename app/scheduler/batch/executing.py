@@ -23,10 +23,9 @@ from app.scheduler.adaptive.starting import replace_requirements, replace_slots,
 from app.scheduler.adaptive.state import Executing, Failure
 from app.scheduler.batch.datasets import datasets_of
 from app.scheduler.batch.failover import regions_to_restart
-from app.scheduler.batch.progress import BatchProgress, RegionState, Written
+from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, RegionState, Written
 from app.scheduler.batch.regions import Region, regions_of
 from app.scheduler.batch.scheduling import (
-    REGION_TIMER,
     availability,
     bring_into_force,
     out_of_reach,

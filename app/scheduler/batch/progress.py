@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from app.model.batch import LimitedBy, RegionStatus, Result
+
+REGION_TIMER: Final = "region-backoff"
+"""While it is held, no region is started that has run before."""
 
 
 @dataclass(frozen=True, slots=True)

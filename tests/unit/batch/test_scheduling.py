@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.api.render.execution import VertexExecution, vertex_executions
 from app.model.batch import LimitedBy, RegionStatus
 from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
@@ -25,7 +26,8 @@ from app.scheduler.adaptive.step import InvariantViolation, explain, status_of, 
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.store import codec
 from app.worker.drivers import orders_for
-from tests.unit.batch.driving import MB, BatchJob, chain, slots
+from app.worker.views import JobView
+from tests.unit.batch.driving import MB, T0_MS, BatchJob, chain, slots
 
 
 def running(**options: object) -> BatchJob:
@@ -316,6 +318,41 @@ def test_a_failed_region_runs_again_alone_after_the_backoff() -> None:
     assert job.orders["joined"].run == 2
     job.finish("joined")
     assert list(job.orders) == ["total+store"]
+
+
+def test_what_failed_and_when_it_runs_again_is_said() -> None:
+    job = running().finish("customers").finish("orders")
+    running_now, _ = explain(job.state, job.now_ms)
+    assert any(one.startswith("joined runs at") for one in running_now)
+    job.fail("joined")
+    sentences, _ = explain(job.state, job.now_ms)
+    assert "2 of 4 regions are finished; none is running." in sentences
+    assert "joined will run again after a failure: boom The next start is in 1.0 s." in sentences
+    assert not any(one.startswith("joined runs at") for one in sentences), "that is not decided any more"
+    assert "in 0.4 s." in " ".join(explain(job.state, job.now_ms + 600)[0])
+    job.wait()
+    assert "run again" not in " ".join(explain(job.state, job.now_ms)[0])
+
+
+def test_a_vertex_that_is_to_run_again_has_no_parallelism_and_no_times() -> None:
+    """Else its time would be counted on while it does not run."""
+    job = running().finish("customers").finish("orders")
+
+    def executions() -> dict[str, VertexExecution]:
+        view = JobView(job.state, status_of(job.state), T0_MS, None, None, epoch=1)
+        return {one.vertex.name: one for one in vertex_executions(view)}
+
+    before = executions()
+    assert (before["joined"].parallelism, before["joined"].start_ms) == (2, job.now_ms)
+    assert before["orders"].written is not None
+    job.fail("joined", "orders")
+    after = executions()
+    for name in ("joined", "orders"):
+        one = after[name]
+        assert (one.status, one.parallelism, one.tasks) == ("CREATED", -1, 0), name
+        assert (one.start_ms, one.end_ms, one.duration_ms(job.now_ms)) == (-1, -1, -1)
+        assert one.read is None and one.written is None
+    assert after["customers"] == before["customers"]
 
 
 def test_a_region_that_waits_to_run_again_does_not_hold_up_others() -> None:
