@@ -100,7 +100,10 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
 
 
 def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExecution]:
-    """Of a batch job each region has its own status and times; parallelism is -1 until it is decided, as in Flink."""
+    """Of a batch job each region has its own status and times; parallelism is -1 until it is decided, as in Flink.
+
+    A region that is to run again is as one that never ran: of its last run nothing counts.
+    """
     state = view.state
     regions = layout_of(state.graph).regions
     written = {one.vertex_id: (one.bytes, one.rows) for one in progress.written}
@@ -109,10 +112,12 @@ def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExec
         number = regions.by_vertex[vertex.id].number
         region = progress.regions[number]
         status = region_status(state, region.status)
-        decision = progress.decision(vertex.id)
+        decision = progress.in_force(vertex.id)
         parallelism = decision.parallelism if decision is not None else -1
-        end_ms = region.finished_ms if region.status is RegionStatus.FINISHED else None
-        if end_ms is None and region.started_ms is not None:
+        is_finished = region.status is RegionStatus.FINISHED
+        start_ms = region.started_ms if region.status is not RegionStatus.CREATED else None
+        end_ms = region.finished_ms if is_finished else None
+        if end_ms is None and start_ms is not None:
             end_ms = view.ended_ms
         result.append(
             VertexExecution(
@@ -120,10 +125,10 @@ def _batch_executions(view: JobView, progress: BatchProgress) -> list[VertexExec
                 parallelism,
                 max(0, parallelism),
                 status,
-                -1 if region.started_ms is None else region.started_ms,
+                -1 if start_ms is None else start_ms,
                 -1 if end_ms is None else end_ms,
                 read=_read(decision),
-                written=written.get(vertex.id),
+                written=written.get(vertex.id) if is_finished else None,
                 is_batch=True,
                 counted=_counted(view, number, region.run) if status == "RUNNING" else None,
             )

@@ -70,7 +70,9 @@ class Decision(Schema):
         description="Of rule flip-187: what of the volume of each task was set aside for them, at most half.",
     )
     volume_bytes: int = Field(alias="volumeBytes", description="About so much a task is to read.")
-    subpartitions: int | None = Field(description="Of the inputs that are partitioned by keys.")
+    subpartitions: int | None = Field(
+        description="Of the inputs that are partitioned by keys; the smallest number if they differ."
+    )
     skewed: list[int] = Field(
         description="Of rule even-data: subpartitions that are much larger than the others, so Spark divides the rows."
     )

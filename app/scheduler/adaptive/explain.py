@@ -21,6 +21,7 @@ from app.scheduler.adaptive.state import (
     WaitingForResources,
 )
 from app.scheduler.batch.explain import batch_sentences, batch_violations
+from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 
 
@@ -104,7 +105,7 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
                 f"The last start failed: {phase.error} {_timer(state, 'backoff', now_ms, 'It is tried again')}"
             ]
         case Executing():
-            return _executing_sentences(state)
+            return _executing_sentences(state, now_ms)
         case Rescaling():
             return _rescaling_sentences(state, phase)
         case StopWithSavepoint():
@@ -119,9 +120,10 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
             return [f"The job is over: {phase.status}.{f' {phase.cause}' if phase.cause else ''}"]
 
 
-def _executing_sentences(state: JobState) -> list[str]:
+def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
     if state.batch is not None:
-        return batch_sentences(state, state.batch)
+        when_again = _timer(state, REGION_TIMER, now_ms, "The next start is")
+        return batch_sentences(state, state.batch, when_again)
     assert state.plan is not None
     return [f"The job runs at {_in_words(state, dict(state.plan.parallelism))}."]
 

@@ -5,6 +5,7 @@ Both rules of FLIP-187's component of that name: the FLIP's own formula, and pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -46,6 +47,16 @@ class Inputs:
         """The numbers of subpartitions of the hashed inputs, smallest first, each once."""
         return tuple(sorted({len(result.bytes_of) for result in self.hashed}))
 
+    @property
+    def common(self) -> int | None:
+        """The number of subpartitions that all hashed inputs can be seen in; None if there is none.
+
+        An input has more of them than another one if other vertices read it too. Where the smallest number divides
+        the others, part ``p`` of each of them is in its part ``p`` modulo that number: the hashes agree.
+        """
+        parts = self.subpartitions
+        return parts[0] if parts and all(one % parts[0] == 0 for one in parts) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Division:
@@ -53,9 +64,9 @@ class Division:
 
     ``wanted``: what the bytes ask for, before bounds. ``normalized``: the power of two next to it, and
     ``counted_broadcast_bytes``: what each task's volume had to leave for broadcast inputs; of FLIP-187's formula only.
-    ``groups``: the subpartitions of each task, where they are chosen by their bytes; else see `groups_of`.
-    ``skewed``: subpartitions that are much larger than the others. Then Spark shuffles the rows once more, and divides
-    those if the operation allows it.
+    ``groups``: the subpartitions of each task, where they are chosen by their bytes; else see `groups_of`. They are
+    counted in `Inputs.common`, and so is ``skewed``: subpartitions that are much larger than the others. Then Spark
+    shuffles the rows once more, and divides those if the operation allows it.
     ``limit`` and ``limited_by``: see `Limits.effect`.
     """
 
@@ -97,12 +108,18 @@ def groups_of(inputs: Inputs, result: Result, decided: Groups, tasks: int) -> Gr
     FLIP-187's ranges if none were ``decided``: equally many for each task. Empty if the hashed inputs cannot be
     divided alike; then their rows have to be shuffled once more.
     """
-    if decided:
-        return decided
-    own = len(result.bytes_of)
-    if all(parts % tasks == 0 for parts in inputs.subpartitions):
+    own, common = len(result.bytes_of), inputs.common
+    if not decided and all(parts % tasks == 0 for parts in inputs.subpartitions):
         return by_remainder(own, tasks)
-    return by_count(own, tasks) if len(inputs.subpartitions) == 1 else ()
+    if common is None:
+        return ()
+    of_common = decided or by_count(common, tasks)
+    return tuple(tuple(part for one in group for part in range(one, own, common)) for group in of_common)
+
+
+def _folded(bytes_of: Sequence[int], common: int) -> tuple[int, ...]:
+    """Bytes of subpartitions, seen as so many."""
+    return tuple(sum(bytes_of[one::common]) for one in range(common))
 
 
 def _even_data(inputs: Inputs, volume_bytes: int, limits: Limits, skew: Skew) -> Division:
@@ -112,15 +129,16 @@ def _even_data(inputs: Inputs, volume_bytes: int, limits: Limits, skew: Skew) ->
     parallelism = limits.clamp(wanted)
     limit, by = limits.effect(Limits.of(limits.bounds).clamp(wanted), parallelism)
     plain = Division(parallelism, wanted, limit=limit, limited_by=by)
+    sizes = [_folded(result.bytes_of, inputs.common or len(result.bytes_of)) for result in inputs.hashed]
     if skew.strategy is not SkewStrategy.NONE and parallelism > 1:
-        large = tuple(sorted({one for result in inputs.hashed for one in skewed(result.bytes_of, skew)}))
+        large = tuple(sorted({one for bytes_of in sizes for one in skewed(bytes_of, skew)}))
         if large:
             return replace(plain, skewed=large)
-    if len(inputs.subpartitions) != 1 or not total:
+    if inputs.common is None or not total:
         return plain
     # Two ways to divide must agree on the number of tasks.
     lowest, highest = (parallelism, parallelism) if inputs.others else (limits.lowest, limits.highest)
-    bytes_of = [sum(sizes) for sizes in zip(*(result.bytes_of for result in inputs.hashed), strict=True)]
+    bytes_of = [sum(one) for one in zip(*sizes, strict=True)]
     ranges = even_ranges(bytes_of, max(1, volume_bytes * sum(bytes_of) // total), lowest, highest)
     if ranges is None:
         return plain

@@ -11,8 +11,11 @@ from app.scheduler.batch.scheduling import out_of_reach, undecided
 from app.scheduler.slots import minimal_slots, required_slots
 
 
-def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
-    """A sentence on the regions, then one per decided vertex in topological order."""
+def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -> list[str]:
+    """A sentence on the regions, then one per decided vertex in topological order.
+
+    ``when_again`` says when regions that failed run again; empty if none waits for that.
+    """
     names = {vertex.id: vertex.name for vertex in state.graph.vertices}
     finished = sum(one.status is RegionStatus.FINISHED for one in progress.regions)
     running = [
@@ -22,6 +25,8 @@ def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
     ]
     now = f"now running: {', '.join(running)}" if running else "none is running"
     sentences = [f"{finished} of {len(progress.regions)} regions are finished; {now}."]
+    if when_again:
+        sentences.append(_again_sentence(state, progress, when_again))
     if state.plan is not None and state.plan.slot_count < required_slots(state.graph, state.requirements):
         sentences.append(
             f"Its driver was started with {state.plan.slot_count} slot(s) and uses no others until it is started again."
@@ -31,6 +36,18 @@ def batch_sentences(state: JobState, progress: BatchProgress) -> list[str]:
         if decision is not None:
             sentences.append(decision_sentence(vertex.name, decision))
     return sentences
+
+
+def _again_sentence(state: JobState, progress: BatchProgress, when_again: str) -> str:
+    """After a failure: what runs again, which may be more than what failed, and why."""
+    again = [
+        "+".join(state.graph.by_id[vertex].name for vertex in region.vertices)
+        for region in layout_of(state.graph).regions.all
+        if progress.regions[region.number].run
+        and progress.regions[region.number].status is RegionStatus.CREATED
+    ]
+    why = f": {state.failures[-1][0].error}" if state.failures else "."
+    return f"{', '.join(again)} will run again after a failure{why} {when_again}"
 
 
 def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...]:

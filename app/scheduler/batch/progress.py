@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from app.model.batch import LimitedBy, RegionStatus, Result
+
+REGION_TIMER: Final = "region-backoff"
+"""While it is held, no region is started that has run before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,9 @@ class Decision:
     made a difference, and ``limited_by`` says where it is from; else None.
     ``wanted`` is what the bytes ask for, before bounds; flip-187 takes the power of two next to it, ``normalized``, and
     sets ``counted_broadcast_bytes`` of each task's volume aside for broadcast inputs.
-    ``subpartitions`` is how many the inputs have, None without.
-    ``groups``: the subpartitions of each task; none if there are ``skewed`` ones, which Spark is to divide.
+    ``subpartitions`` is how many the inputs have, the smallest number if they differ; None without.
+    ``groups``: the subpartitions of each task (modulo that number, of inputs that have more); none if there are
+    ``skewed`` ones, which Spark is to divide.
     ``rows``: of all inputs from other regions, broadcast ones once.
     """
 

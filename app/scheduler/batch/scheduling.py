@@ -23,15 +23,12 @@ from app.scheduler.batch.decisions import decision_for
 from app.scheduler.batch.failover import startable
 from app.scheduler.batch.layout import Layout, layout_of
 from app.scheduler.batch.limits import limits
-from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
+from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, Decision, RegionState
 from app.scheduler.batch.regions import Region
 from app.scheduler.batch.sizes import bytes_before, subpartitions_for
 
 DECISIONS_KEPT: Final = 5
 """Decisions that are kept of each vertex."""
-
-REGION_TIMER: Final = "region-backoff"
-"""While it is held, no region is started that has run before."""
 
 
 def progress_of(state: JobState) -> BatchProgress:

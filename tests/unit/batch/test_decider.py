@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +123,42 @@ def test_skewed_subpartitions_are_left_to_spark() -> None:
     )
 
 
+def groups(inputs: Inputs, found: Division) -> list[tuple[tuple[int, ...], ...]]:
+    """Per hashed input the subpartitions of each task."""
+    return [groups_of(inputs, one, found.groups, found.parallelism) for one in inputs.hashed]
+
+
+def test_even_data_of_inputs_with_different_numbers_of_subpartitions() -> None:
+    """Rows of one key have the same hash modulo 4 in both, so parts 0 and 4 of the one meet part 0 of the other."""
+    inputs = Inputs(hashed=(result(3 * MB, 0, 0, 0, 2 * MB, 0, MB // 2, 0), result(3 * MB, 1, 1, 1)))
+    found = decided(inputs, DeciderRule.EVEN_DATA, upper=4)
+    assert (found.parallelism, found.groups) == (2, ((0,), (1, 2, 3)))
+    assert groups(inputs, found) == [((0, 4), (1, 5, 2, 6, 3, 7)), ((0,), (1, 2, 3))]
+
+
+def test_skew_counts_in_the_smaller_number_of_subpartitions() -> None:
+    # Neither 3 MB nor 2 MB is much, but they are one part of the four.
+    inputs = Inputs(hashed=(result(0, 3 * MB, 0, 0, 0, 2 * MB, 0, 0), result(MB, MB, MB, MB)))
+    skew = Skew(SkewStrategy.AUTO, factor=4.0, threshold_bytes=4 * MB)
+    found = decide(inputs, DeciderRule.EVEN_DATA, volume_bytes=MB, limits=between(1, 4), skew=skew)
+    assert found.skewed == (1,)
+
+
+def test_the_formula_on_inputs_with_different_numbers_of_subpartitions() -> None:
+    twice = Inputs(hashed=(result(*(0,) * 14), result(*(0,) * 7)))
+    five = decided(twice, DeciderRule.FLIP_187, lower=5, upper=7)
+    assert five.parallelism == 5
+    first, second = groups(twice, five)
+    assert second == ((0,), (1,), (2, 3), (4,), (5, 6))
+    assert first == ((0, 7), (1, 8), (2, 9, 3, 10), (4, 11), (5, 12, 6, 13))
+    # Where all can be divided by the tasks they are, whether they divide each other or not.
+    odd = Inputs(hashed=(result(*(0,) * 6), result(*(0,) * 4)))
+    two = decided(odd, DeciderRule.FLIP_187, lower=2, upper=2)
+    assert groups(odd, two) == [((0, 2, 4), (1, 3, 5)), ((0, 2), (1, 3))]
+    three = decided(odd, DeciderRule.FLIP_187, lower=3, upper=3)
+    assert groups(odd, three) == [(), ()]
+
+
 def test_the_formula_says_what_it_made_of_the_bytes() -> None:
     inputs = Inputs(hashed=(result(*(MB,) * 3),), broadcast=(result(100 * MB),))
     # Half of each task's megabyte is left for 3 MB: 6 tasks, between 4 and 8 the larger one.
@@ -134,9 +172,14 @@ def test_unhashed_inputs_fix_the_number_of_tasks_for_even_data() -> None:
     assert decided(inputs, DeciderRule.EVEN_DATA, upper=4).parallelism == 4
 
 
+SIZES = st.sampled_from((1, 2, 3, 4, 6, 8, 12, 16, 32, 5, 7)).flatmap(
+    lambda count: st.lists(st.integers(0, 20 * MB), min_size=count, max_size=count)
+)
+
+
 @given(
-    st.lists(st.integers(0, 20 * MB), min_size=1, max_size=32),
-    st.lists(st.integers(0, 20 * MB), max_size=32),
+    SIZES,
+    st.one_of(SIZES, st.just([])),
     st.sampled_from(RULES),
     st.integers(1, 8),
     st.integers(0, 24),
@@ -147,14 +190,20 @@ def test_every_subpartition_of_every_hashed_input_is_read_once(
     inputs = Inputs(hashed=tuple(result(*sizes) for sizes in (first, second) if sizes))
     found = decided(inputs, rule, lower, lower + more)
     assert 1 <= found.parallelism <= min(lower + more, *inputs.subpartitions)
-    for one in inputs.hashed:
-        groups = groups_of(inputs, one, found.groups, found.parallelism)
-        if groups:
-            assert len(groups) == found.parallelism
-            assert sorted(part for group in groups for part in group) == list(range(len(one.bytes_of)))
-        else:
-            # They cannot be divided alike, so Spark shuffles them.
-            assert len(inputs.subpartitions) > 1
+    of_inputs = groups(inputs, found)
+    if not all(of_inputs):
+        # They cannot be divided alike, so Spark shuffles them.
+        assert not any(of_inputs) and inputs.common is None
+        return
+    for one, of_tasks in zip(inputs.hashed, of_inputs, strict=True):
+        assert len(of_tasks) == found.parallelism
+        assert sorted(part for group in of_tasks for part in group) == list(range(len(one.bytes_of)))
+    # One task reads all rows of a key: the parts of a hash are of the same task in each input.
+    task_of = [
+        {part: task for task, group in enumerate(of_tasks) for part in group} for of_tasks in of_inputs
+    ]
+    for key_hash in range(lcm(*inputs.subpartitions)):
+        assert len({tasks[key_hash % len(tasks)] for tasks in task_of}) == 1
 
 
 @given(st.integers(1, 64), st.integers(0, 64))

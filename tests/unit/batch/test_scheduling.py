@@ -1,4 +1,4 @@
-"""The batch half of Executing: which regions run, at which parallelism, and what a failure makes run again."""
+"""The batch half of Executing: which regions run, and at which parallelism."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from app.model.batch import LimitedBy, RegionStatus
+from app.model.batch import LimitedBy
 from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
 from app.model.protocol import Orders
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptStopped,
     CancelRequested,
-    RegionFailed,
     RegionFinished,
     StopRequested,
 )
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.step import InvariantViolation, explain, status_of, step, validate
-from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.store import codec
 from app.worker.drivers import orders_for
 from tests.unit.batch.driving import MB, BatchJob, chain
@@ -257,23 +254,6 @@ def test_a_region_that_is_told_of_late_changes_nothing() -> None:
     assert job.state is before
 
 
-def test_a_region_that_left_too_little_runs_again() -> None:
-    job = running()
-    order = job.orders["customers"]
-    job.do(RegionFinished(1, order.region, order.run))
-    assert job.state.failures[-1][0].error == "Region 0 left other results than its readers need."
-    assert job.wait().orders["customers"].run == 2
-
-
-def test_a_region_that_fails_for_ever_does_not_let_the_state_grow() -> None:
-    job = running()
-    for _ in range(20):
-        job.fail("customers").wait()
-    assert job.state.batch is not None
-    assert len(job.state.batch.decisions) == DECISIONS_KEPT + 1
-    assert job.orders["customers"].run == 21
-
-
 def test_results_go_when_nobody_reads_them_any_more() -> None:
     job = running().finish("customers").finish("orders")
     assert len(job.state.batch.results) == 2  # type: ignore[union-attr]
@@ -309,41 +289,6 @@ def test_a_region_starts_although_other_results_of_its_input_are_given_up() -> N
     assert list(job.orders) == ["c+d"]
 
 
-def test_a_failed_region_runs_again_alone_after_the_backoff() -> None:
-    job = running().finish("customers").finish("orders").fail("joined")
-    assert job.orders == {} and job.state.num_restarts == 1 and job.kind == "Executing"
-    assert job.state.failures[-1][0].error == "boom"
-    assert [type(effect) for effect in job.effects] == [SendPlan], "the driver is told at once"
-    job.wait()
-    assert job.orders["joined"].run == 2
-    job.finish("joined")
-    assert list(job.orders) == ["total+store"]
-
-
-def test_a_region_that_waits_to_run_again_does_not_hold_up_others() -> None:
-    job = running().fail("customers").finish("orders")
-    assert job.orders == {}
-    job.wait()
-    assert list(job.orders) == ["customers"] and job.orders["customers"].run == 2
-    job.finish("customers")
-    assert list(job.orders) == ["joined"]
-
-
-def test_a_lost_result_makes_exactly_its_producer_run_again() -> None:
-    job = running().finish("customers").finish("orders").fail("joined", "orders").wait()
-    assert list(job.orders) == ["orders"] and job.orders["orders"].run == 2
-    job.finish("orders")
-    assert list(job.orders) == ["joined"]
-    assert [one.run for one in job.state.batch.regions] == [1, 2, 2, 0]  # type: ignore[union-attr]
-
-
-def test_a_failure_that_is_final_ends_the_job() -> None:
-    job = running().fail("orders", recoverable=False)
-    assert job.kind == "Failing" and orders_for(job.state, 1).stop == "kill"
-    job.do(AttemptStopped(1))
-    assert status_of(job.state) is JobStatus.FAILED
-
-
 def test_results_count_until_the_job_is_to_end() -> None:
     job = running().finish("customers")
     (kept,) = orders_for(job.state, 1).results
@@ -357,38 +302,6 @@ def test_results_count_until_the_job_is_to_end() -> None:
     assert orders_for(job.state, 1).stop == "kill" and orders_for(job.state, 1).results == ()
 
 
-def test_a_new_driver_goes_on_from_the_finished_regions() -> None:
-    job = running().finish("customers").do(AttemptFailed(1, "killed", stopped=True))
-    assert job.kind == "Restarting"
-    job.wait()
-    assert job.kind == "CreatingExecutionGraph" and job.state.attempt == 2
-    job.run()
-    assert list(job.orders) == ["orders"] and job.orders["orders"].run == 2
-    customers = job.state.batch.regions[0]  # type: ignore[union-attr]
-    assert (customers.status, customers.run) == (RegionStatus.FINISHED, 1)
-    # What the first driver had begun of this region may still be reported: it is another run.
-    job.do(RegionFinished(2, 1, 1))
-    assert list(job.orders) == ["orders"]
-
-
-def test_a_driver_that_dies_after_the_last_region_costs_no_region() -> None:
-    job = running().finish("customers").finish("orders").finish("joined").finish("total+store")
-    job.do(AttemptFailed(1, "killed", stopped=True)).wait().run()
-    assert job.orders == {} and orders_for(job.state, 2).stop == "drain"
-    job.do(AttemptFinished(2))
-    assert status_of(job.state) is JobStatus.FINISHED
-
-
 def test_a_batch_job_has_nothing_to_stop_at() -> None:
     with pytest.raises(InvalidTransition, match="cancel it instead"):
         step(running().state, StopRequested("t"), 0)
-
-
-def test_the_stack_of_a_failed_region_is_shortened() -> None:
-    """The whole state is written with every transaction."""
-    job = running()
-    order = job.orders["orders"]
-    job.do(RegionFailed(1, order.region, order.run, "boom " * 10_000, stack="at somewhere\n" * 100_000))
-    (failure,) = job.state.failures[-1]
-    assert failure.stack is not None
-    assert len(failure.error) < 5_000 and len(failure.stack) < 50_000

@@ -12,7 +12,7 @@ import pytest
 
 from app.scheduler.adaptive import ending, executing, holdings, in_place, manager, starting
 from app.scheduler.adaptive.table import PHASES
-from app.scheduler.batch import scheduling
+from app.scheduler.batch import progress
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -76,7 +76,7 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         executing.RESOURCE_TIMER,
         holdings.IDLE_TIMER,
         in_place.APPLY_TIMER,
-        scheduling.REGION_TIMER,
+        progress.REGION_TIMER,
         starting.BACKOFF_TIMER,
         starting.START_TIMER,
         starting.WAIT_TIMER,
