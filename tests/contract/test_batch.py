@@ -101,6 +101,33 @@ async def test_a_batch_job_from_its_submission_to_its_end(database_url: str, tmp
         assert metrics["bought"]["read-bytes-complete"] and not metrics["orders"]["read-bytes-complete"]
 
 
+async def test_a_dry_run_says_what_other_bounds_would_count_for(database_url: str, tmp_path: Path) -> None:
+    async with open_world(database_url, tmp_path, slots=2) as world:
+        world.host.hold()
+        job_id = await world.submit(GRAPH)
+        await world.status(job_id, "RUNNING")
+        wanted = bounds(customers=(1, 2), orders=(1, 2), bought=(1, 8), store=(1, 1))
+        path = f"/jobs/{job_id}/resource-requirements"
+        answer = await world.http.put(path, json=wanted, params={"dryRun": "true"})
+        assert answer.status_code == 200
+        plan = answer.json()
+        decided = {await world.vertex(job_id, name): 32 for name in ("customers", "orders")}
+        assert plan["currentParallelism"] == plan["parallelism"] == decided, "what runs goes on as it is"
+        assert (plan["slotsBefore"], plan["slotsAfter"], plan["rung"]) == (2, 2, None)
+        assert plan["explanation"] == ["The bounds count for what is not decided yet: bought, store."]
+        explained = await world.get(f"/jobs/{job_id}/explanation")
+        in_force = {one["name"]: one["inForce"] for one in explained["vertices"].values()}
+        assert in_force == {"customers": 32, "orders": 32, "bought": None, "store": None}
+
+        waiting = await world.submit({**GRAPH, "name": "another"})
+        path = f"/jobs/{waiting}/resource-requirements"
+        plan = (await world.http.put(path, json=wanted, params={"dryRun": "true"})).json()
+        assert (plan["parallelism"], plan["rung"]) == (None, None)
+        assert plan["explanation"] == [
+            "The lower bounds need 1 slots; 0 can be had now, so the job would wait for more."
+        ]
+
+
 async def test_a_batch_job_is_cancelled_and_not_stopped(database_url: str, tmp_path: Path) -> None:
     async with open_world(database_url, tmp_path) as world:
         world.host.hold()

@@ -177,7 +177,8 @@ class DryRun(Schema):
     bounds: dict[str, ResolvedBounds]
     current: dict[str, int] | None = Field(alias="currentParallelism")
     parallelism: dict[str, int] | None = Field(
-        description="Decided; null when none is attainable with the slots there are."
+        description="Decided; null when none is attainable with the slots there are. Of a BATCH job only what is "
+        "decided already, which other bounds do not change."
     )
     slots_before: int = Field(alias="slotsBefore")
     slots_after: int | None = Field(alias="slotsAfter")
