@@ -12,6 +12,7 @@ from app.model.graphdoc_fields import Errors
 from app.model.ids import slot_sharing_group_id, vertex_id
 from app.model.jobgraph import (
     MAX_PARALLELISM_LIMIT,
+    Exchange,
     JobType,
     JobVertex,
     OutputMode,
@@ -162,6 +163,6 @@ def _partitioner(
         return Partitioner.REBALANCE
     if consumer.name in facts.stateful:
         return Partitioner.HASH
-    if alone and producer.parallelism == consumer.parallelism:
+    if alone and producer.parallelism == consumer.parallelism and edge.exchange is Exchange.PIPELINED:
         return Partitioner.FORWARD
     return Partitioner.REBALANCE

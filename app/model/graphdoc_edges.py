@@ -148,14 +148,27 @@ def _check_inputs(
         elif producer.kind == "sink":
             errors.add(edge.place, f"{shown(edge.vertex)} is a sink: a sink has no consumers.")
             sound = False
-        elif edge.partitioner is Partitioner.FORWARD and producer.parallelism != vertex.parallelism:
-            errors.add(
-                f"{edge.place}.partitioner",
-                f"FORWARD needs equal parallelism: {shown(edge.vertex)} has {producer.parallelism}, this vertex "
-                f"{vertex.parallelism}. Take REBALANCE.",
-            )
+        elif edge.partitioner is Partitioner.FORWARD:
+            _check_forward(errors, edge, producer, vertex)
         seen.add(edge.vertex)
     return sound
+
+
+def _check_forward(errors: Errors, edge: RawInput, producer: RawVertex, vertex: RawVertex) -> None:
+    place = f"{edge.place}.partitioner"
+    if edge.exchange is Exchange.BLOCKING:
+        # The parallelism of the reader is decided from what the producer left, so it cannot be promised to be the same.
+        errors.add(
+            place,
+            "FORWARD is for PIPELINED edges: the parallelism of each side of a BLOCKING edge is decided on its own. "
+            "Take REBALANCE.",
+        )
+    elif producer.parallelism != vertex.parallelism:
+        errors.add(
+            place,
+            f"FORWARD needs equal parallelism: {shown(producer.name or '')} has {producer.parallelism}, this vertex "
+            f"{vertex.parallelism}. Take REBALANCE.",
+        )
 
 
 def _check_sql_names(errors: Errors, vertex: RawVertex) -> None:

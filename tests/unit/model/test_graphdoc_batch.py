@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import GraphErrors, parse_document
+from app.model.graphdoc import GraphErrors, parse_document, to_document
+from app.model.jobgraph import Partitioner
 
 
 def document(job_type: str, **config: str) -> dict[str, Any]:
@@ -67,3 +68,29 @@ def test_slot_sharing_groups_are_for_streaming_jobs() -> None:
     value["vertices"][1]["slotSharingGroup"] = "sinks"
     with pytest.raises(GraphErrors, match="slotSharingGroup: is for STREAMING jobs"):
         parse_document(value)
+
+
+def test_forward_is_for_pipelined_edges() -> None:
+    """What reads a result runs as parallel as its bytes ask for, whatever the producer ran at."""
+    value = document("BATCH")
+    edge = {"vertex": "in", "partitioner": "FORWARD", "exchange": "BLOCKING"}
+    value["vertices"][1]["inputs"] = [edge]
+    with pytest.raises(GraphErrors) as refused:
+        parse_document(value)
+    assert str(refused.value) == (
+        "vertices[1].inputs[0].partitioner: FORWARD is for PIPELINED edges: the parallelism of each side of a BLOCKING "
+        "edge is decided on its own. Take REBALANCE."
+    )
+    edge["exchange"] = "PIPELINED"
+    assert parse_document(value).by_name["out"].inputs[0].partitioner is Partitioner.FORWARD
+
+
+@pytest.mark.parametrize(
+    ("exchange", "default"), [("PIPELINED", Partitioner.FORWARD), ("BLOCKING", Partitioner.REBALANCE)]
+)
+def test_the_default_partitioner_of_equal_vertices(exchange: str, default: Partitioner) -> None:
+    value = document("BATCH")
+    value["vertices"][1]["inputs"] = [{"vertex": "in", "exchange": exchange}]
+    graph = parse_document(value)
+    assert graph.by_name["out"].inputs[0].partitioner is default
+    assert parse_document(to_document(graph)) == graph
