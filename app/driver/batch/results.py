@@ -62,7 +62,7 @@ def write_result(
     Raises:
         DriverError: ``frame`` lacks one of the keys, or the file system cannot be asked.
     """
-    # What a run of the same number left when the server was killed before it took the report down.
+    # Nobody's, whatever it is: a run of this number has reported nothing.
     storage.remove(place)
     options = _WRITER | {
         f"parquet.enable.dictionary#{name}": "true" for name, kind in frame.dtypes if kind.startswith(_TEXTS)
