@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from app.driver.batch.results import (
     LostResult,
+    are_alike,
     check_contents,
     check_result,
     is_modulo,
@@ -196,7 +197,7 @@ class RegionRun:
             skew=order.skew,
         )
         # Freely chosen buckets are where Spark does not look for their rows. They are kept where it never will.
-        by_bucket = not free or (len(groups) == 1 and not self._has_python())
+        by_bucket = not free or (are_alike(order.reads) and not self._has_python())
         frames = self._frames(session, by_bucket=by_bucket)
         if free and by_bucket and not self._keeps_buckets(frames, len(next(iter(free)))):
             frames = self._frames(session, by_bucket=False)

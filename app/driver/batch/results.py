@@ -216,6 +216,20 @@ def _is_identity(read: Read) -> bool:
     return len(read.groups) == buckets and all(group == (task,) for task, group in enumerate(read.groups))
 
 
+def are_alike(reads: Sequence[Read]) -> bool:
+    """Whether each task reads the same keys of every input that is divided.
+
+    An input may have several times as many buckets as another: bucket b of the one has keys of b modulo the other's.
+    """
+    divided = [read for read in reads if read.groups]
+    common = min((len(read.result.bytes_of) for read in divided), default=1)
+    if any(len(read.result.bytes_of) % common for read in divided):
+        return False
+    return (
+        len({tuple(frozenset(b % common for b in group) for group in read.groups) for read in divided}) <= 1
+    )
+
+
 def is_modulo(groups: Sequence[Sequence[int]]) -> bool:
     """Whether task k reads the buckets that are k modulo the number of tasks, as Spark's own partitioning has it."""
     count = len(groups)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from app.driver.batch.region import RegionDone
-from app.driver.batch.results import MANIFEST
+from app.driver.batch.results import MANIFEST, is_modulo
+from tests.integration.batch.conftest import VOLUME
 from tests.integration.batch.harness import (
     KEYS,
     REMOTE,
@@ -81,6 +82,33 @@ def test_a_join_of_inputs_that_are_divided_alike_is_exact(regions: Callable[...,
         job.run()
         assert written(job) == sorted((number, KEYS[number] * 10) for number in range(ROWS)), rule
         shutil.rmtree(job.directory / "out")
+
+
+def test_inputs_of_unequal_numbers_of_parts_are_divided_alike(
+    regions: Callable[..., Regions], session: Any
+) -> None:
+    """`left` is in eight parts, as `wide` may read it so; `right` in four, as `joined` may."""
+    job = regions(
+        ("wide", ["left[k]"], "SELECT k, count(*) AS n FROM left GROUP BY k"),
+        (
+            "joined",
+            ["left[k]", "right[k]"],
+            "SELECT /*+ MERGE(right) */ left.k, m FROM left JOIN right ON left.k = right.k",
+        ),
+        ("all", ["wide[k]", "joined[k]"], "SELECT joined.k, m, n FROM joined JOIN wide ON joined.k = wide.k"),
+        upper={"joined": 4},
+        config={VOLUME: "8 kb"},
+    )
+    before = shuffled_bytes(session)
+    job.run()
+    assert shuffled_bytes(session) == before
+    joined = next(
+        done.order for done in job.done if len({len(r.result.bytes_of) for r in done.order.reads}) == 2
+    )
+    assert all(not is_modulo(read.groups) for read in joined.reads), (
+        "the test is of ranges, as even-data has them"
+    )
+    assert written(job) == sorted((key, key * 10, KEYS.count(key)) for key in KEYS)
 
 
 @pytest.mark.parametrize("name", ["with space 100% o'hare", "münchen a#b?c;d", "[a]{b,c}*\\d"])
