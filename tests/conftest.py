@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.databases import PostgresMissing, PostgresServer
+
+# No example fails for its time: the machine may be busy.
+settings.register_profile("slotwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("slotwise")
 
 
 @pytest.fixture(scope="session")

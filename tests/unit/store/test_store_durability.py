@@ -27,7 +27,7 @@ ACKNOWLEDGED_BEFORE_KILL = 60
 # Commits for all jobs at the same time, and says on stdout what was acknowledged: "<job> <state number>".
 CHILD = """
 import asyncio, os, sys
-from app.store import Store
+from app.store import Store, StoreUnavailable
 from tests.unit.store import samples
 
 async def main(url, owner, jobs):
@@ -44,7 +44,11 @@ async def main(url, owner, jobs):
         while True:
             os.write(1, f"{number} {seq}\\n".encode())
             seq += 1
-            await store.commit(samples.put(job, seq, epoch=epoch))
+            try:
+                await store.commit(samples.put(job, seq, epoch=epoch))
+            except StoreUnavailable:
+                # Paused within a transaction, which the database has ended since.
+                await store.commit(samples.put(job, seq, epoch=epoch))
 
     await asyncio.gather(*(work(number) for number in range(1, jobs + 1)))
 
