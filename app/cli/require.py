@@ -242,7 +242,7 @@ def _print_dry_run(client: Client, job_id: str, answer: dict[str, Any]) -> None:
         for vertex_id, name in names.items()
     ]
     show_table(["vertex", "now", "then"], rows, right=["now", "then"])
-    say(f"slots: {answer.get('slotsBefore')} now, {answer.get('slotsAfter')} then")
+    say(f"slots: {or_dash(answer.get('slotsBefore'))} now, {or_dash(answer.get('slotsAfter'))} then")
     say(f"rung: {answer.get('rung') or 'none'}")
     for sentence in answer.get("explanation") or []:
         say_wrapped(str(sentence))

@@ -119,13 +119,17 @@ def _came_through_spark(error: BaseException) -> bool:
 def _spark_text(error: BaseException) -> str:
     if type(error).__name__ == "Py4JJavaError":
         java = getattr(error, "java_exception", None)
+        found = ""
         try:
-            while java is not None and java.getCause() is not None:
+            while java is not None:
+                name, message = java.getClass().getSimpleName(), java.getMessage()
+                # A cause without a message, as a NullPointerException, says less than what it caused.
+                if message or not found:
+                    found = f"{name}: {message or 'no message'}"
                 java = java.getCause()
-            if java is not None:
-                return f"{java.getClass().getSimpleName()}: {java.getMessage()}"
         except Exception:
             return str(error)
+        return found or str(error)
     return str(error)
 
 

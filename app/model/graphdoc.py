@@ -24,7 +24,7 @@ from app.model.graphdoc_operations import (
     read_sql,
 )
 from app.model.graphdoc_write import to_document
-from app.model.javaoptions import JAVA_OPTION_SETTINGS, java_options_fault
+from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, java_options_fault, memory_fault
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     DEFAULT_SLOT_SHARING_GROUP,
@@ -123,12 +123,19 @@ def _artifacts(fields: Fields) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _jvm_fault(name: str, value: str) -> str | None:
+    """What is wrong with a setting that only a new JVM can take."""
+    if name == MEMORY_SETTING:
+        return memory_fault(value)
+    return java_options_fault(value) if name in JAVA_OPTION_SETTINGS else None
+
+
 def _config(fields: Fields, job_type: JobType) -> tuple[tuple[str, str], ...]:
     config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
     for name, value in config:
         if name in _OWN_SETTINGS:
             fields.errors.add("config", f"The setting {name} is not allowed: {_OWN_SETTINGS[name]}.")
-        elif name in JAVA_OPTION_SETTINGS and (fault := java_options_fault(value)):
+        elif fault := _jvm_fault(name, value):
             fields.errors.add(below("config", name), fault)
     _, sentences = JobOptions.from_config(config)
     for sentence in [*sentences, *options_of_the_other_type(dict(config), job_type)]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Final
 
 JAVA_OPTION_SETTINGS: Final = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 """Settings of a job whose value is such a text."""
+
+
+MEMORY_SETTING: Final = "spark.driver.memory"
+_MEMORY: Final = re.compile(r"([1-9][0-9]{0,8})([mMgG])")
+_LEAST_MB: Final = 256
+_MOST_MB: Final = 16 * 1024 * 1024
+
+
+def memory_fault(text: str) -> str | None:
+    """What is wrong with ``text`` as the heap of a driver's JVM, to follow the name of the field; None if nothing."""
+    match = _MEMORY.fullmatch(text)
+    size_mb = int(match[1]) * (1024 if match[2] in "gG" else 1) if match else 0
+    if _LEAST_MB <= size_mb <= _MOST_MB:
+        return None
+    return "should be the heap of the driver's JVM, from 256m to 16384g: a whole number followed by m or g."
 
 
 def split_java_options(text: str) -> tuple[str, ...]:

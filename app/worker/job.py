@@ -14,7 +14,7 @@ import structlog
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import to_document
-from app.model.javaoptions import JAVA_OPTION_SETTINGS, split_java_options
+from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_java_options
 from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Orders, Report
 from app.model.resultsurl import below, is_local
@@ -327,7 +327,7 @@ def _java_options(state: JobState) -> tuple[str, ...]:
     """Settings of the job that only a new JVM can take; a job that has any never gets a warm driver."""
     options: list[str] = []
     for key, value in state.graph.config:
-        if key == "spark.driver.memory":
+        if key == MEMORY_SETTING:
             options.append(f"-Xmx{value}")
         elif key in JAVA_OPTION_SETTINGS:
             options.extend(split_java_options(value))

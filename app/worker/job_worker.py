@@ -38,6 +38,7 @@ from app.worker.mailbox import (
     repeated,
 )
 from app.worker.persistence import Change, JobWriter, LostOwnership, StateDiverged, WriteFailed
+from app.worker.region_log import log_regions
 from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
 
 log = structlog.get_logger()
@@ -330,6 +331,7 @@ class JobWorker:
             )
         else:
             self._story.append(type(event).__name__)
+        log_regions(self._log, state, new)
         if self._validate:
             validate(new)
         change.add(state, new, effects, now_ms)

@@ -114,7 +114,10 @@ async def test_a_dry_run_says_what_other_bounds_would_count_for(database_url: st
         decided = {await world.vertex(job_id, name): 32 for name in ("customers", "orders")}
         assert plan["currentParallelism"] == plan["parallelism"] == decided, "what runs goes on as it is"
         assert (plan["slotsBefore"], plan["slotsAfter"], plan["rung"]) == (2, 2, None)
-        assert plan["explanation"] == ["The bounds count for what is not decided yet: bought, store."]
+        assert plan["explanation"] == [
+            "The bounds count for what is not decided yet: bought, store. Decided already, and not changed by them: "
+            "customers, orders."
+        ]
         explained = await world.get(f"/jobs/{job_id}/explanation")
         in_force = {one["name"]: one["inForce"] for one in explained["vertices"].values()}
         assert in_force == {"customers": 32, "orders": 32, "bought": None, "store": None}

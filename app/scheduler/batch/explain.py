@@ -31,11 +31,27 @@ def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -
         sentences.append(
             f"Its driver was started with {state.plan.slot_count} slot(s) and uses no others until it is started again."
         )
+    sentences += _runs_again(state, progress)
     for vertex in state.graph.vertices:
         decision = progress.in_force(vertex.id)
         if decision is not None:
             sentences.append(decision_sentence(vertex.name, decision))
     return sentences
+
+
+def _runs_again(state: JobState, progress: BatchProgress) -> list[str]:
+    """What runs for the second time or more often: that it runs says little if it has failed so far."""
+    found = [
+        f"{'+'.join(state.graph.by_id[vertex].name for vertex in region.vertices)} for the "
+        f"{progress.regions[region.number].run}. time"
+        for region in layout_of(state.graph).regions.all
+        if progress.regions[region.number].status is RegionStatus.RUNNING
+        and progress.regions[region.number].run > 1
+    ]
+    if not found:
+        return []
+    why = f" The last failure: {state.failures[-1][0].error}" if state.failures else ""
+    return [f"Now running again: {', '.join(found)}.{why}"]
 
 
 def _again_sentence(state: JobState, progress: BatchProgress, when_again: str) -> str:
@@ -72,9 +88,17 @@ def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...
 def scope_of_bounds(state: JobState, before: Requirements) -> str:
     """What the bounds of ``state`` change in a job that runs, and where they cannot be reached. ``before``: the former
     ones."""
-    names = ", ".join(vertex.name for vertex in undecided(state))
+    still_open = undecided(state)
+    names = ", ".join(vertex.name for vertex in still_open)
     if names:
         sentence = f"The bounds count for what is not decided yet: {names}."
+        fixed = [
+            vertex.name
+            for vertex in state.graph.vertices
+            if vertex not in still_open and state.requirements[vertex.id] != before[vertex.id]
+        ]
+        if fixed:
+            sentence += f" Decided already, and not changed by them: {', '.join(fixed)}."
     else:
         sentence = "The parallelism of every vertex is decided already, so the bounds change nothing."
     short = out_of_reach(state, before)

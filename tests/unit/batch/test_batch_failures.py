@@ -63,7 +63,9 @@ def test_what_failed_and_when_it_runs_again_is_said() -> None:
     assert not any(one.startswith("joined runs at") for one in sentences), "that is not decided any more"
     assert "in 0.4 s." in " ".join(explain(job.state, job.now_ms + 600)[0])
     job.wait()
-    assert "run again" not in " ".join(explain(job.state, job.now_ms)[0])
+    sentences, _ = explain(job.state, job.now_ms)
+    assert "run again after" not in " ".join(sentences)
+    assert "Now running again: joined for the 2. time. The last failure: boom" in sentences
 
 
 def test_a_vertex_that_is_to_run_again_has_no_parallelism_and_no_times() -> None:

@@ -153,7 +153,10 @@ def test_a_put_counts_for_what_is_not_decided_yet() -> None:
     job = running().put(joined=(1, 2), customers=(1, 3))
     assert list(job.orders["customers"].parallelism.values()) == [1], "it runs already"
     record = job.state.timeline.closed[-1]
-    assert record.message == "The bounds count for what is not decided yet: joined, total, store."
+    assert record.message == (
+        "The bounds count for what is not decided yet: joined, total, store. Decided already, and not changed by them: "
+        "customers."
+    )
     job.finish("customers").finish("orders", *(100 * MB,) * 16)
     assert list(job.orders["joined"].parallelism.values()) == [2]
 

@@ -24,3 +24,41 @@ def test_a_host_that_is_too_slow_for_spark_is_said_to_be() -> None:
     failure = describe(RuntimeError("Python worker failed to connect back."))
     assert "this host was too slow" in failure.sentence
     assert failure.recoverable
+
+
+class JavaError:
+    """As py4j shows an exception of Java."""
+
+    def __init__(self, name: str, message: str | None, cause: JavaError | None = None) -> None:
+        self.name, self.message, self.cause = name, message, cause
+
+    def getClass(self) -> JavaError:
+        return self
+
+    def getSimpleName(self) -> str:
+        return self.name
+
+    def getMessage(self) -> str | None:
+        return self.message
+
+    def getCause(self) -> JavaError | None:
+        return self.cause
+
+
+def test_of_the_causes_in_java_the_innermost_that_says_something_is_named() -> None:
+    """Spark names the file that it cannot read; under that is a NullPointerException of the decoder."""
+
+    class Py4JJavaError(Exception):
+        __module__ = "py4j.protocol"
+        java_exception = JavaError(
+            "SparkException",
+            "Job aborted.",
+            JavaError(
+                "SparkException",
+                "[FAILED_READ_FILE] Cannot read /data/x",
+                JavaError("NullPointerException", None),
+            ),
+        )
+
+    sentence = describe(Py4JJavaError()).sentence
+    assert "Cannot read /data/x" in sentence and "None" not in sentence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.model.javaoptions import split_java_options
+from app.model.javaoptions import memory_fault, split_java_options
 from app.settings import SettingsError, load_settings
 from tests.unit.model.documents import document, errors
 
@@ -32,3 +32,16 @@ def test_a_server_with_others_does_not_start(value: str, reason: str) -> None:
     assert refused.value.errors == [
         f"driver_java_options: should be JVM options separated by blanks, quoted as in a shell: {reason}."
     ]
+
+
+@pytest.mark.parametrize("text", ["256m", "4g", "16384G", "2048M"])
+def test_a_heap_that_java_can_have(text: str) -> None:
+    assert memory_fault(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["banana", "900t", "1k", "4gb", "255m", "0g", "", " 4g", "16385g", "1.5g", "4"]
+)
+def test_a_heap_that_no_driver_could_start_with_is_refused(text: str) -> None:
+    fault = memory_fault(text)
+    assert fault is not None and "from 256m to 16384g" in fault

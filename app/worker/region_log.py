@@ -1,0 +1,32 @@
+"""What happens to the regions of a BATCH job, for the server's log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.model.batch import RegionStatus
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.batch.layout import layout_of
+
+
+def log_regions(log: Any, before: JobState, after: JobState) -> None:
+    """A line for each region that was started, is finished, or is to run again; a failure with its sentence."""
+    if after.batch is None or after.batch is before.batch:
+        return
+    if len(after.failures) > len(before.failures) or after.failures[-1:] != before.failures[-1:]:
+        failure = after.failures[-1][-1]
+        log.warning("a region failed", attempt=after.attempt, vertex=failure.vertex, error=failure.error)
+    was = before.batch.regions if before.batch is not None else ()
+    for region in layout_of(after.graph).regions.all:
+        now = after.batch.regions[region.number]
+        former = was[region.number] if was else None
+        if former == now or (former is None and now.status is RegionStatus.CREATED):
+            continue
+        log.info(
+            "region",
+            attempt=after.attempt,
+            region=region.number,
+            run=now.run,
+            vertices=[after.graph.by_id[vertex].name for vertex in region.vertices],
+            state=now.status.value,
+        )
