@@ -24,16 +24,17 @@ SMALL_FILES = {"spark.sql.files.openCostInBytes": "0"}
 
 
 def last_plan(session: Any) -> str:
-    """The physical plan, as it was in the end, of what Spark ran last."""
+    """The physical plan, as it was in the end, of what Spark ran last, but for the tables that it forgot then."""
     store = session._jsparkSession.sharedState().statusStore()
     deadline = time.monotonic() + 60
     while True:
         session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
         runs = store.executionsList()
-        last = max(
+        found = sorted(
             (runs.apply(index) for index in range(runs.size())), key=lambda run: int(run.executionId())
         )
-        plan = str(last.physicalPlanDescription())
+        plans = [str(run.physicalPlanDescription()) for run in found]
+        plan = [one for one in plans if "DropTable" not in one][-1]
         # Spark does not write down every change at once.
         if "== Final Plan ==" in plan or "AdaptiveSparkPlan" not in plan:
             return plan
