@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.driver.failures import DriverError, describe
 from app.model.batch import Skew, SkewStrategy
+from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,7 @@ DEFAULT_CONF = {
 }
 
 # Read when a JVM starts: `app.worker.job` turns them into options of a JVM of the job's own.
-_JVM_CONF = ("spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+_JVM_CONF = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
