@@ -11,7 +11,7 @@ from app.scheduler.adaptive.prospects import rung_between
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
 from app.scheduler.batch.explain import scope_of_bounds
-from app.scheduler.batch.scheduling import undecided
+from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 from app.worker.views import DryRun, Explanation, JobView
 
@@ -61,8 +61,8 @@ def _in_force(state: JobState) -> dict[str, int] | None:
         return None
     if state.graph.type is not JobType.BATCH:
         return dict(state.plan.parallelism)
-    open_ones = {vertex.id for vertex in undecided(state)}
-    return {vertex: parallelism for vertex, parallelism in state.plan.parallelism if vertex not in open_ones}
+    decisions = {vertex.id: progress_of(state).in_force(vertex.id) for vertex in state.graph.vertices}
+    return {vertex: decision.parallelism for vertex, decision in decisions.items() if decision is not None}
 
 
 def _rung(state: JobState, current: dict[str, int] | None, target: dict[str, int] | None) -> Rung | None:

@@ -13,7 +13,7 @@ def log_regions(log: Any, before: JobState, after: JobState) -> None:
     """A line for each region that was started, is finished, or is to run again; a failure with its sentence."""
     if after.batch is None or after.batch is before.batch:
         return
-    if len(after.failures) > len(before.failures) or after.failures[-1:] != before.failures[-1:]:
+    if after.failures != before.failures:
         failure = after.failures[-1][-1]
         log.warning("a region failed", attempt=after.attempt, vertex=failure.vertex, error=failure.error)
     was = before.batch.regions if before.batch is not None else ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.model.batch import LimitedBy, RegionStatus
 from app.model.requirements import Requirements
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.layout import layout_of
-from app.scheduler.batch.progress import BatchProgress, Decision
+from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
 from app.scheduler.batch.scheduling import out_of_reach, undecided
 from app.scheduler.slots import minimal_slots, required_slots
 
@@ -16,14 +18,9 @@ def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -
 
     ``when_again`` says when regions that failed run again; empty if none waits for that.
     """
-    names = {vertex.id: vertex.name for vertex in state.graph.vertices}
     finished = sum(one.status is RegionStatus.FINISHED for one in progress.regions)
-    running = [
-        "+".join(names[vertex] for vertex in region.vertices)
-        for region in layout_of(state.graph).regions.all
-        if progress.regions[region.number].status is RegionStatus.RUNNING
-    ]
-    now = f"now running: {', '.join(running)}" if running else "none is running"
+    running = _named(state, progress, RegionStatus.RUNNING)
+    now = f"now running: {', '.join(name for name, _ in running)}" if running else "none is running"
     sentences = [f"{finished} of {len(progress.regions)} regions are finished; {now}."]
     if when_again:
         sentences.append(_again_sentence(state, progress, when_again))
@@ -31,7 +28,7 @@ def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -
         sentences.append(
             f"Its driver was started with {state.plan.slot_count} slot(s) and uses no others until it is started again."
         )
-    sentences += _runs_again(state, progress)
+    sentences += _runs_again(state, running)
     for vertex in state.graph.vertices:
         decision = progress.in_force(vertex.id)
         if decision is not None:
@@ -39,15 +36,21 @@ def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -
     return sentences
 
 
-def _runs_again(state: JobState, progress: BatchProgress) -> list[str]:
-    """What runs for the second time or more often: that it runs says little if it has failed so far."""
-    found = [
-        f"{'+'.join(state.graph.by_id[vertex].name for vertex in region.vertices)} for the "
-        f"{progress.regions[region.number].run}. time"
+def _named(state: JobState, progress: BatchProgress, status: RegionStatus) -> list[tuple[str, RegionState]]:
+    """The regions of ``status``, by the names of their vertices."""
+    return [
+        (
+            "+".join(state.graph.by_id[vertex].name for vertex in region.vertices),
+            progress.regions[region.number],
+        )
         for region in layout_of(state.graph).regions.all
-        if progress.regions[region.number].status is RegionStatus.RUNNING
-        and progress.regions[region.number].run > 1
+        if progress.regions[region.number].status is status
     ]
+
+
+def _runs_again(state: JobState, running: Sequence[tuple[str, RegionState]]) -> list[str]:
+    """What runs for the second time or more often: that it runs says little if it has failed so far."""
+    found = [f"{name} for the {region.run}. time" for name, region in running if region.run > 1]
     if not found:
         return []
     why = f" The last failure: {state.failures[-1][0].error}" if state.failures else ""
@@ -56,12 +59,7 @@ def _runs_again(state: JobState, progress: BatchProgress) -> list[str]:
 
 def _again_sentence(state: JobState, progress: BatchProgress, when_again: str) -> str:
     """After a failure: what runs again, which may be more than what failed, and why."""
-    again = [
-        "+".join(state.graph.by_id[vertex].name for vertex in region.vertices)
-        for region in layout_of(state.graph).regions.all
-        if progress.regions[region.number].run
-        and progress.regions[region.number].status is RegionStatus.CREATED
-    ]
+    again = [name for name, region in _named(state, progress, RegionStatus.CREATED) if region.run]
     why = f": {state.failures[-1][0].error}" if state.failures else "."
     return f"{', '.join(again)} will run again after a failure{why} {when_again}"
 
