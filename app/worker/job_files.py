@@ -47,8 +47,8 @@ def _digest(path: Path) -> str | None:
 def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
     """Remove what attempts up to ``dead`` leave behind: all but the logs of the newest ``keep``.
 
-    A driver that was killed leaves Spark's shuffle files, and links that keep results on the disk. An assignment holds
-    the secret of its attempt, and nobody reads it again when the attempt is over.
+    A driver that was killed leaves Spark's shuffle files and what its sinks had not committed. An assignment holds the
+    secret of its attempt, and nobody reads it again when the attempt is over.
     """
     if not job_dir.is_dir():
         return
