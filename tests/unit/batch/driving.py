@@ -162,3 +162,8 @@ class BatchJob:
         """Until the next timer of the job is due."""
         timer = min(self.state.timers, key=lambda one: one.at_ms)
         return self.do(TimerFired(timer.name, timer.version), after_ms=max(0, timer.at_ms - self.now_ms))
+
+
+def running(**options: object) -> BatchJob:
+    """A job of `chain` whose sources run: customers has 3 MB, orders 100."""
+    return BatchJob(chain(**options)).run(customers=3 * MB, orders=100 * MB)  # type: ignore[arg-type]

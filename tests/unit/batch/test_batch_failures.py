@@ -17,11 +17,7 @@ from app.scheduler.adaptive.step import explain, status_of
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.worker.drivers import orders_for
 from app.worker.views import JobView
-from tests.unit.batch.driving import MB, T0_MS, BatchJob, chain
-
-
-def running(**options: object) -> BatchJob:
-    return BatchJob(chain(**options)).run(customers=3 * MB, orders=100 * MB)  # type: ignore[arg-type]
+from tests.unit.batch.driving import T0_MS, running
 
 
 def test_a_region_that_left_too_little_runs_again() -> None:

@@ -24,11 +24,7 @@ from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.step import InvariantViolation, explain, status_of, step, validate
 from app.store import codec
 from app.worker.drivers import orders_for
-from tests.unit.batch.driving import MB, BatchJob, chain
-
-
-def running(**options: object) -> BatchJob:
-    return BatchJob(chain(**options)).run(customers=3 * MB, orders=100 * MB)  # type: ignore[arg-type]
+from tests.unit.batch.driving import MB, BatchJob, chain, running
 
 
 def test_one_slot_is_enough_for_the_blogs_example() -> None:
