@@ -58,9 +58,7 @@ def show(
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         details = client.get(f"/jobs/{job_id}")
-        bounds = (
-            client.get(f"/jobs/{job_id}/resource-requirements") if details["state"] not in TERMINAL else {}
-        )
+        bounds = _bounds(client, job_id, ended=details["state"] in TERMINAL)
     if as_json:
         print_json({**details, "resourceRequirements": bounds})
         return
@@ -85,6 +83,17 @@ def show(
     more = PROGRESS_HEADERS if is_batch else []
     headers = ["vertex", "lower", "upper", "parallelism", "max", "state", *more, "id"]
     show_table(headers, rows, right=["lower", "upper", "parallelism", "max", *more], wrap=["vertex"])
+
+
+def _bounds(client: Client, job_id: str, *, ended: bool) -> dict[str, Any]:
+    """The bounds of a job, which those of a job that has ended are told with its explanation only (as in Flink)."""
+    if not ended:
+        return dict(client.get(f"/jobs/{job_id}/resource-requirements"))
+    vertices = client.get(f"/jobs/{job_id}/explanation")["vertices"]
+    return {
+        vertex: {"parallelism": {bound: told[bound] for bound in ("lowerBound", "upperBound")}}
+        for vertex, told in vertices.items()
+    }
 
 
 def progress_cells(vertex: dict[str, Any]) -> list[str]:

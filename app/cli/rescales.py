@@ -197,7 +197,8 @@ def before_after(record: dict[str, Any]) -> str:
         )
         first = first and before is None
         if after is None or after == before:
-            kept.append(f"{name} {or_dash(before)}")
+            if before is not None:
+                kept.append(f"{name} {before}")
         else:
             changed.append(f"{name} {after}" if before is None else f"{name} {before}->{after}")
     if changed:
@@ -214,7 +215,7 @@ def sentence_of(record: dict[str, Any]) -> str:
     if record.get("outputGapInMillis") is not None:
         parts.append(f"output gap {format_ms(record['outputGapInMillis'])}")
     why = str(record.get("message") or "").partition("\n")[0].rstrip(".")
-    return ", ".join(parts) + (f": {why}" if why and record["terminalState"] != "COMPLETED" else "")
+    return ", ".join(parts) + (f": {why}" if why else "")
 
 
 def show_one(record: dict[str, Any]) -> None:

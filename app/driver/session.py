@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError, describe
 from app.model.batch import Skew, SkewStrategy
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -165,10 +167,23 @@ def open_session(
         SparkSession._instantiatedSession = None
         context = SparkContext(conf=settings)
         context.setLogLevel("WARN")
+        _expect_the_end(context)
         return SparkSession(context)
     except Exception as error:
         failure = describe(error)
         raise DriverError(f"Spark could not be started: {failure.sentence}", recoverable=True) from error
+
+
+def _expect_the_end(context: SparkContext) -> None:
+    """The server of PySpark's accumulators takes it for an error, with a traceback, when the JVM hangs up on it."""
+    server: Any = context._accumulatorServer
+    report = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError):
+            report(request, address)
+
+    server.handle_error = handle_error
 
 
 def close_session(session: SparkSession) -> None:

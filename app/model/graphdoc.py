@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from posixpath import normpath
 from typing import Final
 
 from app.model.analysis import in_place_of
@@ -32,6 +33,8 @@ from app.model.jobgraph import (
     JobGraph,
     JobType,
     Operation,
+    SinkSpec,
+    SourceSpec,
 )
 from app.model.options import JobOptions, options_of_the_other_type
 from app.model.sentences import kind_of, shown
@@ -88,12 +91,13 @@ def parse_document(document: object) -> JobGraph:
     before = errors.count
     artifacts = _artifacts(fields)
     listed = errors.count == before
-    # An unknown type has been reported; the rest is checked as if it were the usual one.
-    config = _config(fields, job_type or JobType.STREAMING)
-    raw = _vertices(fields, job_type or JobType.STREAMING)
+    assumed = job_type or _meant(fields.raw("type"))
+    config = _config(fields, assumed)
+    raw = _vertices(fields, assumed)
     _check_modules(errors, raw, artifacts, listed=listed)
-    order = check_edges(errors, raw, job_type or JobType.STREAMING)
-    facts = derive(errors, order, job_type or JobType.STREAMING) if order else None
+    _check_paths(errors, raw)
+    order = check_edges(errors, raw, assumed)
+    facts = derive(errors, order, assumed) if order else None
     if errors:
         raise GraphErrors(errors.texts())
     assert name is not None and job_type is not None and order is not None and facts is not None
@@ -101,6 +105,12 @@ def parse_document(document: object) -> JobGraph:
     in_place = in_place_of(vertices)
     vertices = tuple(replace(vertex, in_place=in_place[vertex.id]) for vertex in vertices)
     return JobGraph(name, job_type, vertices, artifacts, config)
+
+
+def _meant(wrong_type: object) -> JobType:
+    """What the rest is checked as when the type is wrong, which has been reported: 'batch' means BATCH, so that its
+    blocking edges are not reported too."""
+    return JobType.BATCH if JobType.BATCH.lower() in str(wrong_type).lower() else JobType.STREAMING
 
 
 def _artifacts(fields: Fields) -> tuple[str, ...]:
@@ -231,6 +241,22 @@ def _check_input_count(fields: Fields, kind: str | None) -> None:
         fields.wrong("inputs", f"a sink has exactly one input, found {count or 'none'}.")
     elif kind in ("sql", "python") and not count:
         fields.wrong("inputs", "at least one input is expected, found none.")
+
+
+def _check_paths(errors: Errors, raw: list[RawVertex]) -> None:
+    """No sink writes where a source reads: a STREAMING job would read its own rows for ever, a BATCH job some."""
+    read: dict[str, RawVertex] = {}
+    for vertex in raw:
+        if isinstance(vertex.operation, SourceSpec) and vertex.operation.path:
+            read.setdefault(normpath(vertex.operation.path), vertex)
+    for vertex in raw:
+        path = vertex.operation.path if isinstance(vertex.operation, SinkSpec) else None
+        source = read.get(normpath(path)) if path else None
+        if source is not None:
+            errors.add(
+                f"{vertex.place}.sink.path",
+                f"{shown(str(path))} is what {source.place}.source reads: the job would read what it writes.",
+            )
 
 
 def _check_modules(errors: Errors, raw: list[RawVertex], artifacts: tuple[str, ...], *, listed: bool) -> None:

@@ -105,12 +105,13 @@ def _forever_or_duration(raw: object) -> int:
 def _count(lowest: int) -> Kind:
     def parse(raw: object) -> int:
         text = str(raw).strip()
-        if isinstance(raw, bool) or not re.fullmatch(r"-?[0-9]{1,12}", text):
-            raise InvalidValue(f"a whole number of at least {lowest} is expected, {_shown(raw)}.")
-        value = int(text)
-        if not lowest <= value <= MAX_COUNT:
+        if (
+            isinstance(raw, bool)
+            or not re.fullmatch(r"-?[0-9]{1,12}", text)
+            or not lowest <= int(text) <= MAX_COUNT
+        ):
             raise InvalidValue(f"a whole number between {lowest} and {MAX_COUNT} is expected, {_shown(raw)}.")
-        return value
+        return int(text)
 
     return Kind(parse, str)
 

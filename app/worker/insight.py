@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.model.batch import RegionStatus
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
@@ -61,8 +62,7 @@ def _in_force(state: JobState) -> dict[str, int] | None:
         return None
     if state.graph.type is not JobType.BATCH:
         return dict(state.plan.parallelism)
-    decisions = {vertex.id: progress_of(state).in_force(vertex.id) for vertex in state.graph.vertices}
-    return {vertex: decision.parallelism for vertex, decision in decisions.items() if decision is not None}
+    return progress_of(state).parallelism(RegionStatus.RUNNING, RegionStatus.FINISHED)
 
 
 def _rung(state: JobState, current: dict[str, int] | None, target: dict[str, int] | None) -> Rung | None:

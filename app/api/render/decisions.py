@@ -36,6 +36,7 @@ def _decision(
     with_groups: bool,
 ) -> dict[str, Any]:
     name = state.graph.by_id[decision.vertex_id].name
+    run = _run(state, progress, decision, written.get(decision.vertex_id))
     return {
         "vertexId": decision.vertex_id,
         "vertexName": name,
@@ -58,8 +59,8 @@ def _decision(
         "subpartitions": decision.subpartitions,
         "skewed": list(decision.skewed),
         "groups": [list(group) for group in decision.groups] if with_groups else None,
-        "sentence": decision_sentence(name, decision),
-        "regionRun": _run(state, progress, decision, written.get(decision.vertex_id)),
+        "sentence": decision_sentence(name, decision, "runs" if run["state"] == RUNNING else "ran"),
+        "regionRun": run,
     }
 
 

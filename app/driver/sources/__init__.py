@@ -94,8 +94,19 @@ def _loaded(
             reader = reader.schema(schema)
         frame: DataFrame = reader.load(source.path) if source.path is not None else reader.load()
     except (PySparkException, Py4JJavaError) as error:
-        raise _refused(vertex, f"Spark refuses the format {source.format}: {_first_line(error)}") from error
+        raise _refused(vertex, _why_not_loaded(source, error)) from error
     return frame
+
+
+def _why_not_loaded(source: SourceSpec, error: PySparkException | Py4JJavaError) -> str:
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    if condition == "PATH_NOT_FOUND":
+        return f"there is no directory or file {source.path}."
+    if condition == "UNABLE_TO_INFER_SCHEMA":
+        return (
+            f"{source.path} has no {source.format} file from which the columns could be read; give a schema."
+        )
+    return f"Spark cannot read it as {source.format}: {_first_line(error)}"
 
 
 def _open_files(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.model.jobgraph import JobType
+from app.scheduler.adaptive import restarts
 from app.scheduler.adaptive.prospects import plan_holds, rung_between
 from app.scheduler.adaptive.state import (
     Canceling,
@@ -131,6 +132,8 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
 def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
     if phase.failure is not None:
         return f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"
+    if state.graph.type is JobType.BATCH:
+        return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
     planned = _in_words(state, dict(phase.plan.parallelism))
     return f"The driver of attempt {state.attempt} is being started with {planned}."
 
@@ -154,7 +157,9 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
         ]
     if len(state.slots) < state.declared_minimal:
         missing = state.declared_minimal - len(state.slots)
-        limit = _timer(state, "wait-timeout", now_ms, "The wait ends")
+        limit = _timer(state, "wait-timeout", now_ms, "The wait counts as a failed start")
+        if limit:
+            limit += f" How often a start is tried: {restarts.describe(state.options.creation_retry)}."
         return [f"The job waits for {missing} more slot(s), without which it cannot run. {limit}".rstrip()]
     stable = _timer(state, "stabilization", now_ms, "It starts with what it holds")
     return [f"The job could run and waits for the rest of the slots that it wants. {stable}".rstrip()]

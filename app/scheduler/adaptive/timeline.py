@@ -3,13 +3,19 @@
 At most one record is open. Its spans are the phases that the scheduler went through while it was open, without gaps:
 together they last exactly from its start to its end. A record is COMPLETED when a batch was committed at the new
 parallelism (or the queries are idle), not already when the plan was sent. A failover has a record of its own.
+
+A BATCH job is not rescaled but decided, region by region. Its records are of attempts, which are COMPLETED when the
+driver is there, and of bounds that were declared: COMPLETED if they count for a vertex that is not decided yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
+from app.model.batch import RegionStatus
 from app.model.ids import derive_id
+from app.model.jobgraph import JobType
 from app.model.plan import Plan, Rung
 from app.model.rescale import (
     RescaleRecord,
@@ -21,10 +27,11 @@ from app.model.rescale import (
 )
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Timeline
+from app.scheduler.adaptive.state import JobState, Timeline
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 _NONE_YET = tuple((state.value, 0) for state in TerminalState)
 
 _OVERTAKEN = (
@@ -54,8 +61,7 @@ def open_record(
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
-    last = state.last_plan
-    vertices, groups = _meaning(draft.demand, *_figures(last))
+    vertices, groups = _meaning(draft.demand, *_before(state, state.last_plan))
     # Someone asked for these two; a failover and new slots happen by themselves.
     asked = cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT)
     record = RescaleRecord(
@@ -129,7 +135,7 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
         return
     before = {one.vertex_id: one.pre for one in record.vertices}
     slots_before = {one.group_name: one.pre for one in record.groups}
-    vertices, groups = _meaning(draft.demand, before, slots_before, plan)
+    vertices, groups = _meaning(draft.demand, before, slots_before, *_after(draft.state, plan))
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
@@ -147,7 +153,7 @@ def in_force(draft: Draft, plan: Plan) -> None:
     record = draft.state.timeline.open
     if record is None or has_plan(record):
         return
-    vertices, groups = _meaning(draft.demand, *_figures(plan))
+    vertices, groups = _meaning(draft.demand, *_before(draft.state, plan))
     if (vertices, groups) != (record.vertices, record.groups):
         message = _joined(record.message, _CAME_FIRST)
         draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))
@@ -170,11 +176,11 @@ def _meaning(
     demand: Demand,
     before: Mapping[str, int | None],
     slots_before: Mapping[str, int | None],
-    plan: Plan | None = None,
+    after: Mapping[str, int] = _NOTHING,
+    slots_after: Mapping[str, int] = _NOTHING,
 ) -> tuple[tuple[VertexRescale, ...], tuple[SlotGroupRescale, ...]]:
-    """What a rescale means per vertex and per group: what is wanted, what was ``before``, and what ``plan`` gives."""
+    """What a rescale means per vertex and per group: what is wanted, what was ``before``, and what is ``after``."""
     bounds = demand.bounds
-    after, slots_after = _figures(plan)
     vertices = []
     group_ids = {}
     for vertex in demand.graph.vertices:
@@ -195,11 +201,31 @@ def _meaning(
     return tuple(vertices), tuple(groups)
 
 
-def _figures(plan: Plan | None) -> tuple[dict[str, int], dict[str, int]]:
-    """The parallelism of each vertex in ``plan``, and the number of slots of each group; nothing without a plan."""
+def _before(state: JobState, plan: Plan | None) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """The parallelism of each vertex in ``plan``, and the number of slots of each group; nothing without a plan.
+
+    A BATCH job's plan has a figure for every vertex, which means nothing until the vertex is decided.
+    """
     if plan is None:
-        return {}, {}
-    return dict(plan.parallelism), {name: len(own) for name, own in plan.group_slots}
+        return _NOTHING, _NOTHING
+    if state.graph.type is JobType.BATCH:
+        return _decided(state, RegionStatus.FINISHED, RegionStatus.RUNNING), _slots(plan)
+    return dict(plan.parallelism), _slots(plan)
+
+
+def _after(state: JobState, plan: Plan) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """As `_before`, for a plan of a new attempt: of a BATCH job it keeps what finished regions ran at."""
+    if state.graph.type is JobType.BATCH:
+        return _decided(state, RegionStatus.FINISHED), _slots(plan)
+    return dict(plan.parallelism), _slots(plan)
+
+
+def _decided(state: JobState, *statuses: RegionStatus) -> Mapping[str, int]:
+    return _NOTHING if state.batch is None else state.batch.parallelism(*statuses)
+
+
+def _slots(plan: Plan) -> dict[str, int]:
+    return {name: len(own) for name, own in plan.group_slots}
 
 
 def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, int], ...]:

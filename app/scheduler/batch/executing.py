@@ -21,7 +21,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.starting import replace_requirements, replace_slots, take_up_plan
 from app.scheduler.adaptive.state import Executing, Failure
-from app.scheduler.batch.explain import scope_of_bounds
+from app.scheduler.batch.explain import counts_for_undecided, scope_of_bounds
 from app.scheduler.batch.failover import regions_to_restart
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, RegionState, Written
@@ -176,7 +176,10 @@ def batch_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     before = draft.state.requirements
     replace_requirements(draft, event)
     message = scope_of_bounds(draft.state, before)
-    timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
+    reason = TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
+    if counts_for_undecided(draft.state, before):
+        reason = TerminatedReason.SUCCEEDED
+    timeline.close_record(draft, reason, message=message)
 
 
 def batch_slots(draft: Draft, event: SlotsChanged) -> None:

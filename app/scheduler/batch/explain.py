@@ -32,7 +32,7 @@ def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -
     for vertex in state.graph.vertices:
         decision = progress.in_force(vertex.id)
         if decision is not None:
-            sentences.append(decision_sentence(vertex.name, decision))
+            sentences.append(decision_sentence(vertex.name, decision, _verb(progress, decision)))
     return sentences
 
 
@@ -65,22 +65,43 @@ def _again_sentence(state: JobState, progress: BatchProgress, when_again: str) -
 
 
 def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...]:
-    """A sentence for each vertex that runs, or has run, below the lower bound that its decision found.
+    """A sentence for each vertex that runs, or has run, below the lower bound that its decision found, and for each
+    that runs outside of bounds that were declared after its decision.
 
-    There is one way to that: no task can read less than one part of the inputs.
+    There is one way to the former: no task can read less than one part of the inputs.
     """
     found = []
     for vertex in state.graph.vertices:
         decision = progress.in_force(vertex.id)
-        if decision is None or decision.parallelism >= decision.lower:
+        if decision is None:
             continue
-        if decision.parallelism == decision.subpartitions:
-            runs = "runs" if progress.regions[decision.region].status is RegionStatus.RUNNING else "ran"
+        now, at = state.requirements[vertex.id], decision.parallelism
+        verb = _verb(progress, decision)
+        if at < decision.lower and at == decision.subpartitions:
             found.append(
-                f"{vertex.name} {runs} at {decision.parallelism}, below its lower bound {decision.lower}: its inputs "
-                f"were written in {decision.subpartitions} parts before the bound was raised."
+                f"{vertex.name} {verb} at {at}, below its lower bound {decision.lower}: its inputs were written in "
+                f"{decision.subpartitions} parts before the bound was raised."
+            )
+        elif verb == "runs" and not now.lower <= at <= now.upper:
+            side = (
+                f"below its lower bound {now.lower}"
+                if at < now.lower
+                else f"above its upper bound {now.upper}"
+            )
+            found.append(
+                f"{vertex.name} runs at {at}, {side}: that was decided before the bound was declared, and stays unless "
+                "its region has to run again."
             )
     return tuple(found)
+
+
+def _verb(progress: BatchProgress, decision: Decision) -> str:
+    return "runs" if progress.regions[decision.region].status is RegionStatus.RUNNING else "ran"
+
+
+def counts_for_undecided(state: JobState, before: Requirements) -> bool:
+    """Whether the bounds of ``state`` are others than ``before`` for a vertex that is not decided yet."""
+    return any(state.requirements[vertex.id] != before[vertex.id] for vertex in undecided(state))
 
 
 def scope_of_bounds(state: JobState, before: Requirements) -> str:
@@ -114,19 +135,23 @@ def scope_of_bounds(state: JobState, before: Requirements) -> str:
     return sentence
 
 
-def decision_sentence(name: str, decision: Decision) -> str:
-    """Why a vertex runs at its parallelism."""
+def decision_sentence(name: str, decision: Decision, verb: str) -> str:
+    """Why a vertex runs at its parallelism, or ran at it: ``verb``."""
     bounds = f"bounds {decision.lower} to {decision.upper}"
     limit = _limit_sentence(decision)
     if decision.rule == "pipelined":
         return (
-            f"{name} runs with at most {decision.parallelism} task(s), as Spark sees fit ({bounds}).{limit}"
+            f"{name} {verb} with at most {decision.parallelism} task(s), as Spark sees fit ({bounds}).{limit}"
         )
     no_choice = decision.lower == decision.upper
     if decision.bytes is None:
         why = "its bounds leave no choice" if no_choice else "the size of its files is not known"
-        return f"{name} runs at {decision.parallelism}: {why} ({bounds}).{limit}"
-    how = ", as its bounds leave no choice" if no_choice else f" by {decision.rule}"
+        return f"{name} {verb} at {decision.parallelism}: {why} ({bounds}).{limit}"
+    if no_choice:
+        return (
+            f"{name} {verb} at {decision.parallelism}: its bounds leave no choice ({bounds}). By its {decision.bytes} "
+            f"bytes of input it would be {decision.wanted}.{limit}"
+        )
     broadcast = f", {decision.broadcast_bytes} broadcast" if decision.broadcast_bytes else ""
     skew = (
         f" {len(decision.skewed)} of {decision.subpartitions} subpartitions are skewed, so Spark shuffles the "
@@ -135,7 +160,7 @@ def decision_sentence(name: str, decision: Decision) -> str:
         else ""
     )
     return (
-        f"{name} runs at {decision.parallelism}{how}: {decision.bytes} bytes of input{broadcast}, "
+        f"{name} {verb} at {decision.parallelism} by {decision.rule}: {decision.bytes} bytes of input{broadcast}, "
         f"{decision.volume_bytes} for each task, ask for {decision.wanted} ({bounds}).{limit}{skew}"
     )
 

@@ -90,6 +90,15 @@ class BatchProgress:
         """The latest decision for a vertex."""
         return next((one for one in reversed(self.decisions) if one.vertex_id == vertex_id), None)
 
+    def parallelism(self, *statuses: RegionStatus) -> dict[str, int]:
+        """What the vertices of the regions in ``statuses`` were decided to run at."""
+        latest = {one.vertex_id: one for one in self.decisions}
+        return {
+            vertex: one.parallelism
+            for vertex, one in latest.items()
+            if self.regions[one.region].status in statuses
+        }
+
     def in_force(self, vertex_id: str) -> Decision | None:
         """The decision that the vertex runs, or has run, at; None while its region is still to run, or to run again."""
         found = self.decision(vertex_id)

@@ -99,8 +99,11 @@ def test_another_format_is_sparks_own(rig: Rig, spark: SparkSession, tmp_path: P
 def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,name\n1,x\n")
     assert read_static(spark, csv_source(tmp_path / "a.csv")).collect() == [(1, "x")]
-    with pytest.raises(DriverError, match=r"Source src: Spark refuses the format csv: .*PATH_NOT_FOUND"):
+    with pytest.raises(DriverError, match=r"^Source src: there is no directory or file .*/b\.csv\.$"):
         read_static(spark, csv_source(tmp_path / "b.csv"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DriverError, match=r"/empty has no parquet file from which the columns could be read"):
+        read_static(spark, source("parquet", tmp_path / "empty"))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) ->
         (source("json", Path("/"), "id INT", header="true"), "Option header is unknown"),
         (source("rate", None, None, rowsPerSecond="0"), "Option rowsPerSecond is '0'"),
         (source("rate", Path("/x")), "the source rate takes no path"),
-        (source("nonsense", Path("/x")), "Spark refuses the format nonsense"),
+        (source("nonsense", Path("/x")), "Spark cannot read it as nonsense"),
     ],
 )
 def test_wrong_sources_are_refused_in_words(rig: Rig, vertex: JobVertex, message: str) -> None:

@@ -115,6 +115,12 @@ class BatchJob:
         assert found is not None
         return found
 
+    def before_and_after(self) -> dict[str, tuple[int | None, int | None]]:
+        """What the open record says of the vertices, or the one that the last step ended."""
+        timeline = self.state.timeline
+        record = timeline.open or timeline.closed[-1]
+        return {self.name(one.vertex_id): (one.pre, one.post) for one in record.vertices}
+
     def run(self, **source_bytes: int) -> BatchJob:
         sizes = tuple((self.graph.by_name[name].id, size) for name, size in source_bytes.items())
         return self.do(AttemptRunning(self.state.attempt, sizes))

@@ -11,6 +11,7 @@ from app.model.batch import LimitedBy
 from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
 from app.model.protocol import Orders
+from app.model.rescale import TerminalState
 from app.model.status import JobStatus
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -153,8 +154,43 @@ def test_a_put_counts_for_what_is_not_decided_yet() -> None:
         "The bounds count for what is not decided yet: joined, total, store. Decided already, and not changed by them: "
         "customers."
     )
+    assert record.terminal_state is TerminalState.COMPLETED
     job.finish("customers").finish("orders", *(100 * MB,) * 16)
     assert list(job.orders["joined"].parallelism.values()) == [2]
+
+
+def test_a_put_that_counts_for_nothing_any_more_is_ignored_and_what_it_leaves_outside_is_a_violation() -> (
+    None
+):
+    job = running().put(orders=(1, 2), customers=(3, 8))
+    record = job.state.timeline.closed[-1]
+    assert record.terminal_state is TerminalState.IGNORED
+    why = "that was decided before the bound was declared, and stays unless its region has to run again."
+    assert set(explain(job.state, job.now_ms)[1]) == {
+        f"customers runs at 1, below its lower bound 3: {why}",
+        f"orders runs at 4, above its upper bound 2: {why}",
+    }
+    job.finish("customers").finish("orders")
+    assert explain(job.state, job.now_ms)[1] == (), "nothing runs outside of its bounds any more"
+
+
+def test_records_have_the_parallelism_of_decided_vertices_and_no_other() -> None:
+    job = BatchJob(chain())
+    sentences, _ = explain(job.state, job.now_ms)
+    assert "The driver of attempt 1 is being started with 4 slot(s)." in sentences
+    nothing = {name: (None, None) for name in ("customers", "orders", "joined", "total", "store")}
+    assert job.before_and_after() == nothing
+    job.run(customers=3 * MB, orders=100 * MB)
+    assert job.before_and_after() == nothing
+    job.finish("customers").put(total=(1, 3))
+    assert job.before_and_after() == {**nothing, "customers": (1, None), "orders": (4, None)}
+    job.do(AttemptFailed(1, "The driver was killed.", stopped=True))
+    assert job.before_and_after() == {**nothing, "customers": (1, None), "orders": (4, None)}
+    while job.state.attempt == 1:
+        job.wait()
+    assert job.before_and_after() == {**nothing, "customers": (1, 1), "orders": (4, None)}, (
+        "to be decided again"
+    )
 
 
 def test_a_bound_that_cannot_be_reached_any_more_is_named_at_once_and_when_it_is_decided() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from app.cli import submit
 from app.model.ids import vertex_id
+from tests.unit.cli.conftest import details
 
 Run = Callable[..., Any]
 JOB_ID = "0123456789abcdef0123456789abcdef"
@@ -43,6 +44,16 @@ def test_show_prints_bounds_and_parallelism_per_vertex(slotwise: Run, fake: Any)
         if line.startswith("delays  1"[:6]) and DELAYS in line
     )
     assert row == ["delays", "1", "2", "1", "8", "RUNNING", DELAYS]
+
+
+def test_show_has_the_last_bounds_of_a_job_that_has_ended(slotwise: Run, fake: Any) -> None:
+    ended = details("FINISHED")
+    fake.on("GET", f"/jobs/{JOB_ID}", (200, {**ended, "end-time": ended["start-time"] + 60_000}))
+    fake.on("GET", REQUIREMENTS, (409, {"errors": ["The job has ended."]}))
+    told = {vertex["id"]: {"lowerBound": 3, "upperBound": 5} for vertex in ended["vertices"]}
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"vertices": told}))
+    (row,) = [line.split() for line in slotwise("show", "delays").out.splitlines() if DELAYS in line]
+    assert row == ["delays", "3", "5", "1", "8", "FINISHED", DELAYS]
 
 
 def test_show_prints_how_far_the_regions_of_a_batch_job_are(slotwise: Run, batch: Any) -> None:

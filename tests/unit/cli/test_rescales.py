@@ -55,6 +55,7 @@ def vertices(**parallelism: tuple[int | None, int | None]) -> dict[str, Any]:
         (vertices(a=(2, 2), b=(1, None)), "unchanged: a 2, b 1"),
         (vertices(a=(None, 2), b=(None, 1)), "start: a 2, b 1"),
         (vertices(a=(None, None)), "-"),
+        (vertices(a=(2, None), b=(None, None)), "unchanged: a 2"),
         ({}, "-"),
     ],
 )

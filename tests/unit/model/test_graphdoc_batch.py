@@ -53,6 +53,29 @@ def test_an_unknown_decider_is_refused() -> None:
         parse_document(document("BATCH", **{"slotwise.batch.parallelism-decider": "odd-data"}))
 
 
+def test_a_type_in_small_letters_is_the_only_error_of_a_graph_with_results() -> None:
+    value = document("BATCH")
+    value["type"] = "batch"
+    value["vertices"][1]["inputs"] = [{"vertex": "in", "exchange": "BLOCKING"}]
+    with pytest.raises(GraphErrors) as refused:
+        parse_document(value)
+    (error,) = refused.value.errors
+    assert error.startswith("type: ") and "BATCH" in error
+
+
+@pytest.mark.parametrize("path", ["/in", "/in/", "/other/../in"])
+def test_a_sink_where_a_source_reads_is_refused(path: str) -> None:
+    value = document("BATCH")
+    value["vertices"][1]["sink"] = {"format": "parquet", "path": path}
+    with pytest.raises(GraphErrors) as refused:
+        parse_document(value)
+    assert str(refused.value) == (
+        f"vertices[1].sink.path: {path!r} is what vertices[0].source reads: the job would read what it writes."
+    )
+    value["vertices"][1]["sink"]["path"] = "/in/out"
+    assert parse_document(value)
+
+
 def test_a_batch_vertex_has_room_for_decisions_unless_it_says_otherwise() -> None:
     value = document("BATCH")
     value["vertices"][1]["maxParallelism"] = 8

@@ -73,7 +73,7 @@ def test_durations(text: object, expected_ms: int) -> None:
         ("slot.idle.timeout", True, "a duration such as"),
         ("slot.idle.timeout", 1.5, "a duration such as"),
         ("web.exception-history-size", 0, "between 1 and"),
-        ("web.exception-history-size", "many", "a whole number of at least 1"),
+        ("web.exception-history-size", "many", "a whole number between 1 and 2147483647"),
         (A + "prefer-minimal-taskmanagers", "maybe", "true or false is expected"),
         ("restart-strategy.exponential-delay.jitter-factor", 1.5, "a number between 0 and 1"),
         ("restart-strategy.exponential-delay.backoff-multiplier", 1, "a number greater than 1"),
