@@ -235,7 +235,7 @@ async def test_the_decisions_are_kept_with_their_numbers(database_url: str, tmp_
             "skewed": [],
             "groups": None,
             "sentence": (
-                "bought runs at 4 by even-data: 67108864 bytes of input, 16777216 for each task, ask for 4"
+                "bought ran at 4 by even-data: 67108864 bytes of input, 16777216 for each task, ask for 4"
                 " (bounds 1 to 32)."
             ),
         }

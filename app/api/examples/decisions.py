@@ -29,7 +29,7 @@ DECISION: dict[str, Any] = {
     "skewed": [],
     "groups": None,
     "sentence": (
-        "counts runs at 4 by flip-187: 60000000 bytes of input, 16777216 for each task, ask for 4 (bounds 1 to 32)."
+        "counts ran at 4 by flip-187: 60000000 bytes of input, 16777216 for each task, ask for 4 (bounds 1 to 32)."
     ),
     "regionRun": {
         "state": "FINISHED",
