@@ -1,6 +1,6 @@
 """The embedded host with real processes that stand in for drivers: who gets which, and what becomes of those that end.
 
-A stand-in takes its lock, makes its files and says READY, as `app.driver` does; the file ``mode`` says what then.
+A stand-in takes its lock, makes its files and says READY, as `app.driver` does; its ``mode`` says what then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ fcntl.flock(fd, fcntl.LOCK_EX)
 lock_file.with_suffix(".scratch").mkdir()
 os.mkdir(told["SOCKETS"])
 Path("java").write_text(told["JAVA"] + " " + told["JAVA_OPTIONS"])
-mode = Path("mode").read_text()
+mode = sys.argv[1]
 if mode == "dies":
     sys.exit(7)
 if mode == "heir":
@@ -60,13 +60,14 @@ class World:
         self.mode("ready")
 
     def mode(self, mode: str) -> None:
-        (self.run_dir / "mode").write_text(mode)
+        """Of those that are started from now on."""
+        self._mode = mode
 
     def popen(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        if (self.run_dir / "mode").read_text() == "refused":
+        if self._mode == "refused":
             raise OSError("no more processes")
         assert command[1:3] == ["-m", "app.driver"]
-        self.started.append(subprocess.Popen([sys.executable, "-c", STAND_IN], **options))
+        self.started.append(subprocess.Popen([sys.executable, "-c", STAND_IN, self._mode], **options))
         return self.started[-1]
 
     def host(self, warm_drivers: int = 1, **options: Any) -> EmbeddedHost:
