@@ -3,8 +3,9 @@
     python benchmarks/batch_inputs.py [--rows 2000000] [--slots 2] [--volume 1mb]
 
 **Days**: one job graph (source, result by key, aggregate, sink) over five days' files of 1, 2, 10, 0.1 and 0 times the
-rows. Per vertex: bytes of its input, what the formula asks for (bytes over bytes per task, as the nearest power of two,
-within the bounds), and what was decided. Each answer is compared with DuckDB's.
+rows. Per vertex: bytes of its input, what the formula asks for (bytes over bytes per task; of what reads a result the
+nearest power of two; within the bounds), what else limited it (a source has no use for more tasks than there are slots),
+and what was decided. Each answer is compared with DuckDB's.
 
 **Skew**: keys by Zipf's law (a = 1.2), one result of 32 subpartitions, an aggregate per key that does some work for
 each row. The longest task against the median task of the reading stage, by either rule, medians of some runs. A key
@@ -37,7 +38,7 @@ from benchmarks.batch import open_spark, source_bytes
 from tests.integration.batch.harness import Regions
 
 UPPER = 32
-REPETITIONS = 3
+REPETITIONS = 5
 DAYS = (("Monday", 1.0), ("Tuesday", 2.0), ("Wednesday", 10.0), ("Thursday", 0.1), ("Friday", 0.0))
 WORK = "sum(v) AS total, count(*) AS n, max(sha2(CAST(v AS STRING), 256)) AS h"
 
@@ -119,7 +120,9 @@ class Jobs:
 
 def days(jobs: Jobs, rows: int, volume: int) -> None:
     rng = np.random.default_rng(1)
-    print(f"{'day':10} {'rows':>9}  {'vertex':6} {'input':>11} {'formula':>7} {'decided':>7} {'seconds':>7}")
+    print(
+        f"{'day':10} {'rows':>9}  {'vertex':6} {'input':>11} {'formula':>7} {'limit':>9} {'decided':>7} {'seconds':>7}"
+    )
     for name, factor in DAYS:
         data = jobs.directory / f"{name}.parquet"
         write_rows(data, rng.integers(0, 50_000, int(rows * factor)))
@@ -134,9 +137,10 @@ def days(jobs: Jobs, rows: int, volume: int) -> None:
                 if vertex == "sums"
                 else min(UPPER, max(1, ceil(decision.bytes / volume)))
             )
+            limit = "-" if decision.limited_by is None else f"{decision.limit} {decision.limited_by}"
             print(
                 f"{name:10} {int(rows * factor):9,}  {vertex:6} {decision.bytes:11,} {wanted:7} "
-                f"{decision.parallelism:7} {took_s:7.2f}",
+                f"{limit:>9} {decision.parallelism:7} {took_s:7.2f}",
                 flush=True,
             )
 
