@@ -4,8 +4,8 @@
 
 **Days**: one job graph (source, result by key, aggregate, sink) over five days' files of 1, 2, 10, 0.1 and 0 times the
 rows. Per vertex: bytes of its input, what the formula asks for (bytes over bytes per task; of what reads a result the
-nearest power of two; within the bounds), what else limited it (a source has no use for more tasks than there are slots),
-and what was decided. Each answer is compared with DuckDB's.
+nearest power of two; within the bounds), what else limited it (a source has no use for more tasks than slots), and what
+was decided. Each answer is compared with DuckDB's.
 
 **Skew**: keys by Zipf's law (a = 1.2), one result of 32 subpartitions, an aggregate per key that does some work for
 each row. The longest task against the median task of the reading stage, by either rule, medians of some runs. A key
