@@ -205,7 +205,9 @@ def main() -> int:
     except Exception as error:
         log.error("%s", describe(error).stack)
         status = 1
-    # Nothing is left to do in an orderly way: committed batches are on disk, an aborted one runs again.
+    # Nothing is left to do in an orderly way: committed batches are on disk, an aborted one runs again. Threads that
+    # still talk to the JVM will find it gone, which py4j would report with a traceback.
+    logging.disable()
     driver.close()
     sys.stderr.flush()
     os._exit(status)

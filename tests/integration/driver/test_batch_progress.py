@@ -78,5 +78,6 @@ def test_a_driver_tells_how_far_its_regions_are(rig: Bench) -> None:
     wait_for("its end", lambda: plane.of_type("region-finished"))
     plane.order(plan_version=102, stop="drain", regions=[])
     assert driver.exit_status() == 0, driver.log
+    assert "Traceback" not in driver.log, driver.log
     told = [(report["tasks_done"], report["tasks_total"]) for report in plane.of_type("region-progress")]
     assert len(set(told)) == len(told), "what has not changed was told again"

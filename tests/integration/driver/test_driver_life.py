@@ -32,6 +32,7 @@ def test_a_finite_source_ends_the_job(rig: Bench) -> None:
     wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
     assert not rig.control_plane.of_type("failed")
     assert driver.exit_status() == 0
+    assert "Traceback" not in driver.log, driver.log
     assert stored_counts(rig.directory) == expected_counts(10_000)
     assert {call["authorization"] for call in rig.control_plane.calls} == {"Bearer the secret"}
     assert {call["epoch"] for call in rig.control_plane.calls} == {"1"}
