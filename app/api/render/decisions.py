@@ -59,7 +59,7 @@ def _decision(
         "subpartitions": decision.subpartitions,
         "skewed": list(decision.skewed),
         "groups": [list(group) for group in decision.groups] if with_groups else None,
-        "sentence": decision_sentence(name, decision, "runs" if run["state"] == RUNNING else "ran"),
+        "sentence": decision_sentence(name, decision, is_running=run["state"] == RUNNING),
         "regionRun": run,
     }
 

@@ -10,7 +10,7 @@ driver is there, and of bounds that were declared: COMPLETED if they count for a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from app.model.batch import RegionStatus
@@ -31,6 +31,7 @@ from app.scheduler.adaptive.state import JobState, Timeline
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
+_BEGUN = (RegionStatus.RUNNING, RegionStatus.FINISHED)
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NONE_YET = tuple((state.value, 0) for state in TerminalState)
 
@@ -61,7 +62,7 @@ def open_record(
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
-    vertices, groups = _meaning(draft.demand, *_before(state, state.last_plan))
+    vertices, groups = _meaning(draft.demand, *_figures(state, state.last_plan))
     # Someone asked for these two; a failover and new slots happen by themselves.
     asked = cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT)
     record = RescaleRecord(
@@ -135,7 +136,9 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
         return
     before = {one.vertex_id: one.pre for one in record.vertices}
     slots_before = {one.group_name: one.pre for one in record.groups}
-    vertices, groups = _meaning(draft.demand, before, slots_before, *_after(draft.state, plan))
+    # A new attempt of a BATCH job keeps what is finished; the rest is decided anew.
+    after = _figures(draft.state, plan, (RegionStatus.FINISHED,))
+    vertices, groups = _meaning(draft.demand, before, slots_before, *after)
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
@@ -153,7 +156,7 @@ def in_force(draft: Draft, plan: Plan) -> None:
     record = draft.state.timeline.open
     if record is None or has_plan(record):
         return
-    vertices, groups = _meaning(draft.demand, *_before(draft.state, plan))
+    vertices, groups = _meaning(draft.demand, *_figures(draft.state, plan))
     if (vertices, groups) != (record.vertices, record.groups):
         message = _joined(record.message, _CAME_FIRST)
         draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))
@@ -201,31 +204,20 @@ def _meaning(
     return tuple(vertices), tuple(groups)
 
 
-def _before(state: JobState, plan: Plan | None) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def _figures(
+    state: JobState, plan: Plan | None, decided: Sequence[RegionStatus] = _BEGUN
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """The parallelism of each vertex in ``plan``, and the number of slots of each group; nothing without a plan.
 
-    A BATCH job's plan has a figure for every vertex, which means nothing until the vertex is decided.
+    A BATCH job's plan has a figure for every vertex, which means nothing until the vertex is decided: those of regions
+    that are in one of the statuses ``decided`` count.
     """
     if plan is None:
         return _NOTHING, _NOTHING
-    if state.graph.type is JobType.BATCH:
-        return _decided(state, RegionStatus.FINISHED, RegionStatus.RUNNING), _slots(plan)
-    return dict(plan.parallelism), _slots(plan)
-
-
-def _after(state: JobState, plan: Plan) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """As `_before`, for a plan of a new attempt: of a BATCH job it keeps what finished regions ran at."""
-    if state.graph.type is JobType.BATCH:
-        return _decided(state, RegionStatus.FINISHED), _slots(plan)
-    return dict(plan.parallelism), _slots(plan)
-
-
-def _decided(state: JobState, *statuses: RegionStatus) -> Mapping[str, int]:
-    return _NOTHING if state.batch is None else state.batch.parallelism(*statuses)
-
-
-def _slots(plan: Plan) -> dict[str, int]:
-    return {name: len(own) for name, own in plan.group_slots}
+    slots = {name: len(own) for name, own in plan.group_slots}
+    if state.graph.type is not JobType.BATCH:
+        return dict(plan.parallelism), slots
+    return (_NOTHING if state.batch is None else state.batch.parallelism(*decided)), slots
 
 
 def _counted(timeline: Timeline, terminal: TerminalState) -> tuple[tuple[str, int], ...]:

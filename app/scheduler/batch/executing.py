@@ -21,7 +21,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.starting import replace_requirements, replace_slots, take_up_plan
 from app.scheduler.adaptive.state import Executing, Failure
-from app.scheduler.batch.explain import counts_for_undecided, scope_of_bounds
+from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.failover import regions_to_restart
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, RegionState, Written
@@ -29,6 +29,7 @@ from app.scheduler.batch.regions import Region
 from app.scheduler.batch.scheduling import (
     availability,
     bring_into_force,
+    counts_for_undecided,
     progress_of,
     schedule,
 )

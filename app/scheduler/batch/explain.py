@@ -32,7 +32,9 @@ def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -
     for vertex in state.graph.vertices:
         decision = progress.in_force(vertex.id)
         if decision is not None:
-            sentences.append(decision_sentence(vertex.name, decision, _verb(progress, decision)))
+            sentences.append(
+                decision_sentence(vertex.name, decision, is_running=_is_running(progress, decision))
+            )
     return sentences
 
 
@@ -76,13 +78,13 @@ def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...
         if decision is None:
             continue
         now, at = state.requirements[vertex.id], decision.parallelism
-        verb = _verb(progress, decision)
+        is_running = _is_running(progress, decision)
         if at < decision.lower and at == decision.subpartitions:
             found.append(
-                f"{vertex.name} {verb} at {at}, below its lower bound {decision.lower}: its inputs were written in "
-                f"{decision.subpartitions} parts before the bound was raised."
+                f"{vertex.name} {_verb(is_running)} at {at}, below its lower bound {decision.lower}: its inputs were "
+                f"written in {decision.subpartitions} parts before the bound was raised."
             )
-        elif verb == "runs" and not now.lower <= at <= now.upper:
+        elif is_running and not now.lower <= at <= now.upper:
             side = (
                 f"below its lower bound {now.lower}"
                 if at < now.lower
@@ -95,13 +97,12 @@ def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...
     return tuple(found)
 
 
-def _verb(progress: BatchProgress, decision: Decision) -> str:
-    return "runs" if progress.regions[decision.region].status is RegionStatus.RUNNING else "ran"
+def _is_running(progress: BatchProgress, decision: Decision) -> bool:
+    return progress.regions[decision.region].status is RegionStatus.RUNNING
 
 
-def counts_for_undecided(state: JobState, before: Requirements) -> bool:
-    """Whether the bounds of ``state`` are others than ``before`` for a vertex that is not decided yet."""
-    return any(state.requirements[vertex.id] != before[vertex.id] for vertex in undecided(state))
+def _verb(is_running: bool) -> str:
+    return "runs" if is_running else "ran"
 
 
 def scope_of_bounds(state: JobState, before: Requirements) -> str:
@@ -135,8 +136,9 @@ def scope_of_bounds(state: JobState, before: Requirements) -> str:
     return sentence
 
 
-def decision_sentence(name: str, decision: Decision, verb: str) -> str:
-    """Why a vertex runs at its parallelism, or ran at it: ``verb``."""
+def decision_sentence(name: str, decision: Decision, *, is_running: bool) -> str:
+    """Why a vertex runs at its parallelism, or ran at it."""
+    verb = _verb(is_running)
     bounds = f"bounds {decision.lower} to {decision.upper}"
     limit = _limit_sentence(decision)
     if decision.rule == "pipelined":

@@ -53,6 +53,11 @@ def undecided(state: JobState) -> tuple[JobVertex, ...]:
     )
 
 
+def counts_for_undecided(state: JobState, before: Requirements) -> bool:
+    """Whether the bounds of ``state`` are others than ``before`` for a vertex that is not decided yet."""
+    return any(state.requirements[vertex.id] != before[vertex.id] for vertex in undecided(state))
+
+
 def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex, int], ...]:
     """Of the vertices whose bounds are others than ``before``, those that cannot reach them, with their most tasks.
 
