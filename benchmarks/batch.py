@@ -175,6 +175,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--scale", default="1", help="TPC-H scale factor")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument(
+        "--warm-ups",
+        type=int,
+        default=1,
+        help="runs of each variant before those that count; 0 where a run takes far longer than the compiler does",
+    )
     parser.add_argument("--queries", default=",".join(graphs.GRAPHS))
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--variants", default=",".join(VARIANTS), help="AQE has to be among them")
@@ -194,8 +200,8 @@ def main() -> None:
         variants = options.variants.split(",")
         ratios: dict[str, list[float]] = {variant: [] for variant in variants}
         for query in options.queries.split(","):
-            for variant in variants:
-                # Once for nothing: the JVM compiles what it meets.
+            # For nothing: the JVM compiles what it meets.
+            for variant in variants * options.warm_ups:
                 bench.measure(query, variant, Figures())
             found = {variant: Figures() for variant in variants}
             for _ in range(options.repetitions):
