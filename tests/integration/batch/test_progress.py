@@ -55,7 +55,7 @@ def test_all_tasks_of_a_run_are_counted_and_skipped_stages_are_not(session: Any,
         return told[-1] == (tasks, tasks)
 
     # Spark hears of the last tasks a moment after the run has ended.
-    wait_for("all are done", all_are_done, deadline_s=20)
+    wait_for("all are done", all_are_done)
     assert all(done <= known for done, known in told)
     assert run.task_news() is None
 

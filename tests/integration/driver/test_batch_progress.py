@@ -12,7 +12,7 @@ import pytest
 from app.model.graphdoc import parse_document
 from tests.integration.driver.harness import Bench, wait_for
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 FILES = 4
 CODE = """

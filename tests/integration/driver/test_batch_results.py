@@ -20,7 +20,7 @@ from tests.integration.batch.harness import REMOTE, mount_table
 from tests.integration.driver.harness import Bench, wait_for
 from tests.unit.batch.driving import BatchJob
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 JOB_ID = "0" * 32
 ENDED, UNKNOWN = "e" * 32, "f" * 32

@@ -13,7 +13,7 @@ from app.worker.drivers import outcome_event
 from tests.integration.driver.documents import counting
 from tests.integration.driver.harness import Bench, wait_for
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(600)
 
 
 def with_python(rig: Bench, body: str, *, name: str = "f") -> dict[str, Any]:

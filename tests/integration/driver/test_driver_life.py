@@ -19,7 +19,7 @@ def windows(rows):
     return late.groupBy(F.window("timestamp", "10 seconds")).agg(F.count("*").alias("n")).select("n")
 """
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 def rows_of(rig: Bench) -> int:
