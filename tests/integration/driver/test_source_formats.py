@@ -15,7 +15,7 @@ from app.driver.sources import open_stream, read_static
 from app.model.jobgraph import JobVertex
 from tests.integration.driver.source_support import QUERY, Rig, csv_source, source, source_session
 
-pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
 @pytest.fixture(scope="module")

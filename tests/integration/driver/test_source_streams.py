@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from app.driver.sources import state_directory
 from tests.integration.driver.source_support import QUERY, Batch, Rig, csv_source, source_session, write_csv
 
-pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
 @pytest.fixture(scope="module")
