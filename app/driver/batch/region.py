@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import shutil
 import threading
@@ -39,6 +40,9 @@ from app.model.resultsurl import below, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Spark's catalog has one name for each table of a JVM, and a region may be planned twice.
+_table_numbers = itertools.count(1)
 
 _HASH_EXCHANGE = re.compile(r"Exchange hashpartitioning\(.*, (\d+)\)")
 _PRUNED = re.compile(r"SelectedBucketsCount: (\d+) out of (\d+)")
@@ -152,13 +156,14 @@ class RegionRun:
             for frame in self._cached:
                 with contextlib.suppress(Exception):
                     frame.unpersist()
-            for table in self._tables:
-                with contextlib.suppress(Exception):
-                    self._base_session.sql(f"DROP TABLE IF EXISTS {table}")
             shutil.rmtree(self._work_dir, ignore_errors=True)
             if is_local(self._views_dir):
                 shutil.rmtree(self._views_dir, ignore_errors=True)
             self._tell(done)
+            # Nobody waits for what takes some 10 ms a table.
+            for table in self._tables:
+                with contextlib.suppress(Exception):
+                    self._base_session.sql(f"DROP TABLE IF EXISTS {table}")
 
     def _failed(self, error: BaseException) -> RegionDone:
         """A file that is missing fails as a task does: so whether an input is lost is looked up."""
@@ -202,15 +207,16 @@ class RegionRun:
         if free and by_bucket and not self._keeps_buckets(frames, len(next(iter(free)))):
             frames = self._frames(session, by_bucket=False)
         results = []
-        for number, output in enumerate(order.outputs):
+        for output in order.outputs:
             self._go_on()
             frame = frames[output.producer]
-            table = f"slotwise_w_{self._job_id}_{order.region}_{order.run}_{number}"
             producer = self._graph.by_id[output.producer]
             place = self._path(output.dataset)
             try:
                 results.append(
-                    write_result(self._storages.of(place), frame, output, place, order.run, table=table)
+                    write_result(
+                        self._storages.of(place), frame, output, place, order.run, table=_free_table("w")
+                    )
                 )
             except DriverError as error:
                 sentence = f"Vertex {producer.name}: {error}"
@@ -305,7 +311,7 @@ class RegionRun:
         name = f"{read.vertex_id}_{read.result.dataset}".replace("-", "_")
         if not by_bucket and read.groups and not is_modulo(read.groups):
             read = Read(read.vertex_id, read.producer, read.result)
-        table = f"slotwise_r_{self._job_id}_{order.region}_{order.run}_{name}"
+        table = _free_table("r")
         self._tables.append(table)
         return read_result(
             self._storages.of(read.result.path),
@@ -335,3 +341,7 @@ class RegionRun:
         text = "\n".join(frames[top]._jdf.queryExecution().executedPlan().toString() for top in tops)
         shuffled = {int(found) for found in _HASH_EXCHANGE.findall(text)}
         return count not in shuffled and all(some == every for some, every in _PRUNED.findall(text))
+
+
+def _free_table(kind: str) -> str:
+    return f"slotwise_{kind}_{next(_table_numbers)}"

@@ -38,8 +38,10 @@ _WRITER = {
     # column of many values is given up halfway. Texts have one: often there are few.
     "parquet.writer.version": "v2",
     "parquet.enable.dictionary": "false",
-    # Nobody looks at it: a file is as long as the manifest says, and is read whole before a result counts as damaged.
-    "parquet.page.write-checksum.enabled": "false",
+    # A bit that a disk has flipped is found by whoever reads it: files have no checksums of their own (ADR 13).
+    "parquet.page.write-checksum.enabled": "true",
+    # What is whole is said by the manifest.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _VIEWS = ".views"
 _TEXTS = ("string", "binary", "varchar", "char")
@@ -178,7 +180,8 @@ def readable(order: RegionOrder, root: str) -> RegionOrder:
 def read_result(
     storage: Storage, session: SparkSession, read: Read, tasks: int, view_dir: str, *, table: str
 ) -> DataFrame:
-    """A finished result as input of ``tasks`` tasks. ``view_dir`` does not exist yet, or is a leftover.
+    """A finished result as input of ``tasks`` tasks. ``view_dir`` does not exist yet, or is a leftover. ``table`` is a
+    name that is free in Spark's catalog, for as long as the frame is used.
 
     Raises:
         LostResult: it is not there any more.
@@ -194,7 +197,6 @@ def read_result(
         place = view_dir
     keys = ", ".join(_quoted(key) for key in manifest["keys"])
     options = ", ".join(f"'{name}' '{value}'" for name, value in READ_OPTIONS.items())
-    session.sql(f"DROP TABLE IF EXISTS {table}")
     session.sql(
         f"CREATE TABLE {table} ({manifest['schema']}) USING parquet OPTIONS ({options}) CLUSTERED BY ({keys}) "
         f"INTO {len(read.groups)} BUCKETS LOCATION '{_literal(storage.uri(place))}'"

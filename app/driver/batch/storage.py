@@ -29,7 +29,12 @@ DATA_FILES = "part-"
 LITERAL_PATH = {"__globPaths__": "false"}
 """Options of Spark for a place: it is no pattern, whatever characters it has."""
 
-READ_OPTIONS = {**LITERAL_PATH, "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+READ_OPTIONS = {
+    **LITERAL_PATH,
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",
+}
 """Options of every read of a result. A job may skip what is missing or damaged of its sources, but not of this."""
 
 
@@ -120,8 +125,9 @@ class LocalStorage(Storage):
 
     def damaged(self, place: str, names: Sequence[str], schema: str) -> tuple[str, str] | None:
         for name in names:
+            path = os.path.join(place, name)
             try:
-                for _batch in parquet.ParquetFile(Path(place, name)).iter_batches():
+                for _batch in parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
                     pass
             except (OSError, pyarrow.ArrowException) as error:
                 return name, one_line(str(error), 200)

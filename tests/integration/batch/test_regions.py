@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as parquet
 import pytest
 
 from app.driver.batch.region import RegionDone
@@ -54,7 +55,8 @@ def test_inputs_that_are_divided_each_in_its_own_way_are_joined_rightly(
     regions: Callable[..., Regions],
 ) -> None:
     job = regions(
-        ("a", ["left"], "SELECT * FROM left"),
+        # Bytes that nothing makes smaller, most of them of one key.
+        ("a", ["left"], "SELECT *, xxhash64(n) AS noise FROM left"),
         ("b", ["right"], "SELECT k, m FROM right CROSS JOIN (SELECT explode(sequence(1, 40)))"),
         ("x", ["a[k]"], "SELECT /*+ REPARTITION(1) */ k, n FROM a"),
         ("y", ["b[k]"], "SELECT k, m FROM b"),
@@ -63,6 +65,7 @@ def test_inputs_that_are_divided_each_in_its_own_way_are_joined_rightly(
             ["x", "y"],
             "SELECT /*+ MERGE(y) */ x.k, count(*) AS n FROM x JOIN y ON x.k = y.k GROUP BY x.k",
         ),
+        upper={"x": 3, "y": 3, "joined": 3},
     )
     job.run()
     assert written(job) == [(key, count * 40) for key, count in COUNTS]
@@ -151,6 +154,13 @@ def _failed(job: Regions) -> RegionDone:
     return job.alone(order)
 
 
+def _last_value_at(file: Path) -> int:
+    """Where the last byte of the first column's values is."""
+    column = parquet.read_metadata(file).row_group(0).column(0)
+    start = column.dictionary_page_offset or column.data_page_offset
+    return int(start + column.total_compressed_size - 1)
+
+
 @pytest.mark.parametrize("root", [None, REMOTE])
 def test_a_result_that_is_lost_or_damaged_is_named(
     regions: Callable[..., Regions], mounted: Path, root: str | None
@@ -166,10 +176,8 @@ def test_a_result_that_is_lost_or_damaged_is_named(
     job.begin()
     result = job.step().results[0]
     path = Path(result.path.replace(REMOTE, str(mounted)))
-    for checksum in path.glob(".*.crc"):
-        checksum.unlink()
     file = max(path.glob("part-*"), key=lambda one: one.stat().st_size)
-    content = file.read_bytes()
+    content, last_value = file.read_bytes(), _last_value_at(file)
 
     file.write_bytes(content[:-1])
     ended = _failed(job)
@@ -178,6 +186,14 @@ def test_a_result_that_is_lost_or_damaged_is_named(
 
     # Another content of the same length: only who reads it finds out.
     file.write_bytes(content[:4] + bytes(len(content) - 12) + content[-8:])
+    ended = _failed(job)
+    assert ended.lost == (result.dataset,)
+    assert ended.failure is not None and "is damaged" in ended.failure.sentence
+
+    # One bit of a value: without a checksum it would be another number.
+    flipped = bytearray(content)
+    flipped[last_value] ^= 1
+    file.write_bytes(flipped)
     ended = _failed(job)
     assert ended.lost == (result.dataset,)
     assert ended.failure is not None and "is damaged" in ended.failure.sentence
