@@ -58,7 +58,7 @@ def show(
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         details = client.get(f"/jobs/{job_id}")
-        bounds = _bounds(client, job_id, ended=details["state"] in TERMINAL)
+        bounds = declared_bounds(client, job_id, ended=details["state"] in TERMINAL)
     if as_json:
         print_json({**details, "resourceRequirements": bounds})
         return
@@ -85,7 +85,7 @@ def show(
     show_table(headers, rows, right=["lower", "upper", "parallelism", "max", *more], wrap=["vertex"])
 
 
-def _bounds(client: Client, job_id: str, *, ended: bool) -> dict[str, Any]:
+def declared_bounds(client: Client, job_id: str, *, ended: bool) -> dict[str, Any]:
     """The bounds of a job, which those of a job that has ended are told with its explanation only (as in Flink)."""
     if not ended:
         return dict(client.get(f"/jobs/{job_id}/resource-requirements"))

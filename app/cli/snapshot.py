@@ -7,7 +7,7 @@ from typing import Any
 
 from app.cli.client import TERMINAL, Client, Json
 from app.cli.errors import Refused
-from app.cli.jobs import deployed_parallelism, explanation_lines
+from app.cli.jobs import declared_bounds, deployed_parallelism, explanation_lines
 
 RESCALES_SHOWN = 5
 METRICS = ("numTasksObserved", "numRecordsInPerSecond", "numRecordsOutPerSecond", "busyTimeMsPerSecond")
@@ -76,7 +76,7 @@ def _look(client: Client, job_id: str, rescales: int) -> Look:
     details = client.get(f"/jobs/{job_id}")
     ended = details["state"] in TERMINAL
     is_batch = details.get("job-type") == "BATCH"
-    bounds = {} if ended else client.get(f"/jobs/{job_id}/resource-requirements")
+    bounds = declared_bounds(client, job_id, ended=ended)
     explanation = {} if ended else client.get(f"/jobs/{job_id}/explanation")
     history = client.get(f"/jobs/{job_id}/rescales/history", {"limit": rescales})
     vertices = []

@@ -128,7 +128,9 @@ def batch(fake: FakeServer) -> FakeServer:
         for vertex, change in zip(running["vertices"], changes, strict=True)
     ]
     fake.on("GET", f"/jobs/{JOB_ID}", (200, {**running, "job-type": "BATCH", "vertices": vertices}))
-    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"sentences": [], "violations": []}))
+    told = {vertex["id"]: {"lowerBound": 1, "upperBound": 2} for vertex in vertices}
+    explanation = {"sentences": [], "violations": [], "vertices": told}
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, explanation))
     return fake
 
 

@@ -25,10 +25,11 @@ def metrics(fake: Any) -> Any:
     running = fake.routes["GET", f"/jobs/{JOB_ID}"](None)[1]
     ended = {**running, "state": "FINISHED"}
     fake.on("GET", f"/jobs/{JOB_ID}", (200, running), (200, running), (200, running), (200, ended))
+    told = {vertex["id"]: {"lowerBound": 1, "upperBound": 7} for vertex in running["vertices"]}
     fake.on(
         "GET",
         f"/jobs/{JOB_ID}/explanation",
-        (200, {"sentences": ["Two slots are missing."], "violations": []}),
+        (200, {"sentences": ["Two slots are missing."], "violations": [], "vertices": told}),
     )
     values = {"Source__flights.numRecordsOutPerSecond": 40.0, "Source__flights.pendingRecords": 1200.0}
     for name in ("flights", "delays", "store"):
@@ -76,6 +77,7 @@ def test_watch_json_prints_one_document_per_change(slotwise: Run, metrics: Any) 
         "rest_ms": None,
     }
     assert first["sentences"] == ["Two slots are missing."]
+    assert last["vertices"][1]["upper"] == 7, "what a job that has ended is told with its explanation only"
 
 
 def test_ctrl_c_ends_watching_without_a_complaint(
@@ -124,7 +126,7 @@ def test_a_job_that_ends_between_two_requests_is_looked_at_again(slotwise: Run, 
     details = metrics.routes["GET", f"/jobs/{JOB_ID}"](None)[1]
     path = f"/jobs/{JOB_ID}"
     metrics.on("GET", path, (200, {**details, **running}), (200, {**details, **ended}))
-    metrics.on("GET", f"{path}/explanation", (409, {"errors": ["It has ended."]}))
+    metrics.on("GET", f"{path}/resource-requirements", (409, {"errors": ["It has ended."]}))
     outcome = slotwise("watch", "delays", "--json")
     assert (outcome.status, outcome.json["status"]) == (0, "FINISHED")
 
