@@ -33,7 +33,6 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from app.driver.batch.sourcebytes import local_size
-from app.driver.session import without_checksum_files
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph, SourceSpec
 from tests.integration.batch.harness import Regions
@@ -156,8 +155,6 @@ def open_spark(slots: int, directory: Path) -> Any:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    # As in a driver. Plain Spark, which has the same JVM here, gains by it too.
-    without_checksum_files(session.sparkContext)
     return session
 
 

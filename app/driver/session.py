@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_is_modifiable: dict[str, bool] = {}
-"""Whether a session may set a setting, as Spark said. A session of a region sets some twenty of them."""
+_modifiable: set[str] = set()
+"""Settings that a session may set, as Spark said. A session of a region sets some twenty. What Spark does not know may
+be known later, when the library that has it is loaded."""
 
 # A job may not change these: rescaling in place, exactly-once or the metrics would break.
 FIXED_CONF = {
@@ -96,9 +97,8 @@ def own_session(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """A session with its own views in the same SparkContext, and those of the settings that a session can have."""
     own = session.newSession()
     for key, value in conf.items():
-        if key not in _is_modifiable:
-            _is_modifiable[key] = own.conf.isModifiable(key)
-        if _is_modifiable[key]:
+        if key in _modifiable or own.conf.isModifiable(key):
+            _modifiable.add(key)
             own.conf.set(key, value)
     return own
 
@@ -173,25 +173,10 @@ def open_session(
         context = SparkContext(conf=settings)
         context.setLogLevel("WARN")
         _expect_the_end(context)
-        without_checksum_files(context)
         return SparkSession(context)
     except Exception as error:
         failure = describe(error)
         raise DriverError(f"Spark could not be started: {failure.sentence}", recoverable=True) from error
-
-
-def without_checksum_files(context: SparkContext) -> None:
-    """Let the JVM write no checksum beside each file of this host: each costs a file and a child process (ADR 13).
-
-    Those that are there are still looked at.
-    """
-    assert context._jvm is not None
-    try:
-        local = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
-        local.setWriteChecksum(False)
-    except Exception as error:
-        # The job has chosen another class for the files of this host.
-        log.debug("local files keep their checksums: %s", error)
 
 
 def _expect_the_end(context: SparkContext) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import secrets
 import shutil
 import threading
 from collections import Counter
@@ -19,6 +20,7 @@ from app.driver.batch.results import (
     are_alike,
     check_contents,
     check_result,
+    forget_table,
     is_modulo,
     read_result,
     readable,
@@ -41,7 +43,9 @@ from app.model.resultsurl import below, is_local
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Spark's catalog has one name for each table of a JVM, and a region may be planned twice.
+# Spark's catalog is one for all runs of a process, a region may be planned twice, and a job may have a catalog that
+# other processes use too.
+_process = secrets.token_hex(4)
 _table_numbers = itertools.count(1)
 
 _HASH_EXCHANGE = re.compile(r"Exchange hashpartitioning\(.*, (\d+)\)")
@@ -156,14 +160,13 @@ class RegionRun:
             for frame in self._cached:
                 with contextlib.suppress(Exception):
                     frame.unpersist()
+            for table in self._tables:
+                with contextlib.suppress(Exception):
+                    forget_table(self._base_session, table)
             shutil.rmtree(self._work_dir, ignore_errors=True)
             if is_local(self._views_dir):
                 shutil.rmtree(self._views_dir, ignore_errors=True)
             self._tell(done)
-            # Nobody waits for what takes some 10 ms a table.
-            for table in self._tables:
-                with contextlib.suppress(Exception):
-                    self._base_session.sql(f"DROP TABLE IF EXISTS {table}")
 
     def _failed(self, error: BaseException) -> RegionDone:
         """A file that is missing fails as a task does: so whether an input is lost is looked up."""
@@ -312,7 +315,8 @@ class RegionRun:
         if not by_bucket and read.groups and not is_modulo(read.groups):
             read = Read(read.vertex_id, read.producer, read.result)
         table = _free_table("r")
-        self._tables.append(table)
+        if read.groups:
+            self._tables.append(table)
         return read_result(
             self._storages.of(read.result.path),
             session,
@@ -344,4 +348,4 @@ class RegionRun:
 
 
 def _free_table(kind: str) -> str:
-    return f"slotwise_{kind}_{next(_table_numbers)}"
+    return f"slotwise_{kind}_{_process}_{next(_table_numbers)}"

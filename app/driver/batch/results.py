@@ -38,10 +38,8 @@ _WRITER = {
     # column of many values is given up halfway. Texts have one: often there are few.
     "parquet.writer.version": "v2",
     "parquet.enable.dictionary": "false",
-    # A bit that a disk has flipped is found by whoever reads it: files have no checksums of their own (ADR 13).
+    # A bit that a disk has flipped in the values is found by whoever reads them (ADR 13).
     "parquet.page.write-checksum.enabled": "true",
-    # What is whole is said by the manifest.
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _VIEWS = ".views"
 _TEXTS = ("string", "binary", "varchar", "char")
@@ -70,7 +68,7 @@ def write_result(
         f"parquet.enable.dictionary#{name}": "true" for name, kind in frame.dtypes if kind.startswith(_TEXTS)
     }
     written = frame.coalesce(1) if output.partitioner is Partitioner.BROADCAST else frame
-    writer = written.write.format("parquet").options(**options, **LITERAL_PATH)
+    writer = written.write.format("parquet").options(**options, **LITERAL_PATH, **storage.write_options)
     if output.partitioner is Partitioner.HASH:
         missing = [key for key in output.keys if key.lower() not in {name.lower() for name in frame.columns}]
         if missing:
@@ -81,10 +79,19 @@ def write_result(
         first, *others = output.keys
         buckets = writer.bucketBy(output.subpartitions, first, *others)
         buckets.option("path", storage.uri(place)).saveAsTable(table)
-        frame.sparkSession.sql(f"DROP TABLE {table}")
+        forget_table(frame.sparkSession, table)
     else:
         writer.save(storage.uri(place))
     return _described(storage, frame, output, place, run)
+
+
+def forget_table(session: SparkSession, table: str) -> None:
+    """Remove a table from Spark's catalog, if it is there. Its files stay.
+
+    By the catalog itself: SQL would look for the files, and would take what was cached of the same files from whatever
+    else of this job runs.
+    """
+    session._jsparkSession.sharedState().externalCatalog().dropTable("default", table, True, False)
 
 
 def _described(storage: Storage, frame: DataFrame, output: Output, place: str, run: int) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow
 import pyarrow.parquet as parquet
 
+from app.driver import rawfiles
 from app.driver.failures import one_line
 from app.durablefiles import write_whole
 from app.model.resultsurl import is_local
@@ -54,6 +55,11 @@ class Storage(ABC):
         DriverError: a file system that is not on this host cannot be asked.
     """
 
+    @property
+    def write_options(self) -> Mapping[str, str]:
+        """Options of Spark for a write here."""
+        return {}
+
     @abstractmethod
     def uri(self, place: str) -> str:
         """``place`` as Spark is told it."""
@@ -89,6 +95,10 @@ class Storage(ABC):
 
 class LocalStorage(Storage):
     """Directories of this host, without the JVM."""
+
+    @property
+    def write_options(self) -> Mapping[str, str]:
+        return rawfiles.WRITE_OPTIONS
 
     def uri(self, place: str) -> str:
         # Without the scheme it would be a path of whatever file system a job makes the default one.

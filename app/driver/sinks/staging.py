@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import filelocks
+from app.driver import rawfiles
 from app.driver.locks import short_lock
 
 if TYPE_CHECKING:
@@ -24,13 +25,10 @@ if TYPE_CHECKING:
 
 _LOCK = "lock"
 
-# Spark's commit of files is only the first half of ours, so it may be the quick one: no marker file, and a task moves
-# its files when it is done (a failed action's directory is thrown away whole). Without checksum files a task makes
-# half as many files, and each costs Hadoop a child process (chmod), 5 ms.
+# Spark's commit of files is only the first half of ours, so it may be the quick one: a task moves its files when it is
+# done (a failed action's directory is thrown away whole).
 _WRITE_OPTIONS = {
-    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "fs.file.impl.disable.cache": "true",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    **rawfiles.WRITE_OPTIONS,
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
 }
 

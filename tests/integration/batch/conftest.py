@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from app.driver.session import without_checksum_files
 from app.model.graphdoc import parse_document
 from app.model.resultsurl import below
 from tests.integration.batch.harness import KEYS, ROWS, Regions, document, mount_table
@@ -44,7 +43,6 @@ def session(tmp_path_factory: pytest.TempPathFactory, mounted: Path) -> Iterator
     for key, value in settings.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
-    without_checksum_files(made.sparkContext)
     yield made
     made.stop()
 
