@@ -1,33 +1,46 @@
-"""The slots of the embedded host and which job holds which.
+"""The slots that there are and which job holds which, as the arbiter has it (`app.scheduler.arbiter`).
 
-A job declares how many slots it wants and how many it cannot do without (FLIP-291). Jobs are served in the order in
-which they declared first. A job that holds less than its minimum gets slots only when its whole minimum can be met:
-so two jobs never each hold half of what the other needs. Nothing is ever taken away from a job here; fair shares are
-the arbiter's business.
+A job declares how many slots it wants and how many it cannot do without (FLIP-291). What changes here is recorded only;
+`review` then gives what is free, and says of which jobs something is other than before. A slot that a job is to give
+back stays its own until it does so.
 
-The pool is a plain value machine without I/O; the shell tells the jobs whose grants changed.
+The pool is a plain value machine without I/O or clock; the shell tells the jobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.model.plan import Slot
+from app.scheduler.arbiter import Claim, Verdict, arbitrate, next_review_ms
+
+HOLDING_MS = 60_000
+"""For how long a job keeps what it got before shares are evened out."""
 
 
 @dataclass(slots=True)
-class _Claim:
-    desired: int
-    minimal: int
+class _Holder:
+    desired: int = 0
+    minimal: int = 0
+    running: bool = False
+    can_give: bool = True
+    changed_ms: int = 0
+    allowed: int | None = None
     held: dict[str, Slot] = field(default_factory=dict)
 
 
 class SlotPool:
     """Slots by TaskManager and the claims of jobs on them."""
 
-    def __init__(self, task_managers: Mapping[str, int]) -> None:
-        self._claims: dict[str, _Claim] = {}
+    def __init__(self, task_managers: Mapping[str, int], *, holding_ms: int = HOLDING_MS) -> None:
+        self.next_review_ms: int | None = None
+        self._holding_ms = holding_ms
+        self._holders: dict[str, _Holder] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        # Jobs that got or lost slots since the last review, and those of them that do not know it.
+        self._moved: set[str] = set()
+        self._lost: set[str] = set()
         self._free: dict[str, Slot] = {}
         self._slots: dict[str, Slot] = {}
         self.resize(task_managers)
@@ -40,16 +53,38 @@ class SlotPool:
     def free(self) -> int:
         return len(self._free)
 
+    @property
+    def jobs(self) -> int:
+        return len(self._holders)
+
     def free_on(self, task_manager: str) -> int:
         return sum(1 for slot in self._free.values() if slot.task_manager_id == task_manager)
 
     def held_by(self, job_id: str) -> tuple[Slot, ...]:
         """The slots that ``job_id`` holds, in the order in which it got them."""
-        claim = self._claims.get(job_id)
-        return tuple(claim.held.values()) if claim else ()
+        holder = self._holders.get(job_id)
+        return tuple(holder.held.values()) if holder else ()
 
-    def resize(self, task_managers: Mapping[str, int]) -> set[str]:
-        """The slots that exist from now on, by TaskManager; the ids of the jobs whose grants changed.
+    def allowed(self, job_id: str) -> int | None:
+        """How many of its slots ``job_id`` may go on to use; None for all."""
+        holder = self._holders.get(job_id)
+        return holder.allowed if holder else None
+
+    def verdict(self, job_id: str) -> Verdict | None:
+        """What the last review said of ``job_id``."""
+        return self._verdicts.get(job_id)
+
+    def prospect(self, job_id: str, desired: int, minimal: int) -> int:
+        """To how many slots ``job_id`` would come if it declared so: what it can run with, or the slots that it keeps
+        anyway."""
+        claims = [self._claim(one, holder) for one, holder in self._holders.items() if one != job_id]
+        holder = self._holders.get(job_id, _Holder())
+        asked = replace(self._claim(job_id, holder), desired=desired, minimal=minimal)
+        verdicts = arbitrate([*claims, asked], self.total, now_ms=0, holding_ms=self._holding_ms)
+        return verdicts[job_id].share
+
+    def resize(self, task_managers: Mapping[str, int]) -> None:
+        """The slots that exist from now on, by TaskManager.
 
         Slots that exist no more are lost to the jobs that held them; a TaskManager that shrinks loses its last ones.
         """
@@ -58,71 +93,86 @@ class SlotPool:
             for task_manager, count in task_managers.items()
             for slot in (Slot(f"{task_manager}-{index}", task_manager) for index in range(count))
         }
-        changed: set[str] = set()
-        for job_id, claim in self._claims.items():
-            for slot_id in [slot_id for slot_id in claim.held if slot_id not in slots]:
-                del claim.held[slot_id]
-                changed.add(job_id)
+        for job_id, holder in self._holders.items():
+            for slot_id in [slot_id for slot_id in holder.held if slot_id not in slots]:
+                del holder.held[slot_id]
+                self._moved.add(job_id)
+                self._lost.add(job_id)
         self._free = {slot_id: slot for slot_id, slot in self._free.items() if slot_id in slots}
         self._free.update({slot_id: slot for slot_id, slot in slots.items() if slot_id not in self._slots})
         self._slots = slots
-        return changed | self.serve()
 
     def restore(self, job_id: str, slots: Iterable[Slot], desired: int, minimal: int) -> bool:
         """Take up a job with the slots it held before a restart; False if some of them exist no more."""
-        claim = self._claims.setdefault(job_id, _Claim(desired, minimal))
-        claim.desired, claim.minimal = desired, minimal
+        self.declare(job_id, desired, minimal)
+        holder = self._holders[job_id]
         complete = True
+        self._moved.add(job_id)
         for slot in slots:
             if slot.id in self._free:
-                claim.held[slot.id] = self._free.pop(slot.id)
-            elif slot.id not in claim.held:
+                holder.held[slot.id] = self._free.pop(slot.id)
+            elif slot.id not in holder.held:
                 complete = False
         return complete
 
-    def declare(self, job_id: str, desired: int, minimal: int) -> set[str]:
-        """Record what ``job_id`` wants; the ids of the jobs whose grants changed."""
-        claim = self._claims.setdefault(job_id, _Claim(desired, minimal))
-        claim.desired, claim.minimal = desired, minimal
-        # No slot became free, so nobody else can get more than before: with thousands of jobs that matters.
-        return self._grant({job_id: claim})
+    def declare(self, job_id: str, desired: int, minimal: int) -> None:
+        """Record what ``job_id`` wants."""
+        holder = self._holders.setdefault(job_id, _Holder())
+        holder.desired, holder.minimal = desired, minimal
 
-    def release(self, job_id: str, slot_ids: Iterable[str]) -> set[str]:
-        """Take slots back from ``job_id`` (those it does hold); the ids of the jobs whose grants changed."""
-        claim = self._claims.get(job_id)
-        if claim is None:
-            return set()
-        for slot_id in slot_ids:
-            slot = claim.held.pop(slot_id, None)
+    def note_running(self, job_id: str, *, running: bool, can_give: bool) -> None:
+        """Whether something of ``job_id`` runs in its slots, and whether it can give some back meanwhile."""
+        holder = self._holders.setdefault(job_id, _Holder())
+        holder.running, holder.can_give = running, can_give
+
+    def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
+        """Take slots back from ``job_id`` (those it does hold)."""
+        holder = self._holders.get(job_id)
+        for slot_id in slot_ids if holder is not None else ():
+            assert holder is not None
+            slot = holder.held.pop(slot_id, None)
             if slot is not None:
                 self._free[slot_id] = slot
-        return self.serve()
+                self._moved.add(job_id)
 
-    def forget(self, job_id: str) -> set[str]:
-        """``job_id`` is over: everything it held is free; the ids of the jobs whose grants changed."""
-        claim = self._claims.pop(job_id, None)
-        if claim is not None:
-            self._free.update(claim.held)
-        return self.serve()
+    def forget(self, job_id: str) -> None:
+        """``job_id`` is over: everything it held is free."""
+        holder = self._holders.pop(job_id, None)
+        if holder is not None:
+            self._free.update(holder.held)
 
-    def serve(self) -> set[str]:
-        """Grant free slots to the jobs that want them; the ids of the jobs whose grants changed."""
-        return self._grant(self._claims)
+    def review(self, now_ms: int) -> set[str]:
+        """Give free slots to the jobs that may have them; the ids of the jobs for which something has changed.
 
-    def _grant(self, claims: Mapping[str, _Claim]) -> set[str]:
-        changed: set[str] = set()
-        if not self._free:
-            return changed
-        for only_minimum in (True, False):
-            for job_id, claim in claims.items():
-                wanted = (claim.minimal if only_minimum else claim.desired) - len(claim.held)
-                starving = len(claim.held) < claim.minimal
-                if wanted <= 0 or not self._free:
-                    continue
-                if starving and len(self._free) < claim.minimal - len(claim.held):
-                    continue
-                for _ in range(min(wanted, len(self._free))):
-                    slot_id = next(iter(self._free))
-                    claim.held[slot_id] = self._free.pop(slot_id)
-                changed.add(job_id)
+        `next_review_ms` then says when time alone is a reason for the next one.
+        """
+        for job_id in self._moved & self._holders.keys():
+            self._holders[job_id].changed_ms = now_ms
+        changed = self._lost & self._holders.keys()
+        self._moved, self._lost = set(), set()
+        claims = [self._claim(job_id, holder) for job_id, holder in self._holders.items()]
+        self._verdicts = arbitrate(claims, self.total, now_ms=now_ms, holding_ms=self._holding_ms)
+        for claim in claims:
+            may, holder = self._verdicts[claim.job_id].allowed, self._holders[claim.job_id]
+            for _ in range(may - claim.held):
+                slot_id = next(iter(self._free))
+                holder.held[slot_id] = self._free.pop(slot_id)
+            allowed = may if may < claim.held else None
+            if may > claim.held:
+                holder.changed_ms = now_ms
+            if may > claim.held or allowed != holder.allowed:
+                changed.add(claim.job_id)
+            holder.allowed = allowed
+        self.next_review_ms = next_review_ms(self._verdicts.values())
         return changed
+
+    def _claim(self, job_id: str, holder: _Holder) -> Claim:
+        return Claim(
+            job_id,
+            holder.minimal,
+            holder.desired,
+            held=len(holder.held),
+            running=holder.running,
+            can_give=holder.can_give,
+            changed_ms=holder.changed_ms,
+        )

@@ -125,17 +125,18 @@ def assign(
     demand: Demand,
     slots: Sequence[Slot],
     *,
+    count: int | None = None,
     version: int,
     previous: Plan | None = None,
     prefer_minimal_taskmanagers: bool = True,
 ) -> Plan | None:
-    """The plan for ``slots``: all of its slots or, if they do not suffice, None.
+    """The plan for ``count`` of ``slots``, or for all of them; None if they do not suffice.
 
     A group keeps slots that it had in ``previous``, those on the fullest TaskManagers first. What is missing comes
     from TaskManagers that are in use anyway, then from those with the most free slots, so that few are needed; or in
     the order of ``slots`` if few TaskManagers are not preferred.
     """
-    shares = distribute(demand.groups, len(slots))
+    shares = distribute(demand.groups, len(slots) if count is None else count)
     if shares is None:
         return None
     manager_of = {slot.id: slot.task_manager_id for slot in slots}

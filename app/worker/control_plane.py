@@ -113,7 +113,7 @@ class ControlPlane:
 
     def offer_slots(self, task_managers: Mapping[str, int]) -> None:
         """The slots that exist from now on, by TaskManager."""
-        self._keeper.tell_grants(self._pool.resize(task_managers))
+        self._keeper.desk.resize(task_managers)
 
     # -- jobs
 
@@ -207,7 +207,8 @@ class ControlPlane:
         state = job.state
         refuse_stale(state, update)
         bounds, errors = resolve_bounds(state.graph, update.bounds)
-        return dry_run(state, bounds, errors, free_slots=self._pool.free)
+        desk = self._keeper.desk
+        return dry_run(state, bounds, errors, reach=lambda *asked: desk.prospect(job_id, *asked))
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
         view = self.job(job_id)
@@ -263,6 +264,7 @@ class ControlPlane:
             now_ms=self._clock.now_ms(),
             total_slots=self._pool.total,
             free_slots=self._pool.free,
+            verdict=self._keeper.desk.verdict(job_id),
             last_batch_ms=job.last_batch_ms if job else None,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from app.model.batch import RegionStatus
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
@@ -11,21 +13,27 @@ from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.prospects import rung_between
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
+from app.scheduler.arbiter import Verdict, Why
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 from app.worker.views import DryRun, Explanation, JobView
 
 
-def dry_run(state: JobState, bounds: dict[str, Bounds], errors: list[str], *, free_slots: int) -> DryRun:
-    """What declaring ``bounds`` would lead to with the slots that exist now."""
+def dry_run(
+    state: JobState, bounds: dict[str, Bounds], errors: list[str], *, reach: Callable[[int, int], int]
+) -> DryRun:
+    """What declaring ``bounds`` would lead to with the slots that exist now.
+
+    ``reach``: to how many slots the job comes that wants so many, and cannot do without so many.
+    """
     current = _in_force(state)
     slots_before = state.plan.slot_count if state.plan else 0
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
     wanted = Requirements("", state.requirements.version + 1, tuple(bounds.items()))
     desired, minimal = required_slots(state.graph, wanted), minimal_slots(state.graph, wanted)
-    reachable = min(desired, len(state.slots) + free_slots)
+    reachable = min(desired, reach(desired, minimal))
     parallelism = determine_parallelism(state.graph, wanted, reachable)
     if state.graph.type is JobType.BATCH and (state.plan is not None or parallelism is not None):
         return _dry_run_of_batch(state, bounds, wanted, reachable)
@@ -78,9 +86,15 @@ def _slots_of(state: JobState, parallelism: dict[str, int]) -> int:
 
 
 def explanation(
-    view: JobView, *, now_ms: int, total_slots: int, free_slots: int, last_batch_ms: int | None
+    view: JobView,
+    *,
+    now_ms: int,
+    total_slots: int,
+    free_slots: int,
+    verdict: Verdict | None,
+    last_batch_ms: int | None,
 ) -> Explanation:
-    """What is wanted, held and in force, and in words why they differ."""
+    """What is wanted, held and in force, and in words why they differ. ``verdict``: the arbiter's on this job."""
     state = view.state
     sentences, violations = explain(state, now_ms)
     words = list(sentences)
@@ -91,6 +105,8 @@ def explanation(
             f"The host has {total_slots} slots: {len(state.slots)} held by this job, {others} by other jobs, "
             f"{free_slots} free."
         )
+    if not view.status.is_globally_terminal and verdict is not None:
+        words += _among_jobs(verdict, len(state.slots), now_ms)
     in_force = _in_force(state)
     return Explanation(
         state=state,
@@ -107,3 +123,32 @@ def explanation(
         violations=tuple(violations),
         last_batch_ms=last_batch_ms,
     )
+
+
+def _among_jobs(verdict: Verdict, held: int, now_ms: int) -> list[str]:
+    """What other jobs have to do with the slots of this one."""
+    match verdict.why:
+        case Why.NO_ROOM:
+            return [
+                f"{verdict.missing} slot(s) more would have to be free: other jobs cannot do without theirs."
+            ]
+        case Why.AFTER_OTHERS:
+            return ["A job of higher priority waits for room, and comes first."]
+        case Why.ARRIVING:
+            return ["Other jobs are giving back slots that its lower bounds need."]
+        case Why.GIVES:
+            count = held - verdict.allowed
+            reason = "another job is below its lower bounds, or has had less than its share for long enough."
+            return [f"It gives {count} slot(s) back: {reason}"] if count > 0 else []
+        case Why.HOLDS if verdict.due_ms is not None:
+            due_s = max(0, verdict.due_ms - now_ms) / 1000
+            more = held - verdict.share
+            return [
+                f"It holds {more} slot(s) more than its share; other jobs may have them in {due_s:.0f} s."
+            ]
+        case Why.GROWING:
+            return [f"Its share is {verdict.share} slots, some of which other jobs hold still."]
+        case Why.SHARE:
+            return [f"Its share of the slots is {verdict.share}, as other jobs want some too."]
+        case _:
+            return []

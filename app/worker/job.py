@@ -12,7 +12,6 @@ from pathlib import Path
 import structlog
 
 from app.cluster.ports import DriverHost
-from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import to_document
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_java_options
 from app.model.jobgraph import JobType
@@ -35,6 +34,7 @@ from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for
 from app.worker.job_worker import JobWorker
 from app.worker.persistence import JobWriter, ended_ms
+from app.worker.slot_desk import SlotDesk
 from app.worker.views import JobView, Unavailable
 
 log = structlog.get_logger()
@@ -95,11 +95,10 @@ class Job:
         writer: JobWriter,
         clock: Clock,
         host: DriverHost,
-        pool: SlotPool,
+        desk: SlotDesk,
         places: JobPlaces,
         submitted_ms: int,
         submitted_by: str | None,
-        on_grants: Callable[[set[str]], None],
         on_ended: Callable[[str], None],
         ended: Mapping[str, JobView],
         on_lost: Callable[[str], None],
@@ -115,9 +114,8 @@ class Job:
         self.writer = writer
         self._clock = clock
         self._host = host
-        self._pool = pool
+        self._desk = desk
         self._places = places
-        self._on_grants = on_grants
         self._on_ended = on_ended
         self._ended = ended
         self._taken = (0, 0)
@@ -152,6 +150,11 @@ class Job:
     @property
     def job_id(self) -> str:
         return self.worker.job_id
+
+    @property
+    def can_give_slots(self) -> bool:
+        """Whether it can do with fewer slots while it runs: the driver of a BATCH job has its cores for life."""
+        return self.state.graph.type is JobType.STREAMING
 
     def view(self) -> JobView:
         state = self.state
@@ -239,11 +242,11 @@ class Job:
                 # What the state says now: the effect may be an old one that is performed again.
                 state = self.state
                 if not isinstance(state.phase, Finished):
-                    self._on_grants(self._pool.declare(job_id, state.declared_slots, state.declared_minimal))
+                    self._desk.declare(job_id, state.declared_slots, state.declared_minimal)
             case ReleaseSlots():
                 held = {slot.id for slot in self.state.slots}
                 surplus = [slot_id for slot_id in effect.slot_ids if slot_id not in held]
-                self._on_grants(self._pool.release(job_id, surplus))
+                self._desk.release(job_id, surplus)
             case StartAttempt():
                 self.attempts.start(effect)
             case SendPlan():
@@ -253,7 +256,7 @@ class Job:
                 self.bell.ring()
             case JobTerminated():
                 self._drop_results()
-                self._on_grants(self._pool.forget(job_id))
+                self._desk.forget(job_id)
                 self.attempts.release()
                 self._on_ended(job_id)
 
@@ -269,6 +272,9 @@ class Job:
         return 0.0 if self._places.are_results_local or not ends else _TIDY_UP_S
 
     def _on_change(self, before: JobState, after: JobState) -> None:
+        if after.attempt_alive != before.attempt_alive and not isinstance(after.phase, Finished):
+            running = after.attempt_alive
+            self._desk.note_running(self.job_id, running=running, can_give=self.can_give_slots)
         if after.phase_version != before.phase_version:
             self.bell.ring()
             if isinstance(after.phase, Executing):
@@ -280,7 +286,7 @@ class Job:
 
     def _granted(self, state: JobState) -> Event | None:
         """What is granted when the worker gets to it: slots that were given back since must not come again."""
-        return None if isinstance(state.phase, Finished) else SlotsChanged(self._pool.held_by(self.job_id))
+        return None if isinstance(state.phase, Finished) else SlotsChanged(*self._desk.granted(self.job_id))
 
     def _make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places

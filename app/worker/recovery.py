@@ -29,6 +29,7 @@ from app.worker.implied import implied_effects
 from app.worker.job import Job, JobPlaces
 from app.worker.job_files import are_intact, write_artifacts
 from app.worker.persistence import JobWriter, attempt_record
+from app.worker.slot_desk import SlotDesk
 from app.worker.views import JobView
 
 log = structlog.get_logger()
@@ -58,12 +59,11 @@ class JobKeeper:
         self.jobs: dict[str, Job] = {}
         self.ended: dict[str, JobView] = {}
         self.away: set[str] = set()
-        # Not to be taken up by a look at the leases: what is being loaded again, and what cannot be read.
-        self._loading: set[str] = set()
-        self._unreadable: set[str] = set()
+        # Not to be taken up by a look at the leases: what is being loaded again, what cannot be read.
+        self._loading, self._unreadable = set[str](), set[str]()
         self._store = store
         self._host = host
-        self._pool = pool
+        self.desk = SlotDesk(pool, clock, self.tell_grants)
         self._places = places
         self._clock = clock
         self._validate = validate_states
@@ -82,7 +82,7 @@ class JobKeeper:
             if job is not None:
                 self._recover_or_load_again(job, stored, dead)
         # Slots may have become free or new while no control plane was there to say so.
-        self.tell_grants(self._pool.serve())
+        self.desk.review_soon()
         if self.away:
             log.info(
                 "jobs are left to other owners: another data directory's, or leases that hold",
@@ -94,6 +94,7 @@ class JobKeeper:
     async def close(self) -> None:
         """Stop working on every job; drivers keep running."""
         self._closing = True
+        self.desk.close()
         for task in list(self._tasks):
             task.cancel()
         jobs = list(self.jobs.values())
@@ -149,7 +150,7 @@ class JobKeeper:
         self._clock.not_before(_latest_ms(state))
         self.jobs[state.job_id] = job
         self.away.discard(state.job_id)
-        self._pool.restore(state.job_id, state.slots, state.declared_slots, state.declared_minimal)
+        self.desk.restore(state, can_give=job.can_give_slots)
         return job
 
     async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, AttemptRecord | None]]:
@@ -178,7 +179,7 @@ class JobKeeper:
     def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
         state = job.state
-        if self._pool.held_by(job.job_id) != state.slots:
+        if self.desk.granted(job.job_id) != (state.slots, state.allowed):
             job.slots_changed()
         row = stored.attempt
         if row is not None:
@@ -241,11 +242,10 @@ class JobKeeper:
             writer=writer,
             clock=self._clock,
             host=self._host,
-            pool=self._pool,
+            desk=self.desk,
             places=self._places,
             submitted_ms=submitted_ms,
             submitted_by=submitted_by,
-            on_grants=self.tell_grants,
             on_ended=self._on_ended,
             ended=self.ended,
             on_lost=self._on_lost,
@@ -266,7 +266,7 @@ class JobKeeper:
         if job is not None:
             self.away.add(job_id)
             job.close()
-            self.tell_grants(self._pool.forget(job_id))
+            self.desk.forget(job_id)
 
     def _on_diverged(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
@@ -302,7 +302,7 @@ class JobKeeper:
     async def _load_once_more(self, job_id: str) -> None:
         stored = await self._store.load_job(job_id)
         if stored is None or stored.summary.status.is_globally_terminal:
-            self.tell_grants(self._pool.forget(job_id))
+            self.desk.forget(job_id)
             self.away.discard(job_id)
             if stored is not None:
                 self._show_ended(stored)
@@ -363,7 +363,7 @@ class JobKeeper:
                     self._recover_or_load_again(job, stored, dead)
                     log.info("job taken over", job=job.job_id, epoch=job.writer.epoch)
         if missing:
-            self.tell_grants(self._pool.serve())
+            self.desk.review_soon()
 
     def _knows(self, job_id: str) -> bool:
         known = (self.jobs, self.ended, self._loading, self._unreadable)

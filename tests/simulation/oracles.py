@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.model.jobgraph import JobType
@@ -12,7 +14,7 @@ from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.state import Executing, Finished, JobState
-from app.scheduler.slots import determine_parallelism, required_slots
+from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
 from tests.simulation.batch_oracles import check_end, check_progress
@@ -20,6 +22,12 @@ from tests.simulation.batch_oracles import check_end, check_progress
 if TYPE_CHECKING:
     from tests.simulation.process import Checkpoint, SimAttempt, SimProcess
     from tests.simulation.world import World
+
+
+def described(error: BaseException) -> str:
+    """An error that is not a violation: of the simulator itself, or one that the control plane let through."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"error: {error!r} at {Path(last.filename).name}:{last.lineno}"
 
 
 class Violation(AssertionError):
@@ -255,6 +263,26 @@ class Oracles:
                 )
 
     # -- the end
+
+    def least_slots(self) -> int:
+        """With so many slots every job can run."""
+        live = [truth.state for truth in self.jobs.values() if truth.state is not None]
+        return sum(
+            minimal_slots(state.graph, state.requirements)
+            for state in live
+            if not isinstance(state.phase, Finished)
+        )
+
+    def all_run(self) -> str | None:
+        """Which job does not have what it cannot do without, although there is as much; None if each has."""
+        for job_id, truth in self.jobs.items():
+            state = truth.state
+            if state is None or isinstance(state.phase, Finished) or state.graph.type is JobType.BATCH:
+                continue
+            least = minimal_slots(state.graph, state.requirements)
+            if not isinstance(state.phase, Executing) or state.plan is None or state.plan.slot_count < least:
+                return f"job {job_id[-2:]} is in {state.phase.kind} with {len(state.slots)} slots, and needs {least}"
+        return None
 
     def settled(self) -> str | None:
         """Why the world is not at rest, None if it is."""

@@ -21,6 +21,7 @@ from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitO
 from app.store.writer import Writer
 from app.worker.control_plane import ControlPlane
 from app.worker.job import Job, JobPlaces
+from app.worker.views import Unavailable
 from tests.simulation.database import database, let_go
 from tests.simulation.process import SimProcess
 from tests.simulation.world import CURRENT, SimClock, World
@@ -105,6 +106,11 @@ class Incarnation:
     async def _start(self) -> None:
         self.plane.offer_slots(self.world.slots)
         await self.plane.start(renew_every_s=RENEW_EVERY_S)
+
+    async def explained(self, job_id: str) -> None:
+        """There are words for whatever a job is about."""
+        if not self.plane.explanation(job_id).sentences:
+            raise Unavailable("no sentence")
 
     def cut_now(self) -> None:
         """kill -9: whatever it was doing stays undone."""

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from app.cluster import slot_pool
 from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
+from app.model.plan import Slot
 from app.model.requirements import Bounds
-from app.scheduler.adaptive import explain, step, validate
+from app.scheduler.adaptive import explain, holdings, step, validate
 from app.scheduler.adaptive import table as t
 from app.scheduler.adaptive.events import TimerFired
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.arbiter import Verdict, Why
 from app.scheduler.batch import executing, orders, scheduling
 from app.scheduler.batch.progress import RegionState
 from app.scheduler.batch.regions import regions_of
@@ -162,29 +166,41 @@ def bound_out_of_reach_unsaid() -> Iterator[None]:
 def slots_dealt_one_by_one() -> contextlib.AbstractContextManager[None]:
     """Each job gets a slot in turn, so that each may hold half of what the others need."""
 
-    def grant(self: Any, _claims: Any) -> set[str]:
-        changed: set[str] = set()
-        before = -1
-        while self._free and len(self._free) != before:
-            before = len(self._free)
-            for job_id, claim in self._claims.items():
-                if self._free and len(claim.held) < claim.desired:
-                    slot_id = next(iter(self._free))
-                    claim.held[slot_id] = self._free.pop(slot_id)
-                    changed.add(job_id)
-        return changed
+    def dealt(claims: Any, total: int, **_times: int) -> dict[str, Verdict]:
+        allowed = {claim.job_id: claim.held for claim in claims}
+        left, before = total - sum(allowed.values()), -1
+        while left and left != before:
+            before = left
+            for claim in claims:
+                if left and allowed[claim.job_id] < claim.desired:
+                    allowed[claim.job_id] += 1
+                    left -= 1
+        return {job_id: Verdict(count, count, Why.SHARE) for job_id, count in allowed.items()}
 
-    return instead(SlotPool, "_grant", grant)
+    return instead(slot_pool, "arbitrate", dealt)
 
 
 def slots_not_given_back() -> contextlib.AbstractContextManager[None]:
     """The slots of a job that is over are lost."""
 
-    def forget(self: Any, job_id: str) -> set[str]:
-        self._claims.pop(job_id, None)
-        return set()
+    def forget(self: Any, job_id: str) -> None:
+        self._holders.pop(job_id, None)
 
     return instead(SlotPool, "forget", forget)
+
+
+def slots_kept_from_others() -> contextlib.AbstractContextManager[None]:
+    """A job that runs gives nothing back, whoever needs it."""
+    return instead(JobState, "usable_slots", property(lambda state: len(state.slots)))
+
+
+def slots_in_use_given_back() -> contextlib.AbstractContextManager[None]:
+    """What others are to have goes back while tasks still run in it."""
+
+    def least_needed(state: Any, count: int) -> list[Slot]:
+        return list(state.slots[:count])
+
+    return instead(holdings, "_least_needed", least_needed)
 
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
@@ -201,4 +217,6 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a bound that is out of reach is not named": bound_out_of_reach_unsaid,
     "slots are dealt one by one": slots_dealt_one_by_one,
     "slots are not given back": slots_not_given_back,
+    "slots are kept from others": slots_kept_from_others,
+    "slots in use are given back": slots_in_use_given_back,
 }

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ import structlog
 
 from app.model.jobgraph import JobGraph
 from app.worker.requirements import resolve_bounds
-from app.worker.views import ControlPlaneError, RequirementsUpdate, Unavailable
+from app.worker.views import ControlPlaneError, RequirementsUpdate
 from tests.simulation.database import database, let_go
 from tests.simulation.jobs import MOST_SLOTS_NEEDED, random_graph
-from tests.simulation.oracles import Oracles, Violation
+from tests.simulation.oracles import Oracles, Violation, described
 from tests.simulation.plane import Incarnation, Killed, hook_effects
 from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
 from tests.simulation.world import Away, Knobs, World
@@ -102,7 +103,7 @@ class _Scenario:
                 plane.cut_now()
         await asyncio.sleep(0.001)
         error = world.oracles.violation
-        text = None if error is None else str(error) if isinstance(error, Violation) else _described(error)
+        text = None if error is None else str(error) if isinstance(error, Violation) else described(error)
         return Outcome(self._seed, text, tuple(world.story), world.oracles.counts, world.now_s)
 
     def _log(self) -> None:
@@ -284,7 +285,7 @@ class _Scenario:
             elif dice < 0.07:
                 await self._ask(job_id, lambda plane: plane.plane.stop(job_id))
             elif dice < 0.15:
-                await self._ask(job_id, lambda plane: _explain(plane, job_id))
+                await self._ask(job_id, lambda plane: plane.explained(job_id))
             else:
                 await self._put(job_id, graph)
 
@@ -354,13 +355,6 @@ class _Scenario:
             world.zombie.cut_now()
             world.zombie = None
         world.store_down_until_s = -1.0
-        if self._knobs.crowd:
-            world.oracles.count("crowd")
-            world.slots = {"host": self._knobs.slots}
-        else:
-            enough = 16 * max(1, len(world.oracles.jobs))
-            world.slots = {"host": enough // 2, "other": enough // 2}
-        world.tell(f"slots: {world.slots}")
         plane = world.plane
         if plane is None or self._knobs.takeovers or world.rng.random() < 0.3:
             for one in world.planes:
@@ -369,16 +363,16 @@ class _Scenario:
             plane = world.plane
         assert plane is not None
         plane.commits_left = plane.effects_left = None
-        self._in(plane, lambda one: one.plane.offer_slots(world.slots))
-        until_s = world.now_s + REST_WITHIN_S
-        reason: str | None = "it has just begun"
-        pause_s = 1.0
-        while reason is not None:
-            await self._watch(pause_s)
-            pause_s = min(pause_s * 1.5, 20)
-            reason = world.oracles.settled()
-            if reason is not None and world.now_s > until_s:
-                raise Violation("liveness", f"after {REST_WITHIN_S} s of rest: {reason}")
+        if self._knobs.crowd:
+            world.oracles.count("crowd")
+            await self._until(world.oracles.settled, {"host": self._knobs.slots})
+        else:
+            if world.rng.random() < 0.5:
+                world.oracles.count("scarce")
+                least = world.oracles.least_slots()
+                await self._until(world.oracles.all_run, {"host": least + world.rng.randint(0, 3)})
+            enough = 16 * max(1, len(world.oracles.jobs))
+            await self._until(world.oracles.settled, {"host": enough // 2, "other": enough // 2})
         world.oracles.check_slots()
         store, writer = database().open("reader")
         await world.oracles.check_database(store)
@@ -386,14 +380,19 @@ class _Scenario:
         if world.oracles.violation is not None:
             raise world.oracles.violation
 
-
-def _described(error: BaseException) -> str:
-    """An error that is not a violation: of the simulator itself, or one that the control plane let through."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"error: {error!r} at {Path(last.filename).name}:{last.lineno}"
-
-
-async def _explain(plane: Incarnation, job_id: str) -> None:
-    explanation = plane.plane.explanation(job_id)
-    if not explanation.sentences:
-        raise Unavailable("no sentence")
+    async def _until(self, what: Callable[[], str | None], slots: dict[str, int]) -> None:
+        """With ``slots``, until ``what`` has no complaint left."""
+        world, plane = self._world, self._world.plane
+        assert plane is not None
+        world.slots = slots
+        world.tell(f"slots: {slots}")
+        self._in(plane, lambda one: one.plane.offer_slots(slots))
+        until_s = world.now_s + REST_WITHIN_S
+        reason: str | None = "it has just begun"
+        pause_s = 1.0
+        while reason is not None:
+            await self._watch(pause_s)
+            pause_s = min(pause_s * 1.5, 20)
+            reason = what()
+            if reason is not None and world.now_s > until_s:
+                raise Violation("liveness", f"after {REST_WITHIN_S} s of rest: {reason}")

@@ -32,10 +32,12 @@ class RequirementsUpdated:
 class SlotsChanged:
     """The slots that the cluster grants this job, all of them, in a stable order.
 
-    Level-triggered: repeats are harmless.
+    ``allowed``: how many of them it may go on to use, None for all. The job chooses which, and gives the others back as
+    soon as no plan uses them. Level-triggered: repeats are harmless.
     """
 
     slots: tuple[Slot, ...]
+    allowed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,10 @@ def enter_executing(draft: Draft, *, first_batch: bool) -> None:
     began = manager.start(draft.now_ms, longest_cooldown_ms(options))
     draft.enter(Executing(began, first_batch=first_batch))
     _reseat(draft)
-    _review(draft, resources=True, counting=False, trigger=True)
+    if _has_to_give(draft):
+        _give_back(draft)
+    else:
+        _review(draft, resources=True, counting=False, trigger=True)
 
 
 def _executing(draft: Draft) -> Executing | None:
@@ -115,7 +118,7 @@ def _await_resources(draft: Draft) -> None:
         phase = _executing(draft)
         if phase is not None and phase.manager.stage == "Idling":
             _close_idle(draft, None)
-    elif len(state.slots) >= state.declared_slots:
+    elif state.usable_slots >= state.declared_slots:
         _close_idle(draft, "The bounds ask for no other parallelism than is in force.")
     elif draft.timer_at(RESOURCE_TIMER) is None:
         draft.arm(RESOURCE_TIMER, draft.now_ms + state.options.executing_stabilization_ms)
@@ -157,7 +160,7 @@ def executing_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 
 
 def executing_slots(draft: Draft, event: SlotsChanged) -> None:
-    replace_slots(draft, event.slots)
+    replace_slots(draft, event)
     plan = draft.state.plan
     assert plan is not None
     if not plan_holds(draft.state, plan):
@@ -166,7 +169,29 @@ def executing_slots(draft: Draft, event: SlotsChanged) -> None:
         if view.rung is not None:
             _shrink(draft, plan, view)
             return
+    elif _has_to_give(draft):
+        _give_back(draft)
+        return
     _review(draft, resources=True)
+
+
+def _has_to_give(draft: Draft) -> bool:
+    """Whether other jobs are to have slots that the plan in force uses."""
+    plan, usable = draft.state.plan, draft.state.usable_slots
+    return plan is not None and draft.demand.minimal <= usable < plan.slot_count
+
+
+def _give_back(draft: Draft) -> None:
+    """Somebody waits for the slots, so nothing else is waited for."""
+    plan = draft.state.plan
+    assert plan is not None
+    count = plan.slot_count - draft.state.usable_slots
+    message = f"{count} slot(s) are given back, for other jobs."
+    if draft.state.timeline.open is None:
+        timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
+    else:
+        timeline.note(draft, message)
+    _begin_rescale(draft, prospect(draft))
 
 
 def _shrink(draft: Draft, plan: Plan, view: Prospect) -> None:
@@ -230,7 +255,7 @@ def executing_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == RESOURCE_TIMER:
         draft.disarm(RESOURCE_TIMER)
         state = draft.state
-        _close_idle(draft, f"{state.declared_slots} slots are wanted; only {len(state.slots)} came.")
+        _close_idle(draft, f"{state.declared_slots} slots are wanted; only {state.usable_slots} came.")
         return
     view = prospect(draft)
     _settle(draft, *manager.on_time(phase.manager, view.outlook, draft.now_ms), view)

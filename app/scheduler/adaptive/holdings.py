@@ -7,7 +7,7 @@ holds more than its requirement. It is given back exactly ``slot.idle.timeout`` 
 from __future__ import annotations
 
 from app.model.jobgraph import JobType
-from app.model.plan import Plan
+from app.model.plan import Plan, Slot
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.state import (
@@ -52,6 +52,7 @@ def slots_of(plan: Plan) -> set[str]:
 
 def settle_surplus(draft: Draft) -> None:
     """Bring the surplus slots and their timer in line with the slots, bounds and plans of the draft."""
+    _give_back(draft)
     state = draft.state
     idle = _surplus(state, draft.now_ms)
     if idle != state.idle_since_ms:
@@ -78,17 +79,35 @@ def release_idle(draft: Draft) -> None:
         draft.emit(ReleaseSlots(over))
 
 
+def _give_back(draft: Draft) -> None:
+    """Slots that other jobs are to have go as soon as no plan uses them, and nothing that is being killed may."""
+    state = draft.state
+    excess = len(state.slots) - state.usable_slots
+    if excess <= 0 or (state.attempt_alive and not plans_of(state)):
+        return
+    over = {slot.id for slot in _least_needed(state, excess)}
+    if over:
+        draft.set(slots=tuple([slot for slot in state.slots if slot.id not in over]))
+        draft.emit(ReleaseSlots(tuple(sorted(over))))
+
+
 def _surplus(state: JobState, now_ms: int) -> tuple[tuple[str, int], ...]:
     excess = len(state.slots) - state.declared_slots
     if excess <= 0 or state.declared_slots == 0:
         return ()
+    known = dict(state.idle_since_ms)
+    return tuple([(slot.id, known.get(slot.id, now_ms)) for slot in _least_needed(state, excess)])
+
+
+def _least_needed(state: JobState, count: int) -> list[Slot]:
+    """At most ``count`` of the slots that no plan uses: those that the job misses least."""
     used: set[str] = set()
     for plan in plans_of(state):
         used |= slots_of(plan)
-    known = dict(state.idle_since_ms)
     unused = [slot for slot in state.slots if slot.id not in used]
-    if len(unused) <= excess:
-        return tuple([(slot.id, known.get(slot.id, now_ms)) for slot in unused])
+    if len(unused) <= count:
+        return unused
+    known = dict(state.idle_since_ms)
     before = slots_of(state.last_plan) if state.last_plan else set()
     load: dict[str, int] = {}
     for slot in state.slots:
@@ -98,4 +117,4 @@ def _surplus(state: JobState, now_ms: int) -> tuple[tuple[str, int], ...]:
     candidates.sort(
         key=lambda one: (one[1].id not in known, one[1].id in before, load[one[1].task_manager_id], -one[0])
     )
-    return tuple((slot.id, known.get(slot.id, now_ms)) for _, slot in candidates[:excess])
+    return [slot for _, slot in candidates[:count]]

@@ -21,6 +21,7 @@ def plan_for_slots(draft: Draft, previous: Plan | None, *, version: int | None =
     return assign(
         draft.demand,
         state.slots,
+        count=state.usable_slots,
         version=state.plan_version + 1 if version is None else version,
         previous=previous,
         prefer_minimal_taskmanagers=state.options.prefer_minimal_taskmanagers,

@@ -41,14 +41,14 @@ def prospect(draft: Draft) -> Prospect:
     state = draft.state
     plan = state.plan
     assert plan is not None
-    attainable = draft.demand.parallelism(len(state.slots))
+    attainable = draft.demand.parallelism(state.usable_slots)
     rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
     return Prospect(
         attainable,
         rung,
         Outlook(
             sufficient=rung is not None,
-            desired=rung is not None and len(state.slots) >= state.declared_slots,
+            desired=rung is not None and state.usable_slots >= state.declared_slots,
             timing=timing(state.options, rung),
             longest_cooldown_ms=longest_cooldown_ms(state.options),
         ),

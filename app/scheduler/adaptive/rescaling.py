@@ -50,9 +50,13 @@ def rescaling_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 
 def rescaling_slots(draft: Draft, event: SlotsChanged) -> None:
     """New slots wait until the target is in force; a lost one that the target needs does not."""
-    replace_slots(draft, event.slots)
-    if not plan_holds(draft.state, _rescaling(draft).target):
+    replace_slots(draft, event)
+    target = _rescaling(draft).target
+    if not plan_holds(draft.state, target):
         timeline.note(draft, "A slot of the plan that was being applied was lost.")
+        retarget(draft)
+    elif target.slot_count > draft.state.usable_slots:
+        timeline.note(draft, "Slots of the plan that was being applied are given back, for other jobs.")
         retarget(draft)
 
 

@@ -118,7 +118,7 @@ def _go_on(draft: Draft) -> None:
     """Straight to the start if the parallelism restarted for is still the attainable one, else wait for slots."""
     state = draft.state
     target = _restarting(draft).target
-    if target is not None and dict(target) == draft.demand.parallelism(len(state.slots)):
+    if target is not None and dict(target) == draft.demand.parallelism(state.usable_slots):
         create_execution_graph(draft)
     else:
         enter_waiting(draft)

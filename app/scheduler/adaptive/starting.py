@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.jobgraph import JobType
-from app.model.plan import Plan, Rung, Slot
+from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.status import JobStatus
 from app.scheduler.adaptive import holdings, manager, restarts, timeline
@@ -59,8 +59,8 @@ def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     holdings.declare(draft)
 
 
-def replace_slots(draft: Draft, slots: tuple[Slot, ...]) -> None:
-    draft.set(slots=tuple({slot.id: slot for slot in slots}.values()))
+def replace_slots(draft: Draft, event: SlotsChanged) -> None:
+    draft.set(slots=tuple({slot.id: slot for slot in event.slots}.values()), allowed=event.allowed)
 
 
 # ---- Created
@@ -76,7 +76,7 @@ def created_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 
 
 def note_slots(draft: Draft, event: SlotsChanged) -> None:
-    replace_slots(draft, event.slots)
+    replace_slots(draft, event)
 
 
 # ---- WaitingForResources
@@ -97,7 +97,7 @@ def enter_waiting(draft: Draft, exception: str | None = None) -> None:
 def _waiting_outlook(draft: Draft) -> Outlook:
     """While an attempt may live no other is started, whatever the slots."""
     state = draft.state
-    held = 0 if state.attempt_alive else len(state.slots)
+    held = 0 if state.attempt_alive else state.usable_slots
     # Tasks of a BATCH job take turns: it has no reason to wait for more slots than it needs.
     batch = state.graph.type is JobType.BATCH
     return Outlook(
@@ -135,7 +135,7 @@ def arm_manager(draft: Draft, moved: Manager, outlook: Outlook) -> None:
 
 
 def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
-    replace_slots(draft, event.slots)
+    replace_slots(draft, event)
     _review_waiting(draft)
 
 
@@ -184,7 +184,7 @@ def _wait_is_over(draft: Draft) -> None:
         waited_ms = draft.now_ms - state.phase_since_ms
         error = (
             f"Not enough slots: the lower bounds need {state.declared_minimal} and the job holds "
-            f"{len(state.slots)} after waiting for {waited_ms} ms."
+            f"{state.usable_slots} after waiting for {waited_ms} ms."
         )
         failure = Failure(error, draft.now_ms, state.attempt)
         record_failure(draft, failure, root=True)
@@ -215,6 +215,7 @@ def _plan(draft: Draft) -> Plan | None:
     return assign(
         draft.demand,
         state.slots,
+        count=state.usable_slots,
         version=state.plan_version + 1,
         previous=state.last_plan,
         prefer_minimal_taskmanagers=state.options.prefer_minimal_taskmanagers,
@@ -296,7 +297,7 @@ def creating_timer(draft: Draft, event: TimerFired) -> None:
 
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:
     """A planned slot that is gone takes the attempt with it; the rescale goes on with what is left."""
-    replace_slots(draft, event.slots)
+    replace_slots(draft, event)
     held = {slot.id for slot in draft.state.slots}
     lost = sorted(holdings.slots_of(_creating(draft).plan) - held)
     if lost:

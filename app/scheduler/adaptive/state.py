@@ -206,7 +206,8 @@ class Stop:
 class JobState:
     """Everything. ``plan`` is the plan in force (None before the first attempt runs and after the last one ended).
 
-    ``slots`` are held, whether the plan uses them or not. ``rung`` is the rung being climbed or climbed last.
+    ``slots`` are held, whether the plan uses them or not; ``allowed`` is how many of them the job may go on to use,
+    None for all. ``rung`` is the rung being climbed or climbed last.
     ``status_since_ms`` has the time of the last change into each status that was ever reached.
 
     ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
@@ -243,3 +244,9 @@ class JobState:
     driver_waiting: bool = False
     idle_since_ms: tuple[tuple[str, int], ...] = ()
     batch: BatchProgress | None = None
+    allowed: int | None = None
+
+    @property
+    def usable_slots(self) -> int:
+        """How many slots the job may plan with. Those beyond are on their way back to the cluster."""
+        return len(self.slots) if self.allowed is None else min(len(self.slots), self.allowed)

@@ -136,6 +136,8 @@ def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effe
         or after.phase is not before.phase
         or after.plan is not before.plan
         or after.declared_slots != before.declared_slots
+        or after.allowed != before.allowed
+        or after.attempt_alive != before.attempt_alive
         or after.timers is not before.timers
     ):
         holdings.settle_surplus(draft)
@@ -154,7 +156,7 @@ def _is_repetition(state: JobState, event: Event) -> bool:
     """Whether ``event`` says only what the state knows: equal bounds, equal slots."""
     if isinstance(event, RequirementsUpdated):
         return state.requirements.same_bounds(event.requirements.as_dict())
-    return isinstance(event, SlotsChanged) and event.slots == state.slots
+    return isinstance(event, SlotsChanged) and (event.slots, event.allowed) == (state.slots, state.allowed)
 
 
 def _latest_ms(state: JobState) -> int:

@@ -74,7 +74,7 @@ def _by_inputs(state: JobState, inputs: Inputs, within: Limits) -> dict[str, Any
 
 
 def _by_files(state: JobState, size: int | None, within: Limits) -> dict[str, Any]:
-    most = source_limit(size, len(state.slots))
+    most = source_limit(size, state.usable_slots)
     if state.options.auto_source:
         within = within.at_most(state.options.auto_source, LimitedBy.OPTIONS)
     elif most is not None:

@@ -185,7 +185,7 @@ def batch_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 
 def batch_slots(draft: Draft, event: SlotsChanged) -> None:
     """The driver keeps the slots that it was started with; their number counts at the next start."""
-    replace_slots(draft, event.slots)
+    replace_slots(draft, event)
 
 
 def batch_timer(draft: Draft, event: TimerFired) -> None:

@@ -1,4 +1,4 @@
-"""Which job holds which slots: nothing is taken away, minimums are met whole, slots come and go."""
+"""Which job holds which slots: minimums are met whole, slots come and go, and are given back for others."""
 
 from __future__ import annotations
 
@@ -9,76 +9,129 @@ def ids(pool: SlotPool, job: str) -> list[str]:
     return [slot.id for slot in pool.held_by(job)]
 
 
+def declared(pool: SlotPool, job: str, desired: int, minimal: int, now_ms: int = 0) -> set[str]:
+    """For which jobs something has changed after ``job`` has declared."""
+    pool.declare(job, desired, minimal)
+    return pool.review(now_ms)
+
+
+def running(pool: SlotPool, job: str, *, can_give: bool = True) -> None:
+    pool.note_running(job, running=True, can_give=can_give)
+
+
 def test_a_job_gets_what_it_desires_and_no_more() -> None:
     pool = SlotPool({"host": 4})
-    assert pool.declare("a", 3, 1) == {"a"}
+    assert declared(pool, "a", 3, 1) == {"a"}
     assert ids(pool, "a") == ["host-0", "host-1", "host-2"]
     assert (pool.total, pool.free, pool.free_on("host")) == (4, 1, 1)
-    assert pool.declare("a", 3, 1) == set()
+    assert declared(pool, "a", 3, 1) == set()
 
 
 def test_two_jobs_never_hold_half_of_what_the_other_needs() -> None:
     pool = SlotPool({"host": 3})
-    pool.declare("a", 2, 2)
-    assert pool.declare("b", 2, 2) == set()
+    declared(pool, "a", 2, 2)
+    assert declared(pool, "b", 2, 2) == set()
     assert ids(pool, "b") == []
-    assert pool.release("a", ["host-0", "host-1"]) == {"a"}, "a wants its minimum back, and was first"
-    assert pool.forget("a") == {"b"}
+    pool.forget("a")
+    assert pool.review(0) == {"b"}
     assert len(ids(pool, "b")) == 2
 
 
 def test_minimums_come_before_wishes() -> None:
     pool = SlotPool({"host": 0})
-    pool.declare("a", 8, 1)
-    pool.declare("b", 8, 2)
-    assert pool.resize({"host": 3}) == {"a", "b"}
+    declared(pool, "a", 8, 1)
+    declared(pool, "b", 8, 2)
+    pool.resize({"host": 3})
+    assert pool.review(0) == {"a", "b"}
     assert (len(ids(pool, "a")), len(ids(pool, "b"))) == (1, 2)
 
 
 def test_a_lower_wish_takes_nothing_away() -> None:
     pool = SlotPool({"host": 4})
-    pool.declare("a", 4, 1)
-    assert pool.declare("a", 1, 1) == set()
+    declared(pool, "a", 4, 1)
+    running(pool, "a")
+    assert declared(pool, "a", 1, 1) == set()
     assert len(ids(pool, "a")) == 4
     pool.release("a", ["host-3", "unknown"])
-    assert pool.free == 1
+    assert (pool.review(0), pool.free) == (set(), 1)
+
+
+def test_a_job_that_comes_gets_its_minimum_when_another_has_given_it_back() -> None:
+    pool = SlotPool({"host": 4})
+    declared(pool, "a", 4, 1)
+    running(pool, "a")
+    assert declared(pool, "b", 4, 2) == {"a"}
+    assert (pool.allowed("a"), ids(pool, "b")) == (2, []), "they are a's until it gives them back"
+    assert pool.review(1) == set(), "a is told once"
+    pool.release("a", ["host-2", "host-3"])
+    assert pool.review(2) == {"a", "b"}
+    assert (pool.allowed("a"), len(ids(pool, "a")), len(ids(pool, "b"))) == (None, 2, 2)
+
+
+def test_shares_are_evened_out_when_they_were_held_for_long_enough() -> None:
+    pool = SlotPool({"host": 4}, holding_ms=1000)
+    declared(pool, "a", 4, 1)
+    running(pool, "a")
+    declared(pool, "b", 4, 1)
+    assert pool.allowed("a") == 3
+    pool.release("a", ["host-3"])
+    assert pool.review(100) == {"a", "b"}
+    assert pool.next_review_ms == 1100
+    assert pool.review(1100) == {"a"}
+    assert pool.allowed("a") == 2
+    pool.forget("b")
+    assert pool.review(1200) == {"a"}
+    assert pool.allowed("a") is None, "nobody wants them any more"
+
+
+def test_who_cannot_give_while_it_runs_is_not_asked_to() -> None:
+    pool = SlotPool({"host": 4})
+    declared(pool, "batch", 4, 1)
+    running(pool, "batch", can_give=False)
+    assert declared(pool, "b", 1, 1, now_ms=10**9) == set()
+    assert pool.allowed("batch") is None
 
 
 def test_slots_that_exist_no_more_are_lost() -> None:
     pool = SlotPool({"host": 2, "other": 2})
-    pool.declare("a", 3, 1)
-    pool.declare("b", 1, 1)
-    assert pool.resize({"host": 2}) == {"a", "b"}
+    declared(pool, "a", 3, 1)
+    declared(pool, "b", 1, 1)
+    pool.resize({"host": 2})
+    assert pool.review(0) == {"a", "b"}
     assert (ids(pool, "a"), ids(pool, "b")) == (["host-0", "host-1"], [])
-    assert (pool.total, pool.free) == (2, 0)
-    assert pool.resize({"host": 2, "new": 1}) == {"b"}, "a has its minimum, b has not"
+    assert (pool.total, pool.free, pool.allowed("a")) == (2, 0, 1)
+    pool.resize({"host": 2, "new": 1})
+    assert pool.review(0) == {"a", "b"}, "b has its minimum, so a need not give any back"
+    assert (pool.allowed("a"), ids(pool, "b")) == (None, ["new-0"])
 
 
 def test_a_slot_that_returns_is_not_that_of_its_former_holder() -> None:
     pool = SlotPool({"host": 1})
-    pool.declare("a", 1, 1)
-    pool.declare("b", 1, 1)
+    declared(pool, "a", 1, 1)
+    declared(pool, "b", 1, 1)
     pool.resize({})
     pool.forget("a")
-    assert pool.resize({"host": 1}) == {"b"}
+    pool.resize({"host": 1})
+    assert pool.review(0) == {"b"}
     assert ids(pool, "b") == ["host-0"]
 
 
 def test_equal_slots_change_nothing() -> None:
     pool = SlotPool({"host": 2})
-    pool.declare("a", 2, 1)
-    assert pool.resize({"host": 2}) == set()
+    declared(pool, "a", 2, 1)
+    pool.resize({"host": 2})
+    assert pool.review(0) == set()
     assert (ids(pool, "a"), pool.free) == (["host-0", "host-1"], 0)
 
 
 def test_a_job_takes_its_slots_up_again() -> None:
     before = SlotPool({"host": 3})
-    before.declare("a", 2, 1)
+    declared(before, "a", 2, 1)
     held = before.held_by("a")
     after = SlotPool({"host": 1})
     assert not after.restore("a", held, 2, 1), "host-1 is gone"
     assert ids(after, "a") == ["host-0"]
     whole = SlotPool({"host": 3})
     assert whole.restore("a", held, 3, 1)
-    assert whole.serve() == {"a"}
+    assert whole.review(0) == {"a"}
     assert len(ids(whole, "a")) == 3

@@ -135,7 +135,10 @@ class Life(RuleBasedStateMachine):
             if isinstance(effect, StartAttempt):
                 assert not before.attempt_alive or _tells_death(event), "a second attempt while one may live"
             if isinstance(effect, ReleaseSlots):
-                used = {slot for plan in [before.plan] if plan for _, own in plan.group_slots for slot in own}
+                # The plan before is in force no more once another one is, or nothing runs.
+                over = isinstance(event, PlanApplied) or _tells_death(event)
+                plan = job.state.plan if over else before.plan
+                used = {slot for _, own in plan.group_slots for slot in own} if plan else set()
                 assert not used & set(effect.slot_ids), "a slot in use was given back"
                 assert not {slot.id for slot in job.state.slots} & set(effect.slot_ids)
         numbers = [record.number for record in job.records]
@@ -158,6 +161,26 @@ class Life(RuleBasedStateMachine):
     @rule(picked=st.sets(st.sampled_from(ALL_SLOTS)))
     def slots(self, picked: set[Slot]) -> None:
         self.tell(SlotsChanged(tuple(slot for slot in ALL_SLOTS if slot in picked)))
+
+    @rule(kept=st.integers(0, 9))
+    def other_jobs_are_to_have_some(self, kept: int) -> None:
+        """What the job gives back is gone, and what it may use is never less than it cannot do without."""
+        state = self.job.state
+        minimal = minimal_slots(state.graph, state.requirements)
+        allowed = max(kept, min(minimal, len(state.slots))) if state.attempt_alive else kept
+        self.tell(SlotsChanged(state.slots, allowed))
+
+    @precondition(lambda self: self.job.kind == "Executing" and self.job.state.slots == ALL_SLOTS)
+    @rule(kept=st.integers(1, 8))
+    def gives_back_and_gets_again(self, kept: int) -> None:
+        """What there is most of: it gives slots back in place, at once."""
+        self.job.now_ms += 1
+        minimal = minimal_slots(self.job.graph, self.job.state.requirements)
+        self.tell(SlotsChanged(ALL_SLOTS, max(kept, minimal)))
+        if self.job.kind == "Rescaling":
+            self.applied(0, 0, idle=False)
+            if self.job.kind == "Executing":
+                assert len(self.job.state.slots) <= max(kept, minimal), "it keeps what others are to have"
 
     @rule(lower=few, more=st.integers(0, 4))
     def put(self, lower: int, more: int) -> None:
@@ -328,7 +351,7 @@ def _has_wish(job: Job) -> bool:
     """Whether the slots allow another parallelism than is in force."""
     state = job.state
     assert state.plan is not None
-    attainable = determine_parallelism(state.graph, state.requirements, len(state.slots))
+    attainable = determine_parallelism(state.graph, state.requirements, state.usable_slots)
     return attainable is not None and attainable != dict(state.plan.parallelism)
 
 

@@ -1,0 +1,105 @@
+"""Where jobs of this process ask for slots: a pool, reviewed soon after something has changed, and when it is time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from app.cluster.slot_pool import SlotPool
+from app.model.plan import Slot
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.arbiter import Verdict
+from app.worker.clock import Clock
+
+_REVIEW_DELAY_PER_JOB_S = 0.0001
+_FEW_JOBS = 100
+"""Up to so many jobs a review follows at once. It takes some 20 us for each job, so among thousands many changes share
+one."""
+
+
+class SlotDesk:
+    """Everything here runs on the event loop. ``tell`` is called with the jobs that hold other slots than before, or
+    may go on to use another number of them."""
+
+    def __init__(self, pool: SlotPool, clock: Clock, tell: Callable[[set[str]], None]) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._tell = tell
+        self._soon: asyncio.TimerHandle | None = None
+        self._due: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def total(self) -> int:
+        return self._pool.total
+
+    @property
+    def free(self) -> int:
+        return self._pool.free
+
+    def granted(self, job_id: str) -> tuple[tuple[Slot, ...], int | None]:
+        """The slots of ``job_id``, and how many of them it may go on to use, None for all."""
+        return self._pool.held_by(job_id), self._pool.allowed(job_id)
+
+    def verdict(self, job_id: str) -> Verdict | None:
+        return self._pool.verdict(job_id)
+
+    def prospect(self, job_id: str, desired: int, minimal: int) -> int:
+        """To how many slots ``job_id`` would come if it declared so."""
+        return self._pool.prospect(job_id, desired, minimal)
+
+    def resize(self, task_managers: Mapping[str, int]) -> None:
+        """The slots that exist from now on, by TaskManager."""
+        self._pool.resize(task_managers)
+        self.review_soon()
+
+    def restore(self, state: JobState, *, can_give: bool) -> None:
+        """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
+        self._pool.restore(state.job_id, state.slots, state.declared_slots, state.declared_minimal)
+        self._pool.note_running(state.job_id, running=state.attempt_alive, can_give=can_give)
+
+    def declare(self, job_id: str, desired: int, minimal: int) -> None:
+        self._pool.declare(job_id, desired, minimal)
+        self.review_soon()
+
+    def note_running(self, job_id: str, *, running: bool, can_give: bool) -> None:
+        self._pool.note_running(job_id, running=running, can_give=can_give)
+        self.review_soon()
+
+    def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
+        self._pool.release(job_id, slot_ids)
+        self.review_soon()
+
+    def forget(self, job_id: str) -> None:
+        self._pool.forget(job_id)
+        self.review_soon()
+
+    def review_soon(self) -> None:
+        """Something has changed. Changes that come together share a review."""
+        if self._soon is None and not self._closed:
+            jobs = self._pool.jobs
+            delay_s = 0.0 if jobs <= _FEW_JOBS else jobs * _REVIEW_DELAY_PER_JOB_S
+            self._soon = asyncio.get_running_loop().call_later(delay_s, self._review)
+
+    def close(self) -> None:
+        self._closed = True
+        for handle in (self._soon, self._due):
+            if handle is not None:
+                handle.cancel()
+
+    def _review(self) -> None:
+        if self._closed:
+            return
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        now_ms = self._clock.now_ms()
+        changed = self._pool.review(now_ms)
+        due_ms = self._pool.next_review_ms
+        if due_ms is not None:
+            delay_s = max(0, due_ms - now_ms) / 1000
+            self._due = asyncio.get_running_loop().call_later(delay_s, self._review)
+        self._tell(changed)
