@@ -172,7 +172,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     (EXECUTING, "SlotsChanged"): {
         STAY: "no other parallelism is attainable, or the change needs a restart and waits for its time",
-        RESCALING: "more slots, or a slot in use was lost: another parallelism is attainable in place",
+        RESCALING: "more slots, or slots in use were lost or are for other jobs: the change can be made in place",
         RESTARTING: "another parallelism is attainable by a restart of the query, and its time has come",
     },
     (EXECUTING, "BatchCompleted"): {
