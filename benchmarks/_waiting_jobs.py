@@ -57,20 +57,18 @@ class Program:
         settings = {"LOG_FORMAT": "json", "LOG_LEVEL": "warning", "WARM_DRIVERS": "0", "APPCDS": "false"}
         arguments = ["--data-dir", str(self.directory), "--port", "0", "--slots", str(SLOTS)]
         (self.directory / "address").unlink(missing_ok=True)
-        with open(log, "ab") as output:
-            process = subprocess.Popen(
-                [*self._command, "-m", "app.cli", "serve", *arguments],
-                stdout=output,
-                stderr=output,
-                cwd=Path(__file__).parent.parent,
-                env={**os.environ, **{f"SLOTWISE_{name}": value for name, value in settings.items()}},
-            )
-        try:
-            self.server = Server(self.directory, process, log)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+
+        def launch() -> subprocess.Popen[bytes]:
+            with open(log, "ab") as output:
+                return subprocess.Popen(
+                    [*self._command, "-m", "app.cli", "serve", *arguments],
+                    stdout=output,
+                    stderr=output,
+                    cwd=Path(__file__).parent.parent,
+                    env={**os.environ, **{f"SLOTWISE_{name}": value for name, value in settings.items()}},
+                )
+
+        self.server = Server(self.directory, launch, log)
         return time.perf_counter() - began
 
     def stop(self) -> float:
