@@ -102,10 +102,14 @@ class SlotPool:
         self._free.update({slot_id: slot for slot_id, slot in slots.items() if slot_id not in self._slots})
         self._slots = slots
 
-    def restore(self, job_id: str, slots: Iterable[Slot], desired: int, minimal: int) -> bool:
-        """Take up a job with the slots it held before a restart; False if some of them exist no more."""
+    def restore(
+        self, job_id: str, slots: Iterable[Slot], desired: int, minimal: int, *, allowed: int | None = None
+    ) -> bool:
+        """Take up a job with the slots it held before a restart, of which it was told that it may go on to use
+        ``allowed``; False if some of them exist no more."""
         self.declare(job_id, desired, minimal)
         holder = self._holders[job_id]
+        holder.allowed = allowed
         complete = True
         self._moved.add(job_id)
         for slot in slots:

@@ -55,7 +55,8 @@ class SlotDesk:
 
     def restore(self, state: JobState, *, can_give: bool) -> None:
         """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
-        self._pool.restore(state.job_id, state.slots, state.declared_slots, state.declared_minimal)
+        desired, minimal = state.declared_slots, state.declared_minimal
+        self._pool.restore(state.job_id, state.slots, desired, minimal, allowed=state.allowed)
         self._pool.note_running(state.job_id, running=state.attempt_alive, can_give=can_give)
 
     def declare(self, job_id: str, desired: int, minimal: int) -> None:

@@ -135,3 +135,16 @@ def test_a_job_takes_its_slots_up_again() -> None:
     assert whole.restore("a", held, 3, 1)
     assert whole.review(0) == {"a"}
     assert len(ids(whole, "a")) == 3
+
+
+def test_a_job_that_is_to_give_slots_back_is_to_do_so_after_a_restart_too() -> None:
+    before = SlotPool({"host": 4})
+    declared(before, "a", 4, 1)
+    running(before, "a")
+    declared(before, "b", 2, 2)
+    after = SlotPool({"host": 4})
+    after.restore("a", before.held_by("a"), 4, 1, allowed=before.allowed("a"))
+    assert after.allowed("a") == 2, "before anybody has looked at all claims"
+    running(after, "a")
+    after.restore("b", (), 2, 2)
+    assert after.review(0) == set(), "nothing has changed for anybody"
