@@ -24,17 +24,19 @@ from app.api.info import ServerInfo
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
+from app.cluster.standalone.cluster import StandaloneCluster
 from app.logs import configure_logs
 from app.model.resultsurl import is_local
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
 from app.store.store import LEASE_TTL_MS, Store
-from app.worker.clock import SystemClock
+from app.worker.clock import Clock, SystemClock
 from app.worker.control_plane import ControlPlane
 from app.worker.housekeeping import Housekeeper
 from app.worker.job import JobPlaces
 from app.worker.job_files import check_links
+from app.worker.task_managers import workers_of
 
 log = structlog.get_logger()
 
@@ -114,18 +116,12 @@ async def _running(
         store = await Store.open(settings.url, owner, home=home)
     except StoreError as error:
         raise StartRefused(str(error)) from error
-    host = EmbeddedHost(
-        data_dir / "run",
-        java=java,
-        slots=settings.slots,
-        warm_drivers=settings.warm_drivers,
-        memory_mb=settings.driver_memory_mb,
-        java_options=settings.driver_java_options,
-        archive=archive if settings.appcds else None,
-    )
+    host = _host(settings, data_dir, java, archive)
     address_file = data_dir / "address"
-    places = JobPlaces(data_dir / "jobs", address_file, settings.slots, settings.results_url)
     clock = SystemClock()
+    cluster = _cluster(settings, clock)
+    places = JobPlaces(data_dir / "jobs", address_file, settings.slots, settings.results_url, cluster)
+    offer = await cluster.look(lambda _job_id: True) if cluster else None
     control_plane = ControlPlane(
         store,
         host=host,
@@ -133,6 +129,8 @@ async def _running(
         clock=clock,
         new_id=lambda: secrets.token_hex(16),
         validate_states=settings.validate_states,
+        offer=offer,
+        shown=workers_of(cluster) if cluster else None,
     )
     housekeeper = Housekeeper(
         store,
@@ -147,12 +145,15 @@ async def _running(
     )
     background: asyncio.Task[bool] | None = None
     keeping: asyncio.Task[None] | None = None
+    watching: asyncio.Task[None] | None = None
     try:
         _write_address(address_file, url)
         # On SQLite there is nobody who could take a lease that has expired.
         shared = store.database.dialect != "sqlite"
         await control_plane.start(renew_every_s=LEASE_TTL_MS / 3000 if shared else None)
         keeping = asyncio.create_task(housekeeper.run())
+        if cluster is not None:
+            watching = asyncio.create_task(cluster.watch(control_plane.knows, control_plane.take_offer))
         host.refill()
         if settings.appcds:
             background = asyncio.create_task(archive.ensure())
@@ -161,13 +162,42 @@ async def _running(
         if background is not None:
             await archive.close()
             background.cancel()
-        if keeping is not None:
-            keeping.cancel()
+        for task in (keeping, watching):
+            if task is not None:
+                task.cancel()
         await control_plane.close()
         host.close()
+        if cluster is not None:
+            await cluster.close()
         with contextlib.suppress(StoreError):
             await store.expire_leases()
         await store.close()
+
+
+def _host(settings: Settings, data_dir: Path, java: Java, archive: ArchiveBuilder) -> EmbeddedHost:
+    return EmbeddedHost(
+        data_dir / "run",
+        java=java,
+        slots=settings.slots,
+        warm_drivers=settings.warm_drivers,
+        memory_mb=settings.driver_memory_mb,
+        java_options=settings.driver_java_options,
+        archive=archive if settings.appcds else None,
+    )
+
+
+def _cluster(settings: Settings, clock: Clock) -> StandaloneCluster | None:
+    """The cluster of the settings; None if jobs run on this host."""
+    if settings.cluster_kind == "embedded":
+        return None
+    assert settings.cluster_master and settings.cluster_webui
+    return StandaloneCluster(
+        settings.cluster_master,
+        settings.cluster_webui.split(","),
+        executor_memory_mb=settings.cluster_executor_memory_mb,
+        driver_host=settings.cluster_driver_host,
+        now_ms=clock.now_ms,
+    )
 
 
 class _Server(uvicorn.Server):

@@ -59,6 +59,24 @@ class Settings(BaseModel):
         le=32768,
         description="Slots that this host offers.",
     )
+    cluster_kind: Literal["embedded", "spark-standalone"] = Field(
+        "embedded",
+        description="Where jobs run: in processes of this host, or in executors of a Spark cluster.",
+    )
+    cluster_master: str | None = Field(
+        None,
+        description="Address of the Spark master, spark://host:port; several masters: host:port,host:port.",
+    )
+    cluster_webui: str | None = Field(
+        None,
+        description="Web address of the Spark master, http://host:port; of several masters, with commas.",
+    )
+    cluster_executor_memory_mb: int = Field(
+        512, ge=450, description="Heap of each executor. An executor has one core, and is a slot."
+    )
+    cluster_driver_host: str = Field(
+        "127.0.0.1", description="Address of this host under which executors reach the drivers."
+    )
     token_file: Path | None = Field(None, description="Bearer tokens, one `name:token` per line.")
     warm_drivers: int = Field(
         1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."
@@ -105,6 +123,32 @@ class Settings(BaseModel):
         if fault := java_options_fault(value):
             raise ValueError(f"driver_java_options: {fault}")
         return value
+
+    @model_validator(mode="after")
+    def _cluster(self) -> Settings:
+        standalone = self.cluster_kind == "spark-standalone"
+        foreign = [
+            name
+            for name in sorted(self.model_fields_set - {"cluster_kind"})
+            if name.startswith("cluster_") and getattr(self, name) is not None
+        ]
+        if not standalone and foreign:
+            raise ValueError(
+                f"{foreign[0]}: is for cluster_kind spark-standalone, and cluster_kind is embedded."
+            )
+        if standalone and "slots" in self.model_fields_set:
+            raise ValueError(
+                "slots: with cluster_kind spark-standalone the workers of the cluster offer the slots."
+            )
+        if standalone:
+            for name, prefix in (("cluster_master", "spark://"), ("cluster_webui", "http")):
+                value = getattr(self, name)
+                if not (value or "").startswith(prefix):
+                    raise ValueError(
+                        f"{name}: is needed with cluster_kind spark-standalone, and starts with {prefix} "
+                        f"(found {value!r})."
+                    )
+        return self
 
     @model_validator(mode="after")
     def _loopback_without_tokens(self) -> Settings:
@@ -164,11 +208,22 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise SettingsError([f"The configuration file {path} cannot be read: {error.strerror}."]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError([f"The configuration file {path} is not valid TOML: {error}."]) from None
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """The table ``[cluster]`` holds the settings whose names begin with ``cluster_``."""
+    table = values.get("cluster")
+    if not isinstance(table, dict):
+        return values
+    return {
+        **{name: value for name, value in values.items() if name != "cluster"},
+        **{f"cluster_{name}": value for name, value in table.items()},
+    }
 
 
 def _closest(name: str) -> str | None:

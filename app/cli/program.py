@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from app.cli import decisions, demo, doctor, jobs, require, rescales, serve, submit, watch
+from app.cli import cluster, decisions, demo, doctor, jobs, require, rescales, serve, submit, watch
 from app.cli.errors import EXIT_REFUSED, CliError
 from app.cli.output import warn
 
@@ -47,6 +47,9 @@ for _name, _function, _summary in (
     ("version", doctor.version, "Print the versions."),
 ):
     program.command(_name, short_help=_summary)(_function)
+program.add_typer(
+    cluster.cluster, name="cluster", short_help="A Spark cluster on this host, for development."
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -23,6 +23,13 @@ def serve(
     slots: Annotated[
         int | None, typer.Option(help="Slots that this host offers; default: its cores.")
     ] = None,
+    cluster_master: Annotated[
+        str | None,
+        typer.Option(help="Run jobs on a Spark standalone cluster: its master, spark://host:port."),
+    ] = None,
+    cluster_webui: Annotated[
+        str | None, typer.Option(help="The web address of that master, http://host:port.")
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Settings in TOML; see docs/configuration.md."),
@@ -33,7 +40,16 @@ def serve(
     from app.settings import SettingsError, load_settings
 
     try:
-        settings = load_settings(config, host=host, port=port, data_dir=data_dir, slots=slots)
+        settings = load_settings(
+            config,
+            host=host,
+            port=port,
+            data_dir=data_dir,
+            slots=slots,
+            cluster_kind="spark-standalone" if cluster_master else None,
+            cluster_master=cluster_master,
+            cluster_webui=cluster_webui,
+        )
     except SettingsError as error:
         raise UsageError(*error.errors) from None
     from app.main import StartRefused
@@ -42,7 +58,8 @@ def serve(
     def tell(url: str) -> None:
         # Where logs are collected they say it themselves.
         if is_terminal():
-            say(f"Slotwise listens on {url} with {settings.slots} slots; data in {settings.data_dir}")
+            where = settings.cluster_master or f"{settings.slots} slots"
+            say(f"Slotwise listens on {url} with {where}; data in {settings.data_dir}")
 
     try:
         run_server(settings, on_ready=tell)

@@ -5,7 +5,7 @@ The embedded host implements it with processes; the simulator implements it with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +31,35 @@ class DriverRef:
     pid: int
     pid_started_at: float
     lock_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The slots of a cluster: how many each TaskManager has, and how many of all of them others use (``withheld``).
+
+    ``suspended``: what it has cannot be known now. Jobs keep the slots that they run in, and none are given out.
+    """
+
+    task_managers: tuple[tuple[str, int], ...]
+    withheld: int = 0
+    suspended: bool = False
+
+
+class ExecutorCluster(Protocol):
+    """Where the executors of jobs run, if not in their drivers."""
+
+    master: str
+
+    @property
+    def executor_conf(self) -> Mapping[str, str]:
+        """Settings of Spark that its drivers need."""
+        ...
+
+    def application_name(self, job_name: str, job_id: str) -> str: ...
+
+    async def cleared(self, job_id: str) -> None:
+        """Returns when nothing of an earlier driver of the job holds slots any more, or that cannot be told."""
+        ...
 
 
 class DriverHandle(Protocol):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from app.cluster.ports import Offer
 from app.model.plan import Slot
 from app.scheduler.arbiter import Claim, Verdict, arbitrate, next_review_ms
 
@@ -43,15 +44,18 @@ class SlotPool:
         self._lost: set[str] = set()
         self._free: dict[str, Slot] = {}
         self._slots: dict[str, Slot] = {}
+        self._withheld = 0
+        self._suspended = False
         self.resize(task_managers)
 
     @property
     def total(self) -> int:
-        return len(self._slots)
+        """The slots that there are for jobs."""
+        return len(self._slots) - min(self._withheld, len(self._free))
 
     @property
     def free(self) -> int:
-        return len(self._free)
+        return max(0, len(self._free) - self._withheld)
 
     @property
     def jobs(self) -> int:
@@ -102,6 +106,19 @@ class SlotPool:
         self._free.update({slot_id: slot for slot_id, slot in slots.items() if slot_id not in self._slots})
         self._slots = slots
 
+    def take_offer(self, offer: Offer) -> None:
+        """What a cluster offers from now on.
+
+        While it cannot be known, jobs that run keep their slots, and the others have none.
+        """
+        if offer.suspended and not self._suspended:
+            for job_id, holder in self._holders.items():
+                if not holder.running:
+                    self._drop(job_id, holder)
+        self._suspended, self._withheld = offer.suspended, offer.withheld
+        if not offer.suspended:
+            self.resize(dict(offer.task_managers))
+
     def restore(
         self, job_id: str, slots: Iterable[Slot], desired: int, minimal: int, *, allowed: int | None = None
     ) -> bool:
@@ -113,6 +130,9 @@ class SlotPool:
         complete = True
         self._moved.add(job_id)
         for slot in slots:
+            if self._suspended and slot.id not in self._slots:
+                # It is there until the cluster says otherwise.
+                self._slots[slot.id] = self._free[slot.id] = slot
             if slot.id in self._free:
                 holder.held[slot.id] = self._free.pop(slot.id)
             elif slot.id not in holder.held:
@@ -128,6 +148,8 @@ class SlotPool:
         """Whether something of ``job_id`` runs in its slots, and whether it can give some back meanwhile."""
         holder = self._holders.setdefault(job_id, _Holder())
         holder.running, holder.can_give = running, can_give
+        if self._suspended and not running:
+            self._drop(job_id, holder)
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         """Take slots back from ``job_id`` (those it does hold)."""
@@ -154,6 +176,9 @@ class SlotPool:
             self._holders[job_id].changed_ms = now_ms
         changed = self._lost & self._holders.keys()
         self._moved, self._lost = set(), set()
+        if self._suspended:
+            self.next_review_ms = None
+            return changed
         claims = [self._claim(job_id, holder) for job_id, holder in self._holders.items()]
         self._verdicts = arbitrate(claims, self.total, now_ms=now_ms, holding_ms=self._holding_ms)
         for claim in claims:
@@ -169,6 +194,14 @@ class SlotPool:
             holder.allowed = allowed
         self.next_review_ms = next_review_ms(self._verdicts.values())
         return changed
+
+    def _drop(self, job_id: str, holder: _Holder) -> None:
+        """Take away what ``job_id`` holds."""
+        if holder.held:
+            self._free.update(holder.held)
+            holder.held.clear()
+            self._moved.add(job_id)
+            self._lost.add(job_id)
 
     def _claim(self, job_id: str, holder: _Holder) -> Claim:
         return Claim(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import time
 from typing import Any
 
 from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, FencedOut, Terminate, epoch_ms
+from app.driver.executors import ALL_S
 from app.driver.failures import Failure, Fenced
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Idle
@@ -14,6 +17,8 @@ from app.driver.session import check_conf
 from app.driver.sources.control import ControlFile
 from app.model.analysis import queries
 from app.model.protocol import Orders
+
+log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
 
@@ -30,6 +35,8 @@ class Attempt(BaseAttempt):
         self._drain_ms = 0
         self._stop: Orders | Terminate | None = None
         self._finishing = False
+        # A plan that waits for its executors, and until when.
+        self._waiting: tuple[Orders, float] | None = None
 
     def run(self) -> Ending:
         ending = super().run()
@@ -71,6 +78,7 @@ class Attempt(BaseAttempt):
                     epoch=lambda: client.epoch,
                     may_commit=self._may_commit,
                     tell=self._inbox.put,
+                    between_batches=self._trim,
                 )
             )
         for running in self._queries:
@@ -109,11 +117,39 @@ class Attempt(BaseAttempt):
         if orders.stop in ("boundary", "drain"):
             self._begin_stop(orders)
             return None
+        if self._executors is None or not orders.slots:
+            self._take_up(orders)
+            return None
+        self._executors.request(orders.slots)
+        self._waiting = (orders, time.monotonic() + ALL_S)
+        self._await_executors()
+        return None
+
+    def _await_executors(self) -> None:
+        """Take a plan up when the executors are there that it was made for, or do not come."""
+        if self._waiting is None or self._executors is None:
+            return
+        orders, until = self._waiting
+        missing = self._executors.wanted - self._executors.present
+        if missing > 0 and time.monotonic() < until:
+            return
+        if missing > 0:
+            log.warning(
+                "%d executors have not come; plan %d begins without them", missing, orders.plan_version
+            )
+        self._waiting = None
+        self._take_up(orders)
+
+    def _take_up(self, orders: Orders) -> None:
         if self._plans.change(orders.plan_version, orders.parallelism):
             self._published_ms = epoch_ms()
             for running in self._queries:
                 running.gaps.changing(self._published_ms)
-        return None
+
+    def _trim(self) -> None:
+        """Between two batches of a query: executors that are too many can go, once no plan needs them."""
+        if self._executors is not None and self._waiting is None:
+            self._executors.trim()
 
     def _on_committed(self, happening: Committed) -> None:
         running = self._by_run.get(happening.run_id)
@@ -177,6 +213,11 @@ class Attempt(BaseAttempt):
     def _tick(self) -> Ending | None:
         if self._fenced:
             raise Fenced
+        if self._executors is not None:
+            self._await_executors()
+            self._executors.check()
+            if self._waiting is None and all(each.gateway.running_batch is None for each in self._queries):
+                self._executors.trim_idle()
         # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
         for running in self._queries:
             if overdue := running.overdue(self.spec.batch_timeout_ms):

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.client import ControlPlaneClient
+from app.driver.executors import Executors
 from app.driver.failures import Failure, Fenced, describe
 from app.driver.functions import Functions
 from app.driver.locks import claim_checkpoint, is_owner
-from app.driver.session import add_files
+from app.driver.session import add_files, check_cluster_conf
 from app.durablefiles import write_whole
 from app.model.jobgraph import JobGraph
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
@@ -72,6 +73,7 @@ class BaseAttempt(ABC):
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._fenced = False
         self._client: ControlPlaneClient | None = None
+        self._executors: Executors | None = None
 
     def terminate(self) -> None:
         """Ask for an end as soon as it does no harm. Safe in a signal handler."""
@@ -106,7 +108,12 @@ class BaseAttempt(ABC):
         functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
         functions.install()
         self._check_conf()
+        if spec.executors:
+            check_cluster_conf(spec.spark_conf)
         session = self._open_session(spec)
+        if spec.executors:
+            self._executors = Executors(session.sparkContext, spec.executors)
+            self._executors.await_first()
         add_files(session, (str(file) for file in functions.files))
         return session, functions
 

@@ -54,7 +54,7 @@ class ControlPlaneClient:
         self._on_orders = on_orders
         self._on_fenced = on_fenced
         self._epoch = spec.epoch
-        self._orders = Orders(spec.plan_version, spec.parallelism, "none", spec.epoch)
+        self._orders = Orders(spec.plan_version, spec.parallelism, "none", spec.epoch, slots=spec.executors)
         self._reports: deque[Report] = deque()
         self._next_seq = 1
         self._changed = threading.Condition()
@@ -132,7 +132,8 @@ class ControlPlaneClient:
         self._registered.wait()
         while not self._closed.is_set():
             orders = self._orders
-            path = f"orders?plan={orders.plan_version}&stop={orders.stop}&wait_ms={_LONG_POLL_MS}"
+            known = f"plan={orders.plan_version}&stop={orders.stop}&slots={orders.slots}"
+            path = f"orders?{known}&wait_ms={_LONG_POLL_MS}"
             self._call(
                 "GET", path, None, self._take_orders, timeout_s=_LONG_POLL_MS / 1000 + _ANSWER_TIMEOUT_S
             )
@@ -145,12 +146,13 @@ class ControlPlaneClient:
             epoch=int(body["epoch"]),
             regions=tuple(RegionOrder.from_json(each) for each in body.get("regions", ())),
             results=tuple(str(each) for each in body.get("results", ())),
+            slots=int(body.get("slots", 0)),
         )
         if orders.epoch < self._epoch:
             return
         self._epoch = orders.epoch
         before, self._orders = self._orders, orders
-        if (before.plan_version, before.stop) != (orders.plan_version, orders.stop):
+        if _level(before) != _level(orders):
             self._on_orders(orders)
 
     def _take_acknowledgement(self, body: dict[str, Any]) -> None:
@@ -232,3 +234,8 @@ class ControlPlaneClient:
             if report.type == "batch":
                 del self._reports[position]
                 return
+
+
+def _level(orders: Orders) -> tuple[int, str, int]:
+    """What makes orders other ones. The regions of a BATCH job have a plan version for each change."""
+    return orders.plan_version, orders.stop, orders.slots

@@ -48,6 +48,7 @@ class Gateway:
         epoch: Callable[[], int],
         may_commit: Callable[[], None],
         beginning: Callable[[int], None],
+        between_batches: Callable[[], None] = lambda: None,
     ) -> None:
         self._builder = builder
         self._query_id = query_id
@@ -56,6 +57,7 @@ class Gateway:
         self._epoch = epoch
         self._may_commit = may_commit
         self._beginning = beginning
+        self._between_batches = between_batches
         self._lock = threading.Lock()
         self._stopping = False
         self._running: int | None = None
@@ -115,6 +117,7 @@ class Gateway:
         started_ms = time.time_ns() // 1_000_000
         self._may_commit()
         self._beginning(batch_id)
+        self._between_batches()
         plan = self._plans.for_batch(self._builder.query.own_sources, self._builder.query.key)
         output, groups = self._builder.tail(frame, plan.parallelism)
         shuffles = self._tail_shuffles(output, plan.version, len(groups))

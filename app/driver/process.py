@@ -129,6 +129,8 @@ class DriverProcess:
             work_dir=str(self._scratch_dir),
             socket_dir=self._socket_dir,
             conf=spec.spark_conf,
+            executors=spec.executors,
+            executor_conf=spec.executor_conf,
         )
         return self._session
 

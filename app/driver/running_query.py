@@ -48,6 +48,7 @@ class RunningQuery:
         epoch: Callable[[], int],
         may_commit: Callable[[], None],
         tell: Callable[[Happening], None],
+        between_batches: Callable[[], None] = lambda: None,
     ) -> None:
         self.query = query
         self.checkpoint_dir = checkpoint_dir / query.key
@@ -75,6 +76,7 @@ class RunningQuery:
             epoch=epoch,
             may_commit=may_commit,
             beginning=partial(mark_begun, self.checkpoint_dir),
+            between_batches=between_batches,
         )
         self._id: str | None = None
         self._run_id = ""

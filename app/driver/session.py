@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
 from app.model.batch import Skew, SkewStrategy
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
@@ -30,6 +32,26 @@ FIXED_CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.enabled": "false",
 }
+
+# The same on a cluster of executors.
+CLUSTER_CONF = {
+    # A worker that is told to leave announces it.
+    "spark.decommission.enabled": "true",
+    # Executors that are silent are given up after this, and their tasks run elsewhere.
+    "spark.executor.heartbeatInterval": "3s",
+    "spark.network.timeout": "30s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.extraJavaOptions": "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+# What the slots rest on: one core for each executor, as many as the job holds.
+_CLUSTERS_OWN = (
+    "spark.executor.cores",
+    "spark.executor.memory",
+    "spark.cores.max",
+    "spark.executor.instances",
+)
+_CLUSTERS_OWN_PREFIX = "spark.dynamicAllocation."
 
 # A job may set these in its `config`.
 DEFAULT_CONF = {
@@ -65,6 +87,19 @@ DEFAULT_CONF = {
 
 # Read when a JVM starts: `app.worker.job` turns them into options of a JVM of the job's own.
 _JVM_CONF = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
+
+
+def check_cluster_conf(conf: Mapping[str, str]) -> None:
+    """
+    Raises:
+        DriverError: a job sets what its cluster decides.
+    """
+    refused = sorted(key for key in conf if key in _CLUSTERS_OWN or key.startswith(_CLUSTERS_OWN_PREFIX))
+    if refused:
+        raise DriverError(
+            f"The config of the job may not change {', '.join(refused)} on this cluster: each slot is an executor of "
+            "one core, with the memory that the server's settings say."
+        )
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
@@ -149,11 +184,19 @@ def region_session(
 
 
 def open_session(
-    *, app_name: str, master: str, work_dir: str, socket_dir: str, conf: Mapping[str, str]
+    *,
+    app_name: str,
+    master: str,
+    work_dir: str,
+    socket_dir: str,
+    conf: Mapping[str, str],
+    executors: int = 0,
+    executor_conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A SparkSession with its own SparkContext in the JVM that is the gateway of this process.
 
     ``conf`` has passed `check_conf`. ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes.
+    ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process.
 
     Raises:
         DriverError: Spark refuses the settings.
@@ -164,7 +207,12 @@ def open_session(
     settings = SparkConf(loadDefaults=False)
     chosen = {key: value for key, value in conf.items() if key not in _JVM_CONF}
     places = {"spark.local.dir": work_dir, "spark.python.unix.domain.socket.dir": socket_dir}
-    for key, value in {**places, **DEFAULT_CONF, **chosen, **FIXED_CONF}.items():
+    fixed = {**FIXED_CONF, **(executor_conf or {})}
+    if executors:
+        # Executors on other hosts read this setting too, and have no directory of this process.
+        places["spark.python.unix.domain.socket.dir"] = tempfile.gettempdir()
+        fixed |= {**CLUSTER_CONF, **first_number_conf(executors)}
+    for key, value in {**places, **DEFAULT_CONF, **chosen, **fixed}.items():
         settings.set(key, value)
     settings.setMaster(master).setAppName(app_name)
     try:
@@ -173,6 +221,8 @@ def open_session(
         context = SparkContext(conf=settings)
         context.setLogLevel("WARN")
         _expect_the_end(context)
+        if executors:
+            stop_dynamic_allocation(context)
         return SparkSession(context)
     except Exception as error:
         failure = describe(error)

@@ -3,7 +3,7 @@
 | call (under /internal/v1/jobs/{job_id}/attempts/{attempt}) | body -> answer |
 |---|---|
 | POST .../register | `Registration` -> `Orders` |
-| GET  .../orders?plan=<version>&stop=<mode>&wait_ms=<n> | -> `Orders`: once they differ, or after wait_ms |
+| GET  .../orders?plan=<version>&stop=<mode>&slots=<n>&wait_ms=<n> | -> `Orders`: once they differ, or after wait_ms |
 | POST .../reports | `{"reports": [Report, ...]}` -> `Acknowledgement` |
 
 Each call carries `Authorization: Bearer <secret of the attempt>` and `X-Slotwise-Epoch: <epoch>`. A wrong secret or an
@@ -31,7 +31,9 @@ class DriverSpec:
     """The assignment: a JSON file (mode 0600) whose path is written to the standard input of a waiting driver.
 
     ``graph`` is the resolved job graph document (`app.model.graphdoc.to_document`), ``parallelism`` maps vertex ids.
-    ``slots`` is N of local[N]. ``results_dir`` is for results between regions (BATCH): an absolute path or a URI;
+    ``slots`` is N of local[N]; on a cluster those that exist, and ``executors`` how many of one core the attempt has at
+    first (0: none, it runs on one host). ``executor_conf`` are settings of that cluster.
+    ``results_dir`` is for results between regions (BATCH): an absolute path or a URI;
     ``ended_results`` are those of jobs that have ended, whose drivers may have left them. ``checkpoint_dir`` has one
     directory per query. ``master`` is a Spark master URL. The lock file of the driver is not here: the process was
     started with it, and it is free only once nothing of the process and its JVM lives. Times are milliseconds;
@@ -56,6 +58,8 @@ class DriverSpec:
     spark_conf: dict[str, str] = field(default_factory=dict)
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
+    executors: int = 0
+    executor_conf: dict[str, str] = field(default_factory=dict)
     results_dir: str = ""
     ended_results: tuple[str, ...] = ()
 
@@ -76,6 +80,8 @@ class Orders:
     ``results``: the places of all results that count; whatever else lies beside them can go. None count once the job
     is to end.
 
+    ``slots``: how many the job holds; on a cluster, how many executors it is to have. 0: as before.
+
     ``epoch`` is that of the control plane that answers. It may be newer than the driver's (the job was taken over):
     the driver then uses it from now on, and ignores orders of an older one.
     """
@@ -86,6 +92,7 @@ class Orders:
     epoch: int = 0
     regions: tuple[RegionOrder, ...] = ()
     results: tuple[str, ...] = ()
+    slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,8 @@ class Attempts:
         java_options: tuple[str, ...],
         work_dir: Callable[[int], Path],
         deliver: Deliver,
-        tidy_up_s: Callable[[], float] = lambda: 0.0,
+        tidy_up_s: Callable[[], float],
+        cleared: Callable[[], Awaitable[None]],
     ) -> None:
         self._job_id = job_id
         self._work_dir = work_dir
@@ -78,6 +79,7 @@ class Attempts:
         self._java_options = java_options
         self._deliver = deliver
         self._tidy_up_s = tidy_up_s
+        self._cleared = cleared
         self._handle: DriverHandle | None = None
         self._exited: DriverHandle | None = None
         self._adopted = False
@@ -87,8 +89,8 @@ class Attempts:
         self._last_ended = 0
         self._outcome: Event | None = None
         self._failure_reported = False
-        self._starting: asyncio.Task[None] | None = None
         self._starting_attempt = 0
+        self._starting: asyncio.Task[None] | None = None
         self._killing: asyncio.Task[None] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._log = log.bind(job=job_id)
@@ -144,8 +146,7 @@ class Attempts:
 
     def _end_leftover(self, ended: AttemptRecord) -> None:
         """A driver that waited for its next attempt cannot get one any more, and holds its lock until it is gone."""
-        handle = self._host.adopt(ended.ref)
-        if handle is not None:
+        if (handle := self._host.adopt(ended.ref)) is not None:
             self._handle, self._adopted = handle, True
             self._spawn(self._end_parked())
 
@@ -241,6 +242,7 @@ class Attempts:
         if not reuse or self._live is not None or self._adopted or self._handle is self._exited:
             await self._kill_handle()
         if self._handle is None:
+            await self._cleared()
             handle = await self._host.acquire(self._java_options)
             self._handle, self._adopted = handle, False
             handle.on_exit(lambda status: self._on_exit(handle, status))

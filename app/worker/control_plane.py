@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import structlog
 
-from app.cluster.embedded import host_memory_bytes
-from app.cluster.ports import DriverHost
-from app.cluster.slot_pool import SlotPool
+from app.cluster.ports import DriverHost, Offer
 from app.model.graphdoc import to_document
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
@@ -33,6 +29,7 @@ from app.worker.insight import dry_run, explanation
 from app.worker.job import Job, JobPlaces
 from app.worker.job_files import write_artifacts
 from app.worker.mailbox import RequestKey, Verdict, repeated
+from app.worker.order_wait import await_orders
 from app.worker.recovery import JobKeeper
 from app.worker.requirements import (
     decide_update,
@@ -41,6 +38,7 @@ from app.worker.requirements import (
     request_hash,
     resolve_bounds,
 )
+from app.worker.task_managers import Shown, pool_of, this_host
 from app.worker.views import (
     DryRun,
     Explanation,
@@ -61,8 +59,6 @@ T = TypeVar("T")
 
 log = structlog.get_logger()
 
-HOST_TASK_MANAGER = "host"
-_MAX_WAIT_MS = 60_000
 _DOUBT_RETRY_S = 0.5
 
 
@@ -78,12 +74,16 @@ class ControlPlane:
         clock: Clock,
         new_id: Callable[[], str],
         validate_states: bool = False,
+        offer: Offer | None = None,
+        shown: Shown | None = None,
     ) -> None:
+        """``offer``: what a cluster offers now, ``shown`` its TaskManagers; without them this host has all slots."""
         self._store = store
         self._places = places
         self._clock = clock
         self._new_id = new_id
-        self._pool = SlotPool({HOST_TASK_MANAGER: places.slots})
+        self._pool = pool_of(places.slots, offer)
+        self._shown = shown or this_host(clock.now_ms())
         self._keeper = JobKeeper(
             store,
             host=host,
@@ -93,7 +93,6 @@ class ControlPlane:
             validate_states=validate_states,
         )
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
-        self._started_ms = clock.now_ms()
         self._closing = False
 
     # -- life
@@ -113,7 +112,15 @@ class ControlPlane:
 
     def offer_slots(self, task_managers: Mapping[str, int]) -> None:
         """The slots that exist from now on, by TaskManager."""
-        self._keeper.desk.resize(task_managers)
+        self.take_offer(Offer(tuple(task_managers.items())))
+
+    def take_offer(self, offer: Offer) -> None:
+        """What a cluster offers from now on."""
+        self._keeper.desk.take_offer(offer)
+
+    def knows(self, job_id: str) -> bool:
+        """Whether there is such a job, whoever owns it."""
+        return self._keeper.view(job_id) is not None or job_id in self._keeper.away
 
     # -- jobs
 
@@ -296,19 +303,7 @@ class ControlPlane:
     # -- cluster
 
     def task_managers(self) -> Sequence[TaskManager]:
-        total, available = host_memory_bytes()
-        return [
-            TaskManager(
-                id=HOST_TASK_MANAGER,
-                host="localhost",
-                slots=self._pool.total,
-                free_slots=self._pool.free,
-                since_ms=self._started_ms,
-                cpu_cores=os.cpu_count() or 1,
-                memory_bytes=total,
-                free_memory_bytes=available,
-            )
-        ]
+        return self._shown(self._pool)
 
     async def ready(self) -> list[str]:
         try:
@@ -334,21 +329,25 @@ class ControlPlane:
         return job.orders()
 
     async def driver_orders(
-        self, job_id: str, attempt: int, secret: str, epoch: int, *, plan: int, stop: str, wait_ms: int
+        self,
+        job_id: str,
+        attempt: int,
+        secret: str,
+        epoch: int,
+        *,
+        plan: int,
+        stop: str,
+        wait_ms: int,
+        slots: int | None = None,
     ) -> Orders:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(wait_ms, _MAX_WAIT_MS) / 1000
-        while True:
-            job = await self._of_driver(job_id, attempt, secret, epoch)
-            # One that waits for its next attempt has nothing to do, and must not be sent away.
-            nothing = job.attempts.is_parked(attempt)
-            orders = job.orders()
-            left_ms = int((deadline - loop.time()) * 1000)
-            if not nothing and (orders.plan_version != plan or orders.stop != stop):
-                return orders
-            if left_ms <= 0:
-                return orders if not nothing else replace(orders, plan_version=plan, stop="boundary")
-            await job.bell.wait(left_ms)
+        known = Orders(plan, {}, stop, slots=slots or 0)  # type: ignore[arg-type]
+        return await await_orders(
+            lambda: self._of_driver(job_id, attempt, secret, epoch),
+            attempt,
+            known,
+            any_slots=slots is None,
+            wait_ms=wait_ms,
+        )
 
     async def driver_reports(
         self, job_id: str, attempt: int, secret: str, epoch: int, reports: Sequence[Report]

@@ -78,7 +78,7 @@ def orders_for(state: JobState, epoch: int) -> Orders:
         regions = region_orders(state)
         if is_complete(state):
             stop = "drain"
-    return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results)
+    return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results, slots=len(state.slots))
 
 
 def event_of(report: Report, attempt: int) -> Event | None:

@@ -87,8 +87,19 @@ class ControlPlaneFacade(Protocol):
     ) -> Orders: ...
 
     async def driver_orders(
-        self, job_id: str, attempt: int, secret: str, epoch: int, *, plan: int, stop: str, wait_ms: int
-    ) -> Orders: ...
+        self,
+        job_id: str,
+        attempt: int,
+        secret: str,
+        epoch: int,
+        *,
+        plan: int,
+        stop: str,
+        wait_ms: int,
+        slots: int | None = None,
+    ) -> Orders:
+        """Once the orders differ from ``plan``, ``stop`` and ``slots``, or after ``wait_ms``."""
+        ...
 
     async def driver_reports(
         self, job_id: str, attempt: int, secret: str, epoch: int, reports: Sequence[Report]

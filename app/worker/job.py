@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from app.cluster.ports import DriverHost
+from app.cluster.ports import DriverHost, ExecutorCluster
 from app.model.graphdoc import to_document
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_java_options
 from app.model.jobgraph import JobType
@@ -48,6 +48,7 @@ _ENDED_JOBS_TOLD = 100
 class JobPlaces:
     """Where a job's files are, and what its drivers are told of this control plane.
 
+    ``slots`` is how wide a driver on this host may run; with a ``cluster``, jobs run in executors of it.
     ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
     """
 
@@ -55,6 +56,7 @@ class JobPlaces:
     address_file: Path
     slots: int
     results_root: str | None = None
+    cluster: ExecutorCluster | None = None
 
     def job_dir(self, job_id: str) -> Path:
         return self.jobs_dir / job_id
@@ -141,6 +143,7 @@ class Job:
             work_dir=lambda attempt: places.attempt_dir(state.job_id, attempt),
             deliver=self.worker.deliver,
             tidy_up_s=self._tidy_up_s,
+            cleared=self._cleared,
         )
 
     @property
@@ -271,7 +274,14 @@ class Job:
         ends = isinstance(state.phase, Canceling | Failing) and state.batch is not None
         return 0.0 if self._places.are_results_local or not ends else _TIDY_UP_S
 
+    async def _cleared(self) -> None:
+        """Returns when executors of an earlier driver are in nobody's way."""
+        if self._places.cluster is not None:
+            await self._places.cluster.cleared(self.job_id)
+
     def _on_change(self, before: JobState, after: JobState) -> None:
+        if len(after.slots) != len(before.slots):
+            self.bell.ring()
         if after.attempt_alive != before.attempt_alive and not isinstance(after.phase, Finished):
             running = after.attempt_alive
             self._desk.note_running(self.job_id, running=running, can_give=self.can_give_slots)
@@ -293,9 +303,13 @@ class Job:
         # A BATCH job has as many tasks as the data ask for, so its slots are what limits those that run at once.
         batch = state.graph.type is JobType.BATCH
         slots = effect.plan.slot_count if batch else places.slots
+        cluster = places.cluster
+        if cluster is not None and not batch:
+            slots = max(self._desk.total, effect.plan.slot_count)
+        name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,
-            job_name=state.graph.name,
+            job_name=name if cluster is None else cluster.application_name(name, state.job_id),
             attempt=effect.attempt,
             epoch=self.writer.epoch,
             secret=secret,
@@ -303,7 +317,7 @@ class Job:
             graph=to_document(state.graph),
             plan_version=effect.plan.version,
             parallelism=dict(effect.plan.parallelism),
-            master=f"local[{slots}]",
+            master=f"local[{slots}]" if cluster is None else cluster.master,
             slots=slots,
             checkpoint_dir=str(places.checkpoint_dir(state.job_id)),
             work_dir=str(places.attempt_dir(state.job_id, effect.attempt)),
@@ -311,6 +325,8 @@ class Job:
             spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
+            executors=0 if cluster is None else max(len(state.slots), effect.plan.slot_count),
+            executor_conf={} if cluster is None else dict(cluster.executor_conf),
             results_dir=places.results_dir(state.job_id) if batch else "",
             ended_results=self._results_of_ended() if batch else (),
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
+from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
 from app.model.plan import Slot
 from app.scheduler.adaptive.state import JobState
@@ -48,9 +49,9 @@ class SlotDesk:
         """To how many slots ``job_id`` would come if it declared so."""
         return self._pool.prospect(job_id, desired, minimal)
 
-    def resize(self, task_managers: Mapping[str, int]) -> None:
-        """The slots that exist from now on, by TaskManager."""
-        self._pool.resize(task_managers)
+    def take_offer(self, offer: Offer) -> None:
+        """What a cluster offers from now on."""
+        self._pool.take_offer(offer)
         self.review_soon()
 
     def restore(self, state: JobState, *, can_give: bool) -> None:

@@ -19,6 +19,7 @@ import httpx
 import psutil
 
 from app.cli.demo.server import drivers_of
+from app.cluster.standalone.daemons import DevCluster
 from tests.acceptance.kills import DIRECTORY, Kills
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +68,7 @@ class Deployment:
     directory: Path
     warm_drivers: int = 0
     points_in_drivers: bool = False
+    cluster: DevCluster | None = None
     server: subprocess.Popen[bytes] | None = None
     job_id: str = ""
 
@@ -96,7 +98,16 @@ class Deployment:
 
     def command(self, *, with_points: bool) -> list[str]:
         program = [str(ROOT / "tests/acceptance/server_launcher.py")] if with_points else ["-m", "app.cli"]
-        options = ["--data-dir", str(self.data_dir), "--slots", str(SLOTS), "--port", "0"]
+        options = ["--data-dir", str(self.data_dir), "--port", "0"]
+        if self.cluster is None:
+            options += ["--slots", str(SLOTS)]
+        else:
+            options += [
+                "--cluster-master",
+                self.cluster.master_url,
+                "--cluster-webui",
+                self.cluster.webui_url,
+            ]
         return [sys.executable, *program, "serve", *options]
 
     def environment(self) -> dict[str, str]:

@@ -59,7 +59,10 @@ JOB_FACES = (
     Face(
         "/jobs/{job}",
         ("007", "076", "092"),
-        ours=("/schedulerState", "/attempt", "/driverPid", "/submittedBy", "/vertices/[]/progress"),
+        ours=(
+            *("/schedulerState", "/attempt", "/driverPid", "/submittedBy", "/vertices/[]/progress"),
+            *(f"/queries{rest}" for rest in ("", "/[]/id", "/[]/runId", "/[]/batchId")),
+        ),
     ),
     Face("/jobs/{job}/plan", ("008",)),
     Face("/jobs/{job}/config", ("009",), open=("/execution-config/user-config",)),

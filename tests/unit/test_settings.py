@@ -20,6 +20,11 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "database_url": ("sqlite:///file", "sqlite:///environment", "sqlite:///command-line"),
     "results_url": ("/file", "hdfs://environment/results", "/command-line"),
     "slots": (1001, 1002, 1003),
+    "cluster_kind": ("spark-standalone", "spark-standalone", "spark-standalone"),
+    "cluster_master": ("spark://file:1", "spark://environment:1", "spark://command-line:1"),
+    "cluster_webui": ("http://file:1", "http://environment:1", "http://command-line:1"),
+    "cluster_executor_memory_mb": (1001, 1002, 1003),
+    "cluster_driver_host": ("file", "environment", "command-line"),
     "token_file": ("/file", "/environment", "/command-line"),
     "warm_drivers": (11, 12, 13),
     "driver_memory_mb": (1001, 1002, 1003),
@@ -44,6 +49,10 @@ WRONG: list[tuple[str, str, str]] = [
     ("results_url", "", "an absolute path on this host"),
     ("slots", "0", "greater than or equal to 1"),
     ("slots", "32769", "less than or equal to 32768"),
+    ("cluster_kind", "mesos", "'embedded' or 'spark-standalone'"),
+    ("cluster_master", "http://host:7077", "starts with spark://"),
+    ("cluster_webui", "host:8080", "starts with http"),
+    ("cluster_executor_memory_mb", "449", "greater than or equal to 450"),
     ("warm_drivers", "-1", "greater than or equal to 0"),
     ("warm_drivers", "65", "less than or equal to 64"),
     ("driver_memory_mb", "255", "greater than or equal to 256"),
@@ -62,6 +71,18 @@ def no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(ENV_PREFIX):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def a_cluster_for_its_settings(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, no_settings_of_the_machine: None
+) -> None:
+    """None of them stands alone."""
+    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name", "")
+    if str(name).startswith("cluster_"):
+        for companion in ("cluster_kind", "cluster_master", "cluster_webui"):
+            if companion != name:
+                monkeypatch.setenv(ENV_PREFIX + companion.upper(), VALUES[companion][1])
 
 
 def toml(path: Path, name: str, value: Any) -> Path:
@@ -193,3 +214,26 @@ def test_paths_are_absolute_and_may_begin_with_the_home(
     assert (settings.data_dir, settings.cache_dir) == (tmp_path / "data", tmp_path / "cache")
     assert settings.url == f"sqlite:///{tmp_path}/data/slotwise.db"
     assert load_settings(database_url="postgresql://db/x").url == "postgresql://db/x"
+
+
+STANDALONE = {
+    "cluster_kind": "spark-standalone",
+    "cluster_master": "spark://m:7077",
+    "cluster_webui": "http://m:8080",
+}
+
+
+def test_the_table_of_the_cluster_holds_its_settings_without_their_prefix(tmp_path: Path) -> None:
+    file = tmp_path / "slotwise.toml"
+    file.write_text(
+        '[cluster]\nkind = "spark-standalone"\nmaster = "spark://m:7077"\nwebui = "http://m:8080"\n'
+    )
+    assert load_settings(file) == load_settings(**STANDALONE)
+    file.write_text('[cluster]\nmastre = "spark://m:7077"\n')
+    assert refused(file) == ["cluster_mastre is not a setting. Did you mean cluster_master?"]
+
+
+def test_settings_of_a_cluster_that_contradict_each_other_are_refused() -> None:
+    assert "cluster_master: is for cluster_kind spark-standalone" in refused(cluster_master="spark://m:1")[0]
+    assert "cluster_webui: is needed" in refused(**{**STANDALONE, "cluster_webui": None})[0]
+    assert "slots: with cluster_kind spark-standalone" in refused(**STANDALONE, slots=4)[0]

@@ -123,6 +123,13 @@ DETAILS: dict[str, Any] = {
     "attempt": 1,
     "driverPid": 41234,
     "submittedBy": "anonymous",
+    "queries": [
+        {
+            "id": "8f2a4f5e-37a3-4e0b-9f0e-0d6b6b2a3c1d",
+            "runId": "1b5c9c52-6d1f-4c5e-8a43-5f0f4f2f9a77",
+            "batchId": 41,
+        }
+    ],
 }
 
 OVERVIEW: dict[str, Any] = {

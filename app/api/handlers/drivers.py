@@ -63,7 +63,7 @@ async def register(context: Context, request: Request) -> Response:
 
 
 async def orders(context: Context, request: Request) -> Response:
-    parameters = query(request, ("plan", "stop", "wait_ms"))
+    parameters = query(request, ("plan", "stop", "slots", "wait_ms"))
     caller = _caller(request)
     answer = await context.control_plane.driver_orders(
         caller.job_id,
@@ -72,6 +72,7 @@ async def orders(context: Context, request: Request) -> Response:
         caller.epoch,
         plan=whole_number(parameters, "plan", 0, _MAX_NUMBER) or 0,
         stop=parameters.get("stop", "none"),
+        slots=whole_number(parameters, "slots", 0, _MAX_NUMBER),
         wait_ms=min(whole_number(parameters, "wait_ms", 0, _MAX_NUMBER) or 0, _MAX_WAIT_MS),
     )
     return _orders(answer)

@@ -104,6 +104,10 @@ def job_details(view: JobView, now_ms: int) -> dict[str, Any]:
         "attempt": state.attempt,
         "driverPid": view.driver_pid,
         "submittedBy": view.submitted_by,
+        "queries": [
+            {"id": batch.query_id, "runId": batch.run_id, "batchId": batch.batch_id}
+            for batch in view.last_batches.values()
+        ],
     }
 
 

@@ -177,6 +177,14 @@ class Timestamps(Schema):
     RECONCILING: int
 
 
+class StreamingQuery(Schema):
+    id: str = Field(description="Spark's id of the query, of its checkpoint.")
+    run_id: str = Field(
+        alias="runId", description="Spark's id of this start of it; another one after each restart."
+    )
+    batch_id: int = Field(alias="batchId", description="The last micro-batch that it has committed.")
+
+
 class JobDetails(Schema):
     jid: Id
     application_id: Id = Field(alias="application-id")
@@ -199,6 +207,9 @@ class JobDetails(Schema):
     attempt: int = Field(description="How many drivers or queries were started so far.")
     driver_pid: int | None = Field(alias="driverPid")
     submitted_by: str | None = Field(alias="submittedBy")
+    queries: list[StreamingQuery] = Field(
+        description="Of a STREAMING job: its queries, once they have had a batch."
+    )
 
 
 class ExecutionConfig(Schema):

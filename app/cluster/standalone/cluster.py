@@ -1,0 +1,169 @@
+"""A Spark standalone cluster as the place where slots come from: its master is looked at, and its workers are offered.
+
+A master that does not answer, or that recovers, says nothing of the workers: jobs that run keep their slots, for their
+executors go on without it, and nothing is started until it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+import structlog
+
+from app.cluster.ports import Offer
+from app.cluster.standalone.roster import NotAMaster, Roster, Worker, application_name, job_of, read_roster
+
+log = structlog.get_logger()
+
+POLL_S = 0.5
+_ANSWER_TIMEOUT_S = 5.0
+# Workers look for a master that was away every few seconds.
+_GRACE_S = 20.0
+_CLEARED_DEADLINE_S = 15.0
+_CLEARED_POLL_S = 0.2
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was last known of the workers, and since when each."""
+
+    workers: dict[str, Worker] = field(default_factory=dict)
+    since_ms: dict[str, int] = field(default_factory=dict)
+
+
+class StandaloneCluster:
+    """Implements `app.cluster.ports.ExecutorCluster`. ``webuis``: the pages of all masters; one is alive."""
+
+    def __init__(
+        self,
+        master: str,
+        webuis: Sequence[str],
+        *,
+        executor_memory_mb: int,
+        driver_host: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.master = master
+        self._webuis = [each.rstrip("/") for each in webuis]
+        self._memory_mb = executor_memory_mb
+        self._driver_host = driver_host
+        self._now_ms = now_ms
+        self._http = httpx.AsyncClient(timeout=_ANSWER_TIMEOUT_S, trust_env=False)
+        self._known = _Known()
+        self._away_since: float | None = None
+        self._grace_until = 0.0
+        self._told: str | None = None
+
+    @property
+    def executor_conf(self) -> dict[str, str]:
+        return {
+            "spark.executor.memory": f"{self._memory_mb}m",
+            "spark.driver.host": self._driver_host,
+            "spark.driver.bindAddress": self._driver_host,
+        }
+
+    def application_name(self, job_name: str, job_id: str) -> str:
+        return application_name(job_name, job_id)
+
+    @property
+    def workers(self) -> list[tuple[Worker, int, int]]:
+        """Each worker that is offered, its slots, and since when it is known (epoch milliseconds)."""
+        slots = Roster("", tuple(self._known.workers.values())).slots(self._memory_mb)
+        return [(one, slots[one.id], self._known.since_ms[one.id]) for one in self._known.workers.values()]
+
+    async def look(self, is_ours: Callable[[str], bool]) -> Offer:
+        """What the cluster offers now."""
+        roster = await self._roster()
+        if roster is None:
+            if self._away_since is None:
+                self._away_since = time.monotonic()
+            return self._offer(0, suspended=True)
+        now = time.monotonic()
+        if self._away_since is not None:
+            self._away_since = None
+            self._grace_until = now + _GRACE_S
+        found = {worker.id: worker for worker in roster.workers}
+        if now < self._grace_until:
+            # Those that have not found the new master yet; their executors run.
+            places = {(worker.host, worker.port) for worker in roster.workers}
+            missing = {
+                one.id: one
+                for one in self._known.workers.values()
+                if one.id not in found and (one.host, one.port) not in places
+            }
+            found = {**missing, **found}
+        self._note(found)
+        return self._offer(roster.withheld(is_ours), suspended=False)
+
+    async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
+        """Look again and again, and tell what is other than before."""
+        last: Offer | None = None
+        while True:
+            current = await self.look(is_ours)
+            if current != last:
+                offer(current)
+                last = current
+            await asyncio.sleep(POLL_S)
+
+    async def cleared(self, job_id: str) -> None:
+        """Wait until the master has ended the application of the job's last driver, and with it told the workers to
+        kill its executors. What they may still do then is not seen: files of state are replaced whole, and only a
+        driver commits what a sink is given."""
+        deadline = time.monotonic() + _CLEARED_DEADLINE_S
+        while time.monotonic() < deadline:
+            roster = await self._roster()
+            if roster is not None and all(job_of(one.name) != job_id for one in roster.applications):
+                return
+            await asyncio.sleep(_CLEARED_POLL_S)
+        log.warning("the master still shows an application of a driver that is gone", job=job_id)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    # -- inside
+
+    def _offer(self, withheld: int, *, suspended: bool) -> Offer:
+        slots = Roster("", tuple(self._known.workers.values())).slots(self._memory_mb)
+        return Offer(tuple(slots.items()), withheld=withheld, suspended=suspended)
+
+    def _note(self, found: dict[str, Worker]) -> None:
+        for worker_id in found.keys() - self._known.workers.keys():
+            log.info("worker arrived", worker=worker_id, cores=found[worker_id].cores)
+        for worker_id in self._known.workers.keys() - found.keys():
+            log.warning("worker lost", worker=worker_id)
+        since = {each: self._known.since_ms.get(each, self._now_ms()) for each in found}
+        # In a stable order: that in which they came.
+        order = sorted(found, key=lambda each: (since[each], each))
+        self._known = _Known({each: found[each] for each in order}, since)
+
+    async def _roster(self) -> Roster | None:
+        """What the master that is alive says; None if none is."""
+        reason = ""
+        for webui in self._webuis:
+            try:
+                answer = await self._http.get(f"{webui}/json/")
+                answer.raise_for_status()
+                roster = read_roster(answer.json())
+            except (httpx.HTTPError, NotAMaster, ValueError) as error:
+                reason = f"{webui}: {str(error) or type(error).__name__}"
+                continue
+            if roster.is_alive:
+                self._tell("")
+                return roster
+            reason = f"{webui}: the master is {roster.status}"
+        self._tell(reason)
+        return None
+
+    def _tell(self, reason: str) -> None:
+        """Log a change once."""
+        if reason and self._told != reason:
+            log.warning(
+                "the Spark master is away; jobs go on with the executors that they have", reason=reason
+            )
+        elif not reason and self._told:
+            log.info("the Spark master is back", master=self.master)
+        self._told = reason

@@ -1,0 +1,363 @@
+"""Daemons of a Spark standalone cluster on this host, for development and tests: started from the pip package.
+
+Each is a process in a session of its own, so it outlives whoever started it. What is known of them is in one file of
+the cluster's directory. The master keeps what it knows in that directory too, and goes on from there when it is
+started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from app.cluster.java import Java
+from app.cluster.standalone.roster import NotAMaster, Roster, read_roster
+from app.durablefiles import write_whole
+
+LOOPBACK = "127.0.0.1"
+_FILE = "cluster.json"
+_SCALA = "2.13"
+_MASTER_CLASS = "org.apache.spark.deploy.master.Master"
+_WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
+_DAEMON_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_START_DEADLINE_S = 60.0
+_STOP_DEADLINE_S = 15.0
+_POLL_S = 0.05
+_LOG_LINES = 15
+# Spark opens what Java closed for reflection; `spark-class` passes the same.
+_OPENED = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "sun.nio.ch",
+)
+
+
+class ClusterError(Exception):
+    """Something that was asked of the cluster cannot be done; the message is a sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A process: the same one only if it started at ``started_at`` (epoch seconds)."""
+
+    name: str
+    pid: int
+    started_at: float
+    port: int
+    webui_port: int
+    cores: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            return (
+                abs(process.create_time() - self.started_at) < 0.05
+                and process.status() != psutil.STATUS_ZOMBIE
+            )
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    master: Daemon | None = None
+    workers: tuple[Daemon, ...] = ()
+    numbered: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class DevCluster:
+    """A master and workers on loopback, known by ``directory``."""
+
+    def __init__(self, directory: Path, *, java: Java) -> None:
+        self._directory = directory
+        self._java = java
+        # Kept so that they are waited for when they have ended; they outlive this object.
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def exists(self) -> bool:
+        return (self._directory / _FILE).exists()
+
+    @property
+    def master_url(self) -> str:
+        return f"spark://{LOOPBACK}:{self._master().port}"
+
+    @property
+    def webui_url(self) -> str:
+        return f"http://{LOOPBACK}:{self._master().webui_port}"
+
+    @property
+    def workers(self) -> tuple[Daemon, ...]:
+        """The workers that were started and not killed, in the order in which they were."""
+        return self._load().workers
+
+    @property
+    def master(self) -> Daemon | None:
+        return self._load().master
+
+    # -- doing
+
+    def up(self, *, worker_timeout_s: int = 15) -> None:
+        """Start the master, where there is none; one that was here before is on the same ports again.
+
+        ``worker_timeout_s``: how long a worker may be silent before the master takes it for lost.
+
+        Raises:
+            ClusterError: it does not start.
+        """
+        state = self._load()
+        if state.master is not None and state.master.is_running:
+            return
+        if state.master is not None:
+            port, webui_port = state.master.port, state.master.webui_port
+            worker_timeout_s = int(state.options.get("worker_timeout_s", worker_timeout_s))
+        else:
+            port, webui_port = _free_ports(2)
+        recovery = self._directory / "recovery"
+        recovery.mkdir(parents=True, exist_ok=True)
+        master = self._start(
+            "master",
+            port,
+            webui_port,
+            [
+                f"-Dspark.worker.timeout={worker_timeout_s}",
+                "-Dspark.deploy.recoveryMode=FILESYSTEM",
+                f"-Dspark.deploy.recoveryDirectory={recovery}",
+            ],
+            [_MASTER_CLASS, "--host", LOOPBACK, "--port", str(port), "--webui-port", str(webui_port)],
+        )
+        self._save(replace(state, master=master, options={"worker_timeout_s": worker_timeout_s}))
+        self._await(master, "the master is alive", lambda roster: roster.is_alive)
+
+    def add(self, *, cores: int, memory_mb: int, name: str | None = None) -> Daemon:
+        """Start one more worker, and wait until the master knows it.
+
+        Raises:
+            ClusterError: there is no master, or the worker does not start.
+        """
+        state = self._load()
+        master = self._master()
+        timeout_s = int(state.options.get("worker_timeout_s", 60))
+        number = state.numbered + 1
+        name = name or f"worker-{number}"
+        port, webui_port = _free_ports(2)
+        work_dir = self._directory / name
+        work_dir.mkdir(parents=True, exist_ok=True)
+        worker = self._start(
+            name,
+            port,
+            webui_port,
+            [
+                f"-Dspark.worker.timeout={timeout_s}",
+                "-Dspark.decommission.enabled=true",
+                "-Dspark.worker.cleanup.enabled=true",
+            ],
+            [
+                _WORKER_CLASS,
+                "--host",
+                LOOPBACK,
+                "--port",
+                str(port),
+                "--webui-port",
+                str(webui_port),
+                "--cores",
+                str(cores),
+                "--memory",
+                f"{memory_mb}m",
+                "--work-dir",
+                str(work_dir),
+                f"spark://{LOOPBACK}:{master.port}",
+            ],
+        )
+        worker = replace(worker, cores=cores)
+        self._save(replace(state, workers=(*state.workers, worker), numbered=number))
+        self._await(
+            worker,
+            f"the master knows {name}",
+            lambda roster: any(one.port == port for one in roster.workers),
+        )
+        return worker
+
+    def kill(self, name: str, *, how: signal.Signals = signal.SIGKILL) -> Daemon:
+        """Send a signal to the master or a worker. SIGKILL takes a worker's executors along, as if its host were lost.
+
+        Raises:
+            ClusterError: there is none of this name.
+        """
+        state = self._load()
+        everyone = [*([state.master] if state.master else []), *state.workers]
+        daemon = next((one for one in everyone if one.name == name and one.is_running), None)
+        if daemon is None:
+            names = ", ".join(one.name for one in everyone if one.is_running) or "none"
+            raise ClusterError(f"There is no running daemon {name} in {self._directory}; running: {names}.")
+        if how is signal.SIGKILL:
+            _end_all([daemon], how)
+            self._reap()
+            self._save(replace(state, workers=tuple(one for one in state.workers if one != daemon)))
+        else:
+            os.kill(daemon.pid, how)
+        return daemon
+
+    def down(self) -> int:
+        """End everything; the number of daemons that ran."""
+        state = self._load()
+        running = [
+            one for one in (*state.workers, *([state.master] if state.master else [])) if one.is_running
+        ]
+        _end_all(running, signal.SIGKILL)
+        self._reap()
+        (self._directory / _FILE).unlink(missing_ok=True)
+        return len(running)
+
+    def roster(self) -> Roster:
+        """What the master says now.
+
+        Raises:
+            ClusterError: it does not answer.
+        """
+        try:
+            answer = httpx.get(f"{self.webui_url}/json/", timeout=5.0, trust_env=False)
+            answer.raise_for_status()
+            return read_roster(answer.json())
+        except (httpx.HTTPError, NotAMaster, ValueError) as error:
+            raise ClusterError(f"The master at {self.webui_url} does not answer: {error}.") from error
+
+    # -- inside
+
+    def _master(self) -> Daemon:
+        master = self._load().master
+        if master is None:
+            raise ClusterError(
+                f"There is no cluster in {self._directory}. Start one with: slotwise cluster up"
+            )
+        return master
+
+    def _reap(self) -> None:
+        """What was started here is a child, and a zombie until it is waited for."""
+        self._children = [child for child in self._children if child.poll() is None]
+
+    def _load(self) -> _State:
+        try:
+            document = json.loads((self._directory / _FILE).read_text(encoding="utf-8"))
+            master = Daemon(**document["master"]) if document["master"] else None
+            workers = tuple(Daemon(**each) for each in document["workers"])
+            return _State(master, workers, document["numbered"], document["options"])
+        except FileNotFoundError:
+            return _State()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ClusterError(f"The file {self._directory / _FILE} cannot be read: {error}.") from error
+
+    def _save(self, state: _State) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        write_whole(self._directory / _FILE, json.dumps(asdict(state), indent=2).encode())
+
+    def _start(
+        self, name: str, port: int, webui_port: int, properties: list[str], arguments: list[str]
+    ) -> Daemon:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        home = spark_home()
+        command = [
+            self._java.command,
+            *_DAEMON_OPTIONS,
+            *opened,
+            "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            *properties,
+            "-cp",
+            str(home / "jars" / "*"),
+            *arguments,
+        ]
+        try:
+            with open(self._directory / f"{name}.log", "ab") as log:
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    cwd=self._directory,
+                    env=_environment(home),
+                )
+            self._children.append(child)
+            started_at = psutil.Process(child.pid).create_time()
+        except (OSError, psutil.NoSuchProcess) as error:
+            raise ClusterError(f"{name} could not be started: {error}.") from error
+        return Daemon(name, child.pid, started_at, port, webui_port)
+
+    def _await(self, daemon: Daemon, what: str, reached: Callable[[Roster], bool]) -> None:
+        deadline = time.monotonic() + _START_DEADLINE_S
+        while time.monotonic() < deadline:
+            if not daemon.is_running:
+                raise ClusterError(f"{daemon.name} has ended:\n{self._log_end(daemon.name)}")
+            with contextlib.suppress(ClusterError):
+                if reached(self.roster()):
+                    return
+            time.sleep(_POLL_S)
+        raise ClusterError(
+            f"After {_START_DEADLINE_S:.0f} s it is not so that {what}:\n{self._log_end(daemon.name)}"
+        )
+
+    def _log_end(self, name: str) -> str:
+        text = (self._directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-_LOG_LINES:])
+
+
+def spark_home() -> Path:
+    """Where the pip package has Spark."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None and spec.submodule_search_locations
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _environment(home: Path) -> Mapping[str, str]:
+    """Executors inherit it from their worker: the same Python as here, with the same packages."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        # What starts executors looks for it, as `spark-class` sets it.
+        "SPARK_SCALA_VERSION": _SCALA,
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(contextlib.closing(socket.socket())) for _ in range(count)]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def _end_all(daemons: list[Daemon], how: signal.Signals) -> None:
+    """End daemons and everything that they have started: executors are children of their worker."""
+    doomed: list[psutil.Process] = []
+    for daemon in daemons:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(daemon.pid)
+            doomed += [process, *process.children(recursive=True)]
+    for one in doomed:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.send_signal(how)
+    psutil.wait_procs(doomed, timeout=_STOP_DEADLINE_S)

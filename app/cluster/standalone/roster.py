@@ -1,0 +1,112 @@
+"""What a Spark master says of its cluster, and what follows for the slots: a pure reading of its `/json/` page.
+
+An executor has one core, so a slot is a core of a worker that has memory for one more executor. The page does not say
+on which worker an application has its cores. So the slots of a worker are all that fit on it, and cores that
+applications of others hold are a number of the whole cluster, which is kept off what is given to jobs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ALIVE = "ALIVE"
+_JOB_OF_APPLICATION = re.compile(r" \[slotwise job ([0-9a-f]{32})\]$")
+
+
+class NotAMaster(ValueError):
+    """The page is not that of a Spark master; the message is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker that can run executors. ``memory_mb`` is what it offers to executors."""
+
+    id: str
+    host: str
+    port: int
+    webui: str
+    cores: int
+    cores_used: int
+    memory_mb: int
+    memory_used_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """An application that the master runs, with the cores that it holds."""
+
+    id: str
+    name: str
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """One look at a master. A master that recovers does not know yet who is there."""
+
+    status: str
+    workers: tuple[Worker, ...] = ()
+    applications: tuple[Application, ...] = ()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.status == ALIVE
+
+    def slots(self, executor_memory_mb: int) -> dict[str, int]:
+        """The slots of each worker by its id."""
+        return {
+            worker.id: min(worker.cores, worker.memory_mb // executor_memory_mb) for worker in self.workers
+        }
+
+    def withheld(self, is_ours: Callable[[str], bool]) -> int:
+        """The cores that applications hold which are not of jobs of ours (by job id)."""
+        foreign = [one.cores for one in self.applications if not is_ours(job_of(one.name) or "")]
+        return sum(foreign)
+
+
+def application_name(job_name: str, job_id: str) -> str:
+    """The name under which the master shows a job."""
+    return f"{job_name} [slotwise job {job_id}]"
+
+
+def job_of(name: str) -> str | None:
+    """The id of the job whose application has this name; None if it is of somebody else."""
+    found = _JOB_OF_APPLICATION.search(name)
+    return found.group(1) if found else None
+
+
+def read_roster(document: Any) -> Roster:
+    """What the `/json/` page of a master says.
+
+    Workers that are dead or decommissioned are not in it: executors on them are gone, or about to be. One that is
+    `UNKNOWN` to a master that recovers is told apart by the status of the master.
+
+    Raises:
+        NotAMaster: it is some other document.
+    """
+    try:
+        workers = [_worker(entry) for entry in document["workers"] if entry["state"] == ALIVE]
+        applications = [
+            Application(str(entry["id"]), str(entry["name"]), int(entry["cores"]))
+            for entry in document["activeapps"]
+        ]
+        status = str(document["status"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotAMaster("The answer is not the page of a Spark master.") from error
+    return Roster(status, tuple(workers), tuple(applications))
+
+
+def _worker(entry: Mapping[str, Any]) -> Worker:
+    return Worker(
+        id=str(entry["id"]),
+        host=str(entry["host"]),
+        port=int(entry["port"]),
+        webui=str(entry["webuiaddress"]),
+        cores=int(entry["cores"]),
+        cores_used=int(entry["coresused"]),
+        memory_mb=int(entry["memory"]),
+        memory_used_mb=int(entry["memoryused"]),
+    )

@@ -1,0 +1,172 @@
+"""A real Spark standalone cluster: executors come and go under a query that is never stopped, workers and the master
+are lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cluster.java import usable_java
+from app.cluster.standalone.daemons import DevCluster
+from tests.acceptance.deployment import Deployment, counting, deployed, wait_for
+
+pytestmark = pytest.mark.timeout(900)
+
+MOST = 6
+STATELESS = ("numbers", "counts", "store")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    made = DevCluster(tmp_path_factory.mktemp("cluster"), java=usable_java())
+    try:
+        made.up()
+        for _ in range(3):
+            made.add(cores=2, memory_mb=1024)
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="module")
+def deployment(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with deployed(tmp_path_factory.mktemp("standalone"), warm_drivers=1, cluster=cluster) as made:
+        made.start(with_points=False)
+        made.submit(in_place_only(made.directory, 2))
+        yield made
+
+
+def in_place_only(directory: Path, parallelism: int) -> dict[str, Any]:
+    """`counting` without the vertex that changes by a restart only."""
+    document = counting(directory)
+    document["vertices"] = [one for one in document["vertices"] if one["name"] != "plain"]
+    counts = next(one for one in document["vertices"] if one["name"] == "counts")
+    counts["inputs"], counts["sql"] = ["numbers"], counts["sql"].replace("FROM plain", "FROM numbers")
+    counts["maxParallelism"] = 2 * MOST
+    for vertex in document["vertices"]:
+        vertex["parallelism"] = parallelism
+    # Executors that are given up go at once.
+    document["config"] = {**document.get("config", {}), "slot.idle.timeout": "100 ms"}
+    return document
+
+
+def require(deployment: Deployment, upper: int) -> None:
+    answer = deployment.put(dict.fromkeys(STATELESS, (1, upper)), f"to-{upper}-{uuid.uuid4().hex}")
+    assert answer.is_success, answer.text
+
+
+def executors(cluster: DevCluster) -> int:
+    return sum(one.cores for one in cluster.roster().applications)
+
+
+def runs_at(deployment: Deployment, parallelism: int) -> None:
+    def reached() -> bool:
+        ended = all(one["terminalState"] for one in deployment.history())
+        return ended and set(deployment.parallelism().values()) == {parallelism}
+
+    try:
+        wait_for(f"every vertex runs at {parallelism}", reached, 120.0)
+    except AssertionError as error:
+        said = deployment.get(f"/jobs/{deployment.job_id}/explanation")["sentences"]
+        offered = [(one["id"], one["slotsNumber"], one["freeSlots"]) for one in managers(deployment)]
+        raise AssertionError(f"{error}\n{said}\n{offered}\n{deployment.log_end()}") from None
+
+
+def managers(deployment: Deployment) -> list[Any]:
+    return list(deployment.get("/taskmanagers")["taskmanagers"])
+
+
+def test_executors_come_and_go_under_a_query_that_runs_on(
+    deployment: Deployment, cluster: DevCluster
+) -> None:
+    require(deployment, 2)
+    runs_at(deployment, 2)
+    wait_for("there are two executors", lambda: executors(cluster) == 2)
+    run = deployment.job()["queries"][0]["runId"]
+
+    for upper in (5, 3):
+        require(deployment, upper)
+        runs_at(deployment, upper)
+        wait_for(f"there are {upper} executors", lambda upper=upper: executors(cluster) == upper)
+        deployment.await_progress()
+    assert deployment.job()["queries"][0]["runId"] == run
+    assert {one["rung"] for one in deployment.history()[:2]} == {"in-place"}
+
+
+def test_a_worker_that_is_lost_and_one_that_comes(deployment: Deployment, cluster: DevCluster) -> None:
+    """The third job of the history is a failover that stops nothing; a new worker brings the parallelism back."""
+    require(deployment, MOST)
+    runs_at(deployment, MOST)
+    run = deployment.job()["queries"][0]["runId"]
+    records = len(deployment.history())
+
+    deployment.await_progress()
+    cluster.kill(cluster.workers[-1].name)
+    runs_at(deployment, MOST - 2)
+    deployment.await_progress()
+    lost = deployment.history()[: len(deployment.history()) - records]
+    assert [(one["triggerCause"], one["rung"]) for one in lost] == [("RECOVERABLE_FAILOVER", "in-place")]
+
+    cluster.add(cores=2, memory_mb=1024)
+    runs_at(deployment, MOST)
+    deployment.await_progress()
+    came = deployment.history()[: len(deployment.history()) - records - len(lost)]
+    assert [one["triggerCause"] for one in came] == ["NEW_RESOURCE_AVAILABLE"]
+    assert deployment.job()["queries"][0]["runId"] == run
+
+
+def test_a_worker_that_announces_its_end(deployment: Deployment, cluster: DevCluster) -> None:
+    require(deployment, MOST)
+    runs_at(deployment, MOST)
+    pid = deployment.job()["driverPid"]
+    cluster.kill(cluster.workers[0].name, how=signal.SIGPWR)
+    runs_at(deployment, MOST - 2)
+    cluster.add(cores=2, memory_mb=1024)
+    runs_at(deployment, MOST)
+    deployment.await_progress()
+    assert deployment.job()["driverPid"] == pid
+
+
+def test_the_master_is_lost_and_comes_back(deployment: Deployment, cluster: DevCluster) -> None:
+    """Without a master the query goes on, and nothing is started; with it again rescales go on."""
+    require(deployment, MOST)
+    runs_at(deployment, MOST)
+    pid = deployment.job()["driverPid"]
+    cluster.kill("master")
+    deployment.await_progress()
+    assert set(deployment.parallelism().values()) == {MOST}
+    cluster.up()
+    require(deployment, 2)
+    runs_at(deployment, 2)
+    wait_for("there are two executors", lambda: executors(cluster) == 2)
+    require(deployment, MOST)
+    runs_at(deployment, MOST)
+    deployment.await_progress()
+    assert deployment.job()["driverPid"] == pid
+
+
+def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back(
+    deployment: Deployment, cluster: DevCluster
+) -> None:
+    require(deployment, MOST)
+    runs_at(deployment, MOST)
+    pid = deployment.job()["driverPid"]
+    restarts = len(deployment.get(f"/jobs/{deployment.job_id}/exceptions")["exceptionHistory"]["entries"])
+    cluster.kill("master")
+    wait_for("the server knows that", lambda: deployment.get("/overview")["slots-available"] == 0)
+    os.kill(pid, signal.SIGKILL)
+    wait_for("the job waits", lambda: deployment.job()["state"] != "RUNNING")
+    cluster.up()
+    runs_at(deployment, MOST)
+    deployment.await_progress()
+    entries = deployment.get(f"/jobs/{deployment.job_id}/exceptions")["exceptionHistory"]["entries"]
+    assert len(entries) == restarts + 1
+    deployment.stop()
+    deployment.rows()
+    deployment.check_ends()

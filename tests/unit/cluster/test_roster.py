@@ -1,0 +1,204 @@
+"""What the page of a Spark master says, and what follows for the slots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from app.cluster.ports import Offer
+from app.cluster.slot_pool import SlotPool
+from app.cluster.standalone.cluster import StandaloneCluster
+from app.cluster.standalone.roster import NotAMaster, application_name, job_of, read_roster
+from app.model.plan import Slot
+
+JOB = "0123456789abcdef0123456789abcdef"
+
+
+def worker(number: int, *, cores: int = 2, memory: int = 4096, state: str = "ALIVE") -> dict[str, Any]:
+    return {
+        "id": f"worker-{number}",
+        "host": "127.0.0.1",
+        "port": 7000 + number,
+        "webuiaddress": f"http://127.0.0.1:{8000 + number}",
+        "cores": cores,
+        "coresused": 0,
+        "memory": memory,
+        "memoryused": 0,
+        "state": state,
+    }
+
+
+def page(*workers: dict[str, Any], status: str = "ALIVE", applications: dict[str, int] | None = None) -> Any:
+    active = [
+        {"id": f"app-{number}", "name": name, "cores": cores}
+        for number, (name, cores) in enumerate((applications or {}).items())
+    ]
+    return {"workers": list(workers), "activeapps": active, "status": status}
+
+
+def test_only_workers_that_are_alive_offer_slots() -> None:
+    states = ("ALIVE", "DEAD", "DECOMMISSIONED", "UNKNOWN")
+    roster = read_roster(page(*(worker(n, state=state) for n, state in enumerate(states))))
+    assert roster.slots(512) == {"worker-0": 2}
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "slots"), [(4, 4096, 4), (4, 1100, 2), (4, 511, 0), (1, 9999, 1)]
+)
+def test_a_slot_needs_a_core_and_memory_for_an_executor(cores: int, memory: int, slots: int) -> None:
+    assert read_roster(page(worker(1, cores=cores, memory=memory))).slots(512) == {"worker-1": slots}
+
+
+def test_cores_of_others_are_withheld_and_our_own_are_not() -> None:
+    ours = application_name("a [job]", JOB)
+    assert job_of(ours) == JOB
+    roster = read_roster(page(worker(1), applications={ours: 2, "somebody": 3, f"[slotwise job {JOB}] x": 4}))
+    assert roster.withheld(lambda job_id: job_id == JOB) == 7
+    assert roster.withheld(lambda job_id: False) == 9
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"workers": []}, {"workers": [{}], "activeapps": []}])
+def test_another_page_is_not_a_masters(document: Any) -> None:
+    with pytest.raises(NotAMaster):
+        read_roster(document)
+
+
+# ---- looking at a master
+
+
+class World:
+    """A master that answers with ``page``, or not at all if that is None; at its own time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.page: Any = page(worker(1), worker(2))
+        self.now = 100.0
+        monkeypatch.setattr("app.cluster.standalone.cluster.time.monotonic", lambda: self.now)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if self.page is None:
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, json=self.page)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def looked(world: World, *changes: Callable[[], None]) -> list[Offer]:
+    """What is offered at first and after each change."""
+
+    async def run() -> list[Offer]:
+        cluster = StandaloneCluster(
+            "spark://m:1",
+            ["http://other:1", "http://m:1"],
+            executor_memory_mb=512,
+            driver_host="127.0.0.1",
+            now_ms=lambda: int(world.now * 1000),
+        )
+        await cluster.close()
+        cluster._http = httpx.AsyncClient(transport=httpx.MockTransport(world.answer))
+        offers = [await cluster.look(lambda _job: True)]
+        for change in changes:
+            change()
+            offers.append(await cluster.look(lambda _job: True))
+        await cluster.close()
+        return offers
+
+    return asyncio.run(run())
+
+
+def show(world: World, document: Any, after_s: float = 1.0) -> Callable[[], None]:
+    def change() -> None:
+        world.page = document
+        world.now += after_s
+
+    return change
+
+
+BOTH = (("worker-1", 2), ("worker-2", 2))
+
+
+def test_workers_come_and_go(world: World) -> None:
+    offers = looked(world, show(world, page(worker(2))), show(world, page(worker(2), worker(3, cores=1))))
+    assert [one.task_managers for one in offers] == [BOTH, BOTH[1:], (*BOTH[1:], ("worker-3", 1))]
+
+
+def test_a_master_that_is_away_or_recovers_suspends_and_keeps_what_was_known(world: World) -> None:
+    recovering = page(worker(1, state="UNKNOWN"), status="RECOVERING")
+    offers = looked(
+        world, show(world, None), show(world, recovering), show(world, page(worker(1), worker(2)))
+    )
+    assert [(one.task_managers, one.suspended) for one in offers] == [
+        (BOTH, False),
+        (BOTH, True),
+        (BOTH, True),
+        (BOTH, False),
+    ]
+
+
+def test_workers_have_a_while_to_find_a_master_that_was_away(world: World) -> None:
+    first, second = page(worker(1)), page({**worker(2), "id": "again"}, worker(1))
+    offers = looked(world, show(world, None), show(world, first), show(world, first, 21.0))
+    assert [one.task_managers for one in offers[2:]] == [(BOTH[1], BOTH[0]), BOTH[:1]] or [
+        sorted(one.task_managers) for one in offers[2:]
+    ] == [list(BOTH), [BOTH[0]]]
+    # One that has come again under another id is not kept twice.
+    world.page = page(worker(1), worker(2))
+    offers = looked(world, show(world, None), show(world, second))
+    assert sorted(offers[-1].task_managers) == [("again", 2), ("worker-1", 2)]
+
+
+# ---- what the pool makes of it
+
+
+def running(pool: SlotPool, job: str, desired: int) -> None:
+    pool.declare(job, desired, 1)
+    pool.review(0)
+    pool.note_running(job, running=True, can_give=True)
+
+
+def test_while_the_master_is_away_jobs_that_run_keep_their_slots_and_others_get_none() -> None:
+    pool = SlotPool({"w": 6})
+    running(pool, "runs", 2)
+    pool.declare("starts", 2, 2)
+    pool.review(0)
+    pool.take_offer(Offer((("w", 6),), suspended=True))
+    assert pool.review(1) == {"starts"}
+    assert (len(pool.held_by("runs")), pool.held_by("starts")) == (2, ())
+    pool.declare("comes", 1, 1)
+    assert pool.review(2) == set()
+    pool.note_running("runs", running=False, can_give=True)
+    assert (pool.review(3), pool.held_by("runs")) == ({"runs"}, ())
+    pool.take_offer(Offer((("w", 6),)))
+    assert pool.review(4) == {"runs", "starts", "comes"}
+
+
+def test_a_server_that_starts_while_the_master_is_away_believes_its_jobs() -> None:
+    pool = SlotPool({})
+    pool.take_offer(Offer((), suspended=True))
+    slots = [Slot("w-0", "w"), Slot("w-1", "w")]
+    pool.note_running("a", running=True, can_give=True)
+    assert pool.restore("a", slots, 2, 1)
+    assert pool.held_by("a") == tuple(slots)
+    pool.take_offer(Offer((("w", 1),)))
+    pool.review(0)
+    assert pool.held_by("a") == (slots[0],)
+
+
+def test_what_others_use_is_not_given_out() -> None:
+    pool = SlotPool({})
+    pool.take_offer(Offer((("w", 4),), withheld=3))
+    assert (pool.total, pool.free) == (1, 1)
+    running(pool, "a", 4)
+    assert len(pool.held_by("a")) == 1
+    pool.take_offer(Offer((("w", 4),), withheld=1))
+    pool.review(0)
+    assert (len(pool.held_by("a")), pool.free) == (3, 0)
+    # Somebody was quicker: what runs is not stopped for it.
+    pool.take_offer(Offer((("w", 4),), withheld=3))
+    assert (pool.review(0), len(pool.held_by("a"))) == (set(), 3)
