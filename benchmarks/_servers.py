@@ -105,8 +105,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(*, slots: int, **settings: str) -> Iterator[Server]:
-    """Run a server; ``settings`` are environment settings without their prefix. Its jobs are killed at the end."""
+def server(*, slots: int | None, **settings: str) -> Iterator[Server]:
+    """Run a server, with ``slots`` of its host or None where a cluster has them. Its jobs are killed at the end.
+
+    ``settings`` are environment settings without their prefix.
+    """
     directory = Path(tempfile.mkdtemp(prefix="slotwise-benchmark-"))
     log_file = directory / "server.log"
     environment = {f"SLOTWISE_{name.upper()}": value for name, value in settings.items()}
@@ -119,8 +122,7 @@ def server(*, slots: int, **settings: str) -> Iterator[Server]:
         str(directory),
         "--port",
         "0",
-        "--slots",
-        str(slots),
+        *(() if slots is None else ("--slots", str(slots))),
     ]
 
     def launch() -> subprocess.Popen[bytes]:
