@@ -131,6 +131,7 @@ async def _running(
         validate_states=settings.validate_states,
         offer=offer,
         shown=workers_of(cluster) if cluster else None,
+        slot_holding_ms=settings.slot_holding_ms,
     )
     housekeeper = Housekeeper(
         store,

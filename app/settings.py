@@ -77,6 +77,13 @@ class Settings(BaseModel):
     cluster_driver_host: str = Field(
         "127.0.0.1", description="Address of this host under which executors reach the drivers."
     )
+    slot_holding_ms: int = Field(
+        60_000,
+        ge=0,
+        le=86_400_000,
+        description="For how long a job keeps the slots that it got before shares among jobs are evened out, in "
+        "milliseconds.",
+    )
     token_file: Path | None = Field(None, description="Bearer tokens, one `name:token` per line.")
     warm_drivers: int = Field(
         1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."

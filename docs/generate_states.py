@@ -38,6 +38,7 @@ EVENT_WORDS = {
     ENTRY: "at once",
     "StartScheduling": "submitted",
     "RequirementsUpdated": "PUT",
+    "SlotShareUpdated": "slot share",
     "SlotsChanged": "slots",
     "AttemptRunning": "driver runs",
     "AttemptStartFailed": "start failed",

@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from app.cli import cluster, decisions, demo, doctor, jobs, require, rescales, serve, submit, watch
+from app.cli import cluster, decisions, demo, doctor, jobs, require, rescales, serve, share, submit, watch
 from app.cli.errors import EXIT_REFUSED, CliError
 from app.cli.output import warn
 
@@ -34,6 +34,7 @@ for _name, _function, _summary in (
     ("jobs", jobs.jobs, "List the jobs."),
     ("show", jobs.show, "Show one job and its vertices."),
     ("require", require.require, "Change bounds of parallelism."),
+    ("share", share.share, "Show or change the weight, priority and cap of a job."),
     ("rescales", rescales.rescales, "Show the rescale history of a job."),
     ("decisions", decisions.decisions, "Show what was decided for a batch job."),
     ("explain", jobs.explain, "Say why a job runs as it does."),

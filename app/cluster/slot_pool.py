@@ -14,7 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from app.cluster.ports import Offer
 from app.model.plan import Slot
+from app.model.slot_share import SlotShare
+from app.scheduler.among_jobs import reason_of
 from app.scheduler.arbiter import Claim, Verdict, arbitrate, next_review_ms
+from app.scheduler.giving import Giving
 
 HOLDING_MS = 60_000
 """For how long a job keeps what it got before shares are evened out."""
@@ -24,8 +27,8 @@ HOLDING_MS = 60_000
 class _Holder:
     desired: int = 0
     minimal: int = 0
-    running: bool = False
-    can_give: bool = True
+    giving: Giving = field(default_factory=Giving)
+    share: SlotShare = field(default_factory=SlotShare)
     changed_ms: int = 0
     allowed: int | None = None
     held: dict[str, Slot] = field(default_factory=dict)
@@ -78,6 +81,11 @@ class SlotPool:
         """What the last review said of ``job_id``."""
         return self._verdicts.get(job_id)
 
+    def reason(self, job_id: str) -> str | None:
+        """Why ``job_id`` may use as many slots as it may, if other jobs or its cap have to do with it."""
+        verdict, holder = self._verdicts.get(job_id), self._holders.get(job_id)
+        return None if verdict is None or holder is None else reason_of(verdict, holder.share, self.total)
+
     def prospect(self, job_id: str, desired: int, minimal: int) -> int:
         """To how many slots ``job_id`` would come if it declared so: what it can run with, or the slots that it keeps
         anyway."""
@@ -113,22 +121,28 @@ class SlotPool:
         """
         if offer.suspended and not self._suspended:
             for job_id, holder in self._holders.items():
-                if not holder.running:
+                if not holder.giving.running:
                     self._drop(job_id, holder)
         self._suspended, self._withheld = offer.suspended, offer.withheld
         if not offer.suspended:
             self.resize(dict(offer.task_managers))
 
     def restore(
-        self, job_id: str, slots: Iterable[Slot], desired: int, minimal: int, *, allowed: int | None = None
+        self,
+        job_id: str,
+        slots: Iterable[Slot],
+        desired: int,
+        minimal: int,
+        *,
+        allowed: int | None = None,
+        changed_ms: int = 0,
     ) -> bool:
         """Take up a job with the slots it held before a restart, of which it was told that it may go on to use
-        ``allowed``; False if some of them exist no more."""
+        ``allowed``, and which have been its own since ``changed_ms``; False if some of them exist no more."""
         self.declare(job_id, desired, minimal)
         holder = self._holders[job_id]
-        holder.allowed = allowed
+        holder.allowed, holder.changed_ms = allowed, changed_ms
         complete = True
-        self._moved.add(job_id)
         for slot in slots:
             if self._suspended and slot.id not in self._slots:
                 # It is there until the cluster says otherwise.
@@ -144,12 +158,18 @@ class SlotPool:
         holder = self._holders.setdefault(job_id, _Holder())
         holder.desired, holder.minimal = desired, minimal
 
-    def note_running(self, job_id: str, *, running: bool, can_give: bool) -> None:
-        """Whether something of ``job_id`` runs in its slots, and whether it can give some back meanwhile."""
+    def set_share(self, job_id: str, share: SlotShare) -> None:
+        """Record the weight, priority and cap of ``job_id``."""
+        self._holders.setdefault(job_id, _Holder()).share = share
+
+    def note_giving(self, job_id: str, giving: Giving) -> bool:
+        """Whether something of ``job_id`` runs in its slots, and which it can give back meanwhile; False if that was
+        known."""
         holder = self._holders.setdefault(job_id, _Holder())
-        holder.running, holder.can_give = running, can_give
-        if self._suspended and not running:
+        known, holder.giving = holder.giving, giving
+        if self._suspended and not giving.running:
             self._drop(job_id, holder)
+        return known != giving
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         """Take slots back from ``job_id`` (those it does hold)."""
@@ -209,7 +229,11 @@ class SlotPool:
             holder.minimal,
             holder.desired,
             held=len(holder.held),
-            running=holder.running,
-            can_give=holder.can_give,
+            running=holder.giving.running,
+            can_give=holder.giving.can_give,
+            in_place_floor=holder.giving.in_place_floor,
+            weight=holder.share.weight,
+            priority=holder.share.priority,
+            cap=holder.share.cap,
             changed_ms=holder.changed_ms,
         )

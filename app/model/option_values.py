@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from app.model.batch import DeciderRule, SkewStrategy
+from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 
 MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 """A hundred years: beyond it a duration is a mistake."""
@@ -102,18 +103,33 @@ def _forever_or_duration(raw: object) -> int:
     return -1 if value < 0 else value
 
 
-def _count(lowest: int) -> Kind:
+def _count(lowest: int, highest: int = MAX_COUNT) -> Kind:
     def parse(raw: object) -> int:
         text = str(raw).strip()
         if (
             isinstance(raw, bool)
             or not re.fullmatch(r"-?[0-9]{1,12}", text)
-            or not lowest <= int(text) <= MAX_COUNT
+            or not lowest <= int(text) <= highest
         ):
-            raise InvalidValue(f"a whole number between {lowest} and {MAX_COUNT} is expected, {_shown(raw)}.")
+            raise InvalidValue(f"a whole number between {lowest} and {highest} is expected, {_shown(raw)}.")
         return int(text)
 
     return Kind(parse, str)
+
+
+def _count_or_none(lowest: int, highest: int) -> Kind:
+    count = _count(lowest, highest)
+
+    def parse(raw: object) -> int | None:
+        if str(raw).strip() == "none":
+            return None
+        try:
+            return int(str(count.parse(raw)))
+        except InvalidValue:
+            rule = f"a whole number between {lowest} and {highest}, or none, is expected"
+            raise InvalidValue(f"{rule}, {_shown(raw)}.") from None
+
+    return Kind(parse, lambda value: "none" if value is None else str(value))
 
 
 def _number(allowed: Callable[[float], bool], rule: str) -> Kind:
@@ -189,6 +205,9 @@ POSITIVE_DURATION: Final = _duration(1, "a duration of at least 1 ms is expected
 DURATION_OR_FOREVER: Final = Kind(_forever_or_duration, format_duration_ms)
 COUNT: Final = _count(0)
 POSITIVE_COUNT: Final = _count(1)
+WEIGHT: Final = _count(1, WEIGHT_MAX)
+PRIORITY: Final = _count(-PRIORITY_MAX, PRIORITY_MAX)
+CAP: Final = _count_or_none(1, CAP_MAX)
 FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and 1")
 MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")
 BOOLEAN: Final = Kind(_boolean, lambda value: str(value).lower())

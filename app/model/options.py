@@ -26,6 +26,7 @@ from app.model.batch import DeciderRule, Skew, SkewStrategy
 from app.model.jobgraph import JobType
 from app.model.option_values import (
     BOOLEAN,
+    CAP,
     COUNT,
     DECIDER,
     DURATION,
@@ -35,9 +36,11 @@ from app.model.option_values import (
     POSITIVE_COUNT,
     POSITIVE_DURATION,
     POSITIVE_SIZE,
+    PRIORITY,
     SCHEDULER,
     SKEW_STRATEGY,
     STRATEGY,
+    WEIGHT,
     InvalidValue,
     Kind,
 )
@@ -112,6 +115,7 @@ class JobOptions:
     ``auto_max``, within which every decision lies as far as the bounds of the vertex allow; not ``auto_enabled``: no
     decision, each vertex runs at its upper bound. ``auto_source``: the most tasks of a source, 0 for no such limit.
     ``skew_*``: see `skew`.
+    ``slots_*``: with which share of the slots the job begins (`app.model.slot_share`).
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none.
     """
@@ -135,6 +139,9 @@ class JobOptions:
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
     apply_timeout_ms: int = 60_000
+    slots_weight: int = 1
+    slots_priority: int = 0
+    slots_cap: int | None = None
     decider: str = DeciderRule.FLIP_187.value
     volume_bytes: int = 16 * 1024 * 1024
     auto_enabled: bool = True
@@ -233,6 +240,9 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.batch.timeout", "batch_timeout_ms", DURATION),
     ("slotwise.batch.interval", "batch_interval_ms", DURATION),
     ("slotwise.rescale.apply-timeout", "apply_timeout_ms", POSITIVE_DURATION),
+    ("slotwise.slots.weight", "slots_weight", WEIGHT),
+    ("slotwise.slots.priority", "slots_priority", PRIORITY),
+    ("slotwise.slots.cap", "slots_cap", CAP),
     ("slotwise.batch.parallelism-decider", "decider", DECIDER),
     (_AUTO + "enabled", "auto_enabled", BOOLEAN),
     (_AUTO + "min-parallelism", "auto_min", POSITIVE_COUNT),

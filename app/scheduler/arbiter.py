@@ -10,7 +10,8 @@ Three rules, in this order:
    to its upper bounds and its cap (the highest averages method of D'Hondt, from the lower bounds upwards).
 3. **Stability.** Who holds a slot wins a tie. What a job cannot use, or has beyond its cap, it gives back at once. Else
    a slot is taken away at once only if an admitted job is below its lower bound, and no more than it needs; and to even
-   out shares, only from a job whose slots have not changed for a while.
+   out shares, only from a job whose slots have not changed for a while, and never so many that it would have to
+   restart. Who can give in place does so before anybody restarts.
 
 What is taken away is given back in place: the job runs on with fewer tasks. The slots arrive when it has done so.
 """
@@ -22,8 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-WEIGHT_MAX = 1000
-"""The highest weight of a job. With it, averages that differ do so by more than a float rounds."""
+from app.model.slot_share import WEIGHT_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Claim:
         held: slots that it holds.
         running: whether it runs with them, even if its lower bounds have been raised beyond them since.
         can_give: whether it can give slots back while it runs. A BATCH job in one process cannot.
+        in_place_floor: how many slots it has to keep so as to run on without a restart.
         weight: 1 to `WEIGHT_MAX`. A job of weight 2 has twice the share of one of weight 1.
         priority: who is admitted first; higher before lower.
         cap: the most that it may have. A job that runs keeps its minimum all the same.
@@ -56,6 +57,7 @@ class Claim:
     priority: int = 0
     cap: int | None = None
     changed_ms: int = 0
+    in_place_floor: int = 0
 
     def __post_init__(self) -> None:
         asks_nothing = self.minimal == self.desired == 0
@@ -101,9 +103,13 @@ class Why(Enum):
     OVER_CAP = "over-cap"
     """It gives back what it has beyond its cap."""
     GIVES = "gives"
-    """It gives slots back: another job is below its lower bound, or has had too small a share for long enough."""
+    """It gives slots back: another job is below its lower bound."""
+    EVENS_OUT = "evens-out"
+    """It gives slots back: another job has had too small a share for long enough."""
     HOLDS = "holds"
     """It has more than its share, which may be taken from it later."""
+    KEEPS = "keeps"
+    """It has more than its share and could give no more of it without a restart, which nobody's share is worth."""
     GROWING = "growing"
     """Others have what belongs to its share."""
     FULL = "full"
@@ -150,10 +156,14 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
     # First what is of no use where it is, then what jobs below their lower bounds need, then what evens out shares.
     allowed = {claim.job_id: claim.held - _beyond_use(claim, bases) for claim in claims}
     needed = sum(bases[claim.job_id] - claim.held for claim in starving)
-    _take(needed - _left(total, allowed), claims, shares, allowed)
+    kept = _kept_in_place(claims, shares)
+    short = needed - _left(total, allowed)
+    short -= _take(short, claims, kept, allowed)
+    _take(short, claims, shares, allowed)
+    gives = {claim.job_id for claim in claims if allowed[claim.job_id] < claim.held}
     wanted = sum(shares[claim.job_id] - claim.held for claim in [*starving, *growing])
     patient = [claim for claim in claims if now_ms - claim.changed_ms >= holding_ms]
-    _take(wanted - _left(total, allowed), patient, shares, allowed)
+    _take(wanted - _left(total, allowed), patient, kept, allowed)
     is_short = wanted > _left(total, allowed)
 
     # What is taken is not there yet: only what is free now can be given.
@@ -163,11 +173,13 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
     for claim in claims:
         may, share = allowed[claim.job_id], shares[claim.job_id]
         # From whom slots may be taken already, they have been: others follow when their time has come.
-        is_due_later = is_short and may > share
+        is_due_later = is_short and may > kept[claim.job_id]
         verdicts[claim.job_id] = Verdict(
             may,
             share,
-            waiting[claim.job_id][0] if claim.job_id in waiting else _why(claim, may, share),
+            waiting[claim.job_id][0]
+            if claim.job_id in waiting
+            else _why(claim, may, share, kept[claim.job_id], evens=claim.job_id not in gives),
             missing=waiting[claim.job_id][1] if claim.job_id in waiting else 0,
             due_ms=claim.changed_ms + holding_ms if is_due_later else None,
         )
@@ -243,24 +255,34 @@ def _turn(claim: Claim, order: int, count: int) -> tuple[float, bool, int, int]:
     return (count + 1) / claim.weight, count >= claim.held, -claim.priority, order
 
 
-def _take(wanted: int, claims: Sequence[Claim], shares: Mapping[str, int], allowed: dict[str, int]) -> None:
-    """Take ``wanted`` slots from jobs that have more than their shares, and never so many that one has less: first from
-    who has most for its weight."""
+def _kept_in_place(claims: Sequence[Claim], shares: Mapping[str, int]) -> dict[str, int]:
+    """What each job keeps if nobody is to restart: its share, or more."""
+    return {
+        claim.job_id: max(shares[claim.job_id], min(claim.in_place_floor, claim.held) if claim.running else 0)
+        for claim in claims
+    }
+
+
+def _take(wanted: int, claims: Sequence[Claim], kept: Mapping[str, int], allowed: dict[str, int]) -> int:
+    """Take at most ``wanted`` slots from jobs that have more than is ``kept``, and never so many that one has less:
+    first from who has most for its weight. How many were taken."""
     heap = [
         (-allowed[claim.job_id] / claim.weight, claim.priority, -order)
         for order, claim in enumerate(claims)
-        if allowed[claim.job_id] > shares[claim.job_id]
+        if allowed[claim.job_id] > kept[claim.job_id]
     ]
     heapq.heapify(heap)
-    while wanted > 0 and heap:
+    taken = 0
+    while taken < wanted and heap:
         order = -heap[0][-1]
         claim = claims[order]
         count = allowed[claim.job_id] = allowed[claim.job_id] - 1
-        wanted -= 1
-        if count > shares[claim.job_id]:
+        taken += 1
+        if count > kept[claim.job_id]:
             heapq.heapreplace(heap, (-count / claim.weight, claim.priority, -order))
         else:
             heapq.heappop(heap)
+    return taken
 
 
 def _given(
@@ -287,14 +309,15 @@ def _given(
     return _dealt(able, given, lambda claim: shares[claim.job_id], free - kept)
 
 
-def _why(claim: Claim, allowed: int, share: int) -> Why:
-    """Of a job that is admitted, or cannot be because of its cap."""
+def _why(claim: Claim, allowed: int, share: int, kept: int, *, evens: bool) -> Why:
+    """Of a job that is admitted, or cannot be because of its cap. ``evens``: what it gives is for fairness alone."""
     reasons = (
         (claim.desired == 0, Why.NOTHING_ASKED),
         (claim.limit < claim.minimal, Why.CAP_TOO_LOW),
         (allowed < min(claim.minimal, share), Why.ARRIVING),
         (allowed < claim.held and claim.surplus > 0, Why.OVER_CAP),
-        (allowed < claim.held, Why.GIVES),
+        (allowed < claim.held, Why.EVENS_OUT if evens else Why.GIVES),
+        (allowed > share and allowed <= kept, Why.KEEPS),
         (allowed > share, Why.HOLDS),
         (allowed < share, Why.GROWING),
         (share == claim.desired, Why.FULL),

@@ -11,13 +11,14 @@ from typing import TypeVar
 import structlog
 
 from app.cluster.ports import DriverHost, Offer
+from app.cluster.slot_pool import HOLDING_MS
 from app.model.graphdoc import to_document
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
-from app.scheduler.adaptive.events import CancelRequested, StartScheduling, StopRequested
-from app.scheduler.adaptive.state import Executing, JobState, Rescaling, Stop, StopWithSavepoint
+from app.scheduler.adaptive.events import CancelRequested, StartScheduling
+from app.scheduler.adaptive.state import Stop
 from app.scheduler.adaptive.step import initial_state, status_of
 from app.store.errors import OutcomeUnknown, StoreError
 from app.store.queries import RescalePage
@@ -38,6 +39,8 @@ from app.worker.requirements import (
     request_hash,
     resolve_bounds,
 )
+from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission
+from app.worker.stops import decide_stop
 from app.worker.task_managers import Shown, pool_of, this_host
 from app.worker.views import (
     DryRun,
@@ -76,13 +79,14 @@ class ControlPlane:
         validate_states: bool = False,
         offer: Offer | None = None,
         shown: Shown | None = None,
+        slot_holding_ms: int = HOLDING_MS,
     ) -> None:
         """``offer``: what a cluster offers now, ``shown`` its TaskManagers; without them this host has all slots."""
         self._store = store
         self._places = places
         self._clock = clock
         self._new_id = new_id
-        self._pool = pool_of(places.slots, offer)
+        self._pool = pool_of(places.slots, offer, holding_ms=slot_holding_ms)
         self._shown = shown or this_host(clock.now_ms())
         self._keeper = JobKeeper(
             store,
@@ -133,11 +137,12 @@ class ControlPlane:
         errors = [f"config: {error}" for error in errors]
         errors += [f"artifacts: the file {name} is listed but was not sent along." for name in missing]
         errors += [f"artifacts: the file {name} was sent along but is not listed." for name in unlisted]
-        if errors:
-            raise InvalidRequest(*errors)
         job_id = self._new_id()
         now_ms = self._clock.now_ms()
         requirements = initial_requirements(job_id, graph, requested_by)
+        errors += refusal_at_submission(graph, requirements, options)
+        if errors:
+            raise InvalidRequest(*errors)
         state = initial_state(job_id, graph, options, requirements, now_ms)
         unit = UnitOfWork(job_id, FIRST_EPOCH).add(
             CreateJob(
@@ -205,6 +210,12 @@ class ControlPlane:
         )
         return result
 
+    async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
+        job = self._running(job_id, "its slot share cannot be changed")
+        now_ms = self._clock.now_ms()
+        version: int = await job.worker.ask(lambda state: decide_share(state, update, now_ms))
+        return version
+
     def _job_knows(self, job_id: str, key: str) -> bool:
         job = self._keeper.jobs.get(job_id)
         return job is not None and job.worker.knows_answer(key)
@@ -238,18 +249,7 @@ class ControlPlane:
             return stop.trigger_id
         job = self._running(job_id, "it cannot be stopped")
         trigger = trigger_id or self._new_id()
-
-        def decide(state: JobState) -> Verdict:
-            if state.stop is not None and state.stop.trigger_id == trigger:
-                return Verdict(None, trigger)
-            if not isinstance(state.phase, (Executing, Rescaling, StopWithSavepoint)):
-                raise StateConflict(
-                    f"Job {job_id} cannot be stopped now: it is {status_of(state).value} ({state.phase.kind}), so "
-                    "there is no batch to finish. Stop it once it is RUNNING, or cancel it."
-                )
-            return Verdict(StopRequested(trigger, requested_by), trigger)
-
-        answer: str = await job.worker.ask(decide)
+        answer: str = await job.worker.ask(lambda state: decide_stop(state, trigger, requested_by))
         return answer
 
     def stop_operation(self, job_id: str, trigger_id: str) -> Stop:

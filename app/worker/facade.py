@@ -9,6 +9,7 @@ from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.state import Stop
+from app.worker.slot_shares import SlotShareUpdate
 from app.worker.views import (
     DryRun,
     Explanation,
@@ -36,6 +37,10 @@ class ControlPlaneFacade(Protocol):
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
+        ...
+
+    async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
+        """Durable when it returns the version in force. What is in force already changes nothing."""
         ...
 
     def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun: ...

@@ -13,10 +13,12 @@ from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.prospects import rung_between
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
-from app.scheduler.arbiter import Verdict, Why
+from app.scheduler.among_jobs import sentences_of
+from app.scheduler.arbiter import Verdict
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.worker.slot_shares import refusal_by_cap
 from app.worker.views import DryRun, Explanation, JobView
 
 
@@ -32,6 +34,9 @@ def dry_run(
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
     wanted = Requirements("", state.requirements.version + 1, tuple(bounds.items()))
+    refused = refusal_by_cap(state, wanted)
+    if refused is not None:
+        return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
     desired, minimal = required_slots(state.graph, wanted), minimal_slots(state.graph, wanted)
     reachable = min(desired, reach(desired, minimal))
     parallelism = determine_parallelism(state.graph, wanted, reachable)
@@ -44,7 +49,8 @@ def dry_run(
             + ("keep running as it is until more appear." if current else "wait for more.")
         )
     elif reachable < desired:
-        sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now.")
+        by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
+        sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
     rung = _rung(state, current, parallelism)
     if parallelism is not None and parallelism == current:
         sentences.append("The parallelism in force would not change.")
@@ -106,7 +112,8 @@ def explanation(
             f"{free_slots} free."
         )
     if not view.status.is_globally_terminal and verdict is not None:
-        words += _among_jobs(verdict, len(state.slots), now_ms)
+        held = len(state.slots)
+        words += sentences_of(verdict, state.share, held=held, total=total_slots, now_ms=now_ms)
     in_force = _in_force(state)
     return Explanation(
         state=state,
@@ -122,33 +129,5 @@ def explanation(
         sentences=tuple(words),
         violations=tuple(violations),
         last_batch_ms=last_batch_ms,
+        verdict=None if view.status.is_globally_terminal else verdict,
     )
-
-
-def _among_jobs(verdict: Verdict, held: int, now_ms: int) -> list[str]:
-    """What other jobs have to do with the slots of this one."""
-    match verdict.why:
-        case Why.NO_ROOM:
-            return [
-                f"{verdict.missing} slot(s) more would have to be free: other jobs cannot do without theirs."
-            ]
-        case Why.AFTER_OTHERS:
-            return ["A job of higher priority waits for room, and comes first."]
-        case Why.ARRIVING:
-            return ["Other jobs are giving back slots that its lower bounds need."]
-        case Why.GIVES:
-            count = held - verdict.allowed
-            reason = "another job is below its lower bounds, or has had less than its share for long enough."
-            return [f"It gives {count} slot(s) back: {reason}"] if count > 0 else []
-        case Why.HOLDS if verdict.due_ms is not None:
-            due_s = max(0, verdict.due_ms - now_ms) / 1000
-            more = held - verdict.share
-            return [
-                f"It holds {more} slot(s) more than its share; other jobs may have them in {due_s:.0f} s."
-            ]
-        case Why.GROWING:
-            return [f"Its share is {verdict.share} slots, some of which other jobs hold still."]
-        case Why.SHARE:
-            return [f"Its share of the slots is {verdict.share}, as other jobs want some too."]
-        case _:
-            return []

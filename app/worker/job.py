@@ -26,7 +26,7 @@ from app.scheduler.adaptive.effects import (
     StartAttempt,
     StopAttempt,
 )
-from app.scheduler.adaptive.events import Event, SlotsChanged
+from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.adaptive.step import status_of
 from app.worker.attempts import Attempts
@@ -154,11 +154,6 @@ class Job:
     def job_id(self) -> str:
         return self.worker.job_id
 
-    @property
-    def can_give_slots(self) -> bool:
-        """Whether it can do with fewer slots while it runs: the driver of a BATCH job has its cores for life."""
-        return self.state.graph.type is JobType.STREAMING
-
     def view(self) -> JobView:
         state = self.state
         return JobView(
@@ -245,7 +240,7 @@ class Job:
                 # What the state says now: the effect may be an old one that is performed again.
                 state = self.state
                 if not isinstance(state.phase, Finished):
-                    self._desk.declare(job_id, state.declared_slots, state.declared_minimal)
+                    self._desk.declare(state)
             case ReleaseSlots():
                 held = {slot.id for slot in self.state.slots}
                 surplus = [slot_id for slot_id in effect.slot_ids if slot_id not in held]
@@ -282,9 +277,8 @@ class Job:
     def _on_change(self, before: JobState, after: JobState) -> None:
         if len(after.slots) != len(before.slots):
             self.bell.ring()
-        if after.attempt_alive != before.attempt_alive and not isinstance(after.phase, Finished):
-            running = after.attempt_alive
-            self._desk.note_running(self.job_id, running=running, can_give=self.can_give_slots)
+        if _may_give_otherwise(before, after) and not isinstance(after.phase, Finished):
+            self._desk.note_giving(after)
         if after.phase_version != before.phase_version:
             self.bell.ring()
             if isinstance(after.phase, Executing):
@@ -296,7 +290,7 @@ class Job:
 
     def _granted(self, state: JobState) -> Event | None:
         """What is granted when the worker gets to it: slots that were given back since must not come again."""
-        return None if isinstance(state.phase, Finished) else SlotsChanged(*self._desk.granted(self.job_id))
+        return None if isinstance(state.phase, Finished) else self._desk.granted(self.job_id)
 
     def _make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places
@@ -343,6 +337,16 @@ class Job:
         return tuple(
             self._places.results_dir(job_id) for _, job_id in heapq.nlargest(_ENDED_JOBS_TOLD, ended)
         )
+
+
+def _may_give_otherwise(before: JobState, after: JobState) -> bool:
+    return (
+        after.attempt_alive != before.attempt_alive
+        or after.plan is not before.plan
+        or after.requirements is not before.requirements
+        or after.phase_version != before.phase_version
+        or after.plan_version != before.plan_version
+    )
 
 
 def _java_options(state: JobState) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ class JobKeeper:
         self._clock.not_before(_latest_ms(state))
         self.jobs[state.job_id] = job
         self.away.discard(state.job_id)
-        self.desk.restore(state, can_give=job.can_give_slots)
+        self.desk.restore(state)
         return job
 
     async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, AttemptRecord | None]]:
@@ -179,7 +179,7 @@ class JobKeeper:
     def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
         state = job.state
-        if self.desk.granted(job.job_id) != (state.slots, state.allowed):
+        if self.desk.grants_otherwise(state):
             job.slots_changed()
         row = stored.attempt
         if row is not None:
@@ -383,7 +383,7 @@ class JobKeeper:
 def _latest_ms(state: JobState) -> int:
     """The latest instant that the state has seen."""
     record = state.timeline.open
-    return max(state.phase_since_ms, record.start_ms if record else 0)
+    return max(state.phase_since_ms, state.slots_changed_ms, record.start_ms if record else 0)
 
 
 async def _ended(job: Job) -> None:

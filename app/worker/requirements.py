@@ -13,6 +13,7 @@ from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
 from app.worker.mailbox import Verdict
+from app.worker.slot_shares import refusal_by_cap
 from app.worker.views import (
     InvalidRequest,
     RequirementsResult,
@@ -87,4 +88,7 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
         requested_by=update.requested_by,
         reason=update.reason,
     )
+    refused = refusal_by_cap(state, requirements)
+    if refused is not None:
+        raise StateConflict(refused)
     return Verdict(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
-from app.model.plan import Slot
+from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Verdict
+from app.scheduler.giving import giving_of
 from app.worker.clock import Clock
 
 _REVIEW_DELAY_PER_JOB_S = 0.0001
@@ -38,9 +39,15 @@ class SlotDesk:
     def free(self) -> int:
         return self._pool.free
 
-    def granted(self, job_id: str) -> tuple[tuple[Slot, ...], int | None]:
-        """The slots of ``job_id``, and how many of them it may go on to use, None for all."""
-        return self._pool.held_by(job_id), self._pool.allowed(job_id)
+    def granted(self, job_id: str) -> SlotsChanged:
+        """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
+        pool = self._pool
+        return SlotsChanged(pool.held_by(job_id), pool.allowed(job_id), pool.reason(job_id))
+
+    def grants_otherwise(self, state: JobState) -> bool:
+        """Whether the job is to be told that its slots are other than it knows."""
+        pool, job_id = self._pool, state.job_id
+        return (pool.held_by(job_id), pool.allowed(job_id)) != (state.slots, state.allowed)
 
     def verdict(self, job_id: str) -> Verdict | None:
         return self._pool.verdict(job_id)
@@ -54,19 +61,29 @@ class SlotDesk:
         self._pool.take_offer(offer)
         self.review_soon()
 
-    def restore(self, state: JobState, *, can_give: bool) -> None:
+    def restore(self, state: JobState) -> None:
         """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
-        desired, minimal = state.declared_slots, state.declared_minimal
-        self._pool.restore(state.job_id, state.slots, desired, minimal, allowed=state.allowed)
-        self._pool.note_running(state.job_id, running=state.attempt_alive, can_give=can_give)
+        self._pool.restore(
+            state.job_id,
+            state.slots,
+            state.declared_slots,
+            state.declared_minimal,
+            allowed=state.allowed,
+            changed_ms=state.slots_changed_ms,
+        )
+        self._pool.set_share(state.job_id, state.share)
+        self._pool.note_giving(state.job_id, giving_of(state))
 
-    def declare(self, job_id: str, desired: int, minimal: int) -> None:
-        self._pool.declare(job_id, desired, minimal)
+    def declare(self, state: JobState) -> None:
+        """What the job wants now, and with which weight, priority and cap."""
+        self._pool.declare(state.job_id, state.declared_slots, state.declared_minimal)
+        self._pool.set_share(state.job_id, state.share)
         self.review_soon()
 
-    def note_running(self, job_id: str, *, running: bool, can_give: bool) -> None:
-        self._pool.note_running(job_id, running=running, can_give=can_give)
-        self.review_soon()
+    def note_giving(self, state: JobState) -> None:
+        """Whether the job runs, and what it can give meanwhile."""
+        if self._pool.note_giving(state.job_id, giving_of(state)):
+            self.review_soon()
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         self._pool.release(job_id, slot_ids)

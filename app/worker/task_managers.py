@@ -14,11 +14,11 @@ from app.worker.views import TaskManager
 HOST_TASK_MANAGER = "host"
 
 
-def pool_of(slots: int, offer: Offer | None) -> SlotPool:
+def pool_of(slots: int, offer: Offer | None, *, holding_ms: int) -> SlotPool:
     """The slots of this host, or what a cluster offers."""
     if offer is None:
-        return SlotPool({HOST_TASK_MANAGER: slots})
-    pool = SlotPool({})
+        return SlotPool({HOST_TASK_MANAGER: slots}, holding_ms=holding_ms)
+    pool = SlotPool({}, holding_ms=holding_ms)
     pool.take_offer(offer)
     return pool
 

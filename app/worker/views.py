@@ -9,6 +9,7 @@ from app.model.protocol import Report
 from app.model.requirements import Bounds
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.arbiter import Verdict
 
 
 class ControlPlaneError(Exception):
@@ -108,7 +109,8 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is wanted, held and in force, and in words why they differ."""
+    """What is wanted, held and in force, and in words why they differ. ``verdict``: the arbiter's on this job, if it
+    has looked at it."""
 
     state: JobState
     status: JobStatus
@@ -121,6 +123,7 @@ class Explanation:
     sentences: tuple[str, ...]
     violations: tuple[str, ...]
     last_batch_ms: int | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)

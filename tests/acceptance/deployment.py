@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ class Deployment:
     warm_drivers: int = 0
     points_in_drivers: bool = False
     cluster: DevCluster | None = None
+    slots: int = SLOTS
+    settings: dict[str, str] = field(default_factory=dict)
     server: subprocess.Popen[bytes] | None = None
     job_id: str = ""
 
@@ -100,14 +102,10 @@ class Deployment:
         program = [str(ROOT / "tests/acceptance/server_launcher.py")] if with_points else ["-m", "app.cli"]
         options = ["--data-dir", str(self.data_dir), "--port", "0"]
         if self.cluster is None:
-            options += ["--slots", str(SLOTS)]
+            options += ["--slots", str(self.slots)]
         else:
-            options += [
-                "--cluster-master",
-                self.cluster.master_url,
-                "--cluster-webui",
-                self.cluster.webui_url,
-            ]
+            master, page = self.cluster.master_url, self.cluster.webui_url
+            options += ["--cluster-master", master, "--cluster-webui", page]
         return [sys.executable, *program, "serve", *options]
 
     def environment(self) -> dict[str, str]:
@@ -120,6 +118,7 @@ class Deployment:
             "SLOTWISE_VALIDATE_STATES": "true",
             DIRECTORY: str(self.kills.directory),
             **({"ACCEPTANCE_DRIVERS": "1"} if self.points_in_drivers else {}),
+            **{f"SLOTWISE_{name.upper()}": value for name, value in self.settings.items()},
         }
 
     def kill_server(self) -> None:

@@ -132,7 +132,13 @@ class World:
 
 @contextlib.asynccontextmanager
 async def open_world(
-    url: str, directory: Path, *, tokens: Tokens | None = None, slots: int = SLOTS, migrate: bool = True
+    url: str,
+    directory: Path,
+    *,
+    tokens: Tokens | None = None,
+    slots: int = SLOTS,
+    migrate: bool = True,
+    slot_holding_ms: int = 60_000,
 ) -> AsyncIterator[World]:
     """A started control plane on a database; its drivers end with it."""
     store = await Store.open(url, owner=f"contract-{next(_owners)}", durable=False, migrate=migrate)
@@ -147,6 +153,7 @@ async def open_world(
         clock=SystemClock(),
         new_id=lambda: secrets.token_hex(16),
         validate_states=True,
+        slot_holding_ms=slot_holding_ms,
     )
     settings = Settings(data_dir=directory, database_url=url, slots=slots, port=8081)
     info = ServerInfo(version="0.1.0", slots=slots, url="http://127.0.0.1:8081", settings=settings)

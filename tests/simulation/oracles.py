@@ -14,10 +14,11 @@ from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.state import Executing, Finished, JobState
-from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.scheduler.slots import determine_parallelism, minimal_slots
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
 from tests.simulation.batch_oracles import check_end, check_progress
+from tests.simulation.shares import ShareOracles, reachable_slots
 
 if TYPE_CHECKING:
     from tests.simulation.process import Checkpoint, SimAttempt, SimProcess
@@ -65,6 +66,7 @@ class Oracles:
         self.jobs: dict[str, JobTruth] = {}
         self.violation: BaseException | None = None
         self.counts: dict[str, int] = {}
+        self.shares = ShareOracles(self)
 
     def broken(self, error: BaseException) -> None:
         if self.violation is None:
@@ -170,6 +172,7 @@ class Oracles:
         if state.graph.type is JobType.BATCH:
             check_progress(self.world, truth.state, state)
         truth.state = state
+        self.shares.committed(job_id, state)
         self._slots_held_once()
         if state.timeline.records:
             opened = state.timeline.open.number if state.timeline.open else None
@@ -301,9 +304,7 @@ class Oracles:
             if truth.open is not None:
                 return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
             assert state.plan is not None
-            wanted = determine_parallelism(
-                state.graph, state.requirements, required_slots(state.graph, state.requirements)
-            )
+            wanted = determine_parallelism(state.graph, state.requirements, reachable_slots(state))
             if dict(state.plan.parallelism) != wanted:
                 return f"job {job_id[-2:]} does not run at its upper bounds: {state.plan.parallelism}"
             driver = self._driver_of(job_id)

@@ -87,6 +87,7 @@ class Incarnation:
             clock=SimClock(world),
             new_id=lambda: derive_id("sim", world.seed, self.number, next(ids)),
             validate_states=True,
+            slot_holding_ms=world.knobs.slot_holding_ms,
         )
         world.tell(f"{self}: starts")
         task = self.spawn(self._start())

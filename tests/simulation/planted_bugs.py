@@ -15,7 +15,7 @@ from app.worker.job import Job
 from app.worker.job_worker import JobWorker
 from app.worker.mailbox import answer_all
 from app.worker.persistence import Change
-from tests.simulation import planted_batch_bugs
+from tests.simulation import planted_batch_bugs, shares
 from tests.simulation.planted_batch_bugs import instead
 
 
@@ -109,4 +109,5 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "effects are performed before the commit": effects_before_the_commit,
     "reports are acknowledged before they are durable": acknowledged_before_durable,
     **planted_batch_bugs.PLANTED,
+    **shares.PLANTED,
 }

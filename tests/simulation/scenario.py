@@ -23,6 +23,7 @@ from tests.simulation.database import database, let_go
 from tests.simulation.jobs import MOST_SLOTS_NEEDED, random_graph
 from tests.simulation.oracles import Oracles, Violation, described
 from tests.simulation.plane import Incarnation, Killed, hook_effects
+from tests.simulation.shares import put_share
 from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
 from tests.simulation.world import Away, Knobs, World
 
@@ -225,10 +226,8 @@ class _Scenario:
         while True:
             await asyncio.sleep(rng.expovariate(1 / 12))
             if rng.random() < 0.5:
-                world.slots = {
-                    **world.slots,
-                    rng.choice(("host", "other")): rng.randint(0, self._knobs.slots),
-                }
+                where, count = rng.choice(("host", "other")), rng.randint(0, self._knobs.slots)
+                world.slots = {**world.slots, where: count}
                 world.tell(f"slots: {world.slots}")
                 if world.plane is not None:
                     self._in(world.plane, lambda plane: plane.plane.offer_slots(world.slots))
@@ -286,6 +285,8 @@ class _Scenario:
                 await self._ask(job_id, lambda plane: plane.plane.stop(job_id))
             elif dice < 0.15:
                 await self._ask(job_id, lambda plane: plane.explained(job_id))
+            elif dice < 0.25:
+                await self._ask(job_id, put_share(world, job_id))
             else:
                 await self._put(job_id, graph)
 
@@ -374,6 +375,7 @@ class _Scenario:
             enough = 16 * max(1, len(world.oracles.jobs))
             await self._until(world.oracles.settled, {"host": enough // 2, "other": enough // 2})
         world.oracles.check_slots()
+        world.oracles.shares.check_end(plane)
         store, writer = database().open("reader")
         await world.oracles.check_database(store)
         let_go(writer)

@@ -58,6 +58,7 @@ class Knobs:
     slots: int
     crowd: bool
     result_lost: float
+    slot_holding_ms: int
 
     @classmethod
     def draw(cls, rng: random.Random) -> Knobs:
@@ -86,6 +87,7 @@ class Knobs:
             slots=rng.choice((MOST_SLOTS_NEEDED, 4) if crowd else (2, 4, 8)),
             crowd=crowd,
             result_lost=rng.choice((0.0, 0.05, 0.2)),
+            slot_holding_ms=rng.choice((0, 5_000, 60_000)),
         )
 
 

@@ -96,6 +96,7 @@ RESCALES_CONFIG: dict[str, Any] = {
     "inPlaceMaximumDelayInMillis": 0,
 }
 
+SLOT_SHARE: dict[str, Any] = {"weight": 2, "priority": 0, "cap": 6}
 EXPLANATION: dict[str, Any] = {
     "jid": JOB,
     "name": "counts-by-key",
@@ -103,6 +104,18 @@ EXPLANATION: dict[str, Any] = {
     "schedulerState": "Executing",
     "requirementsVersion": 2,
     "slots": {"desired": 4, "minimal": 1, "held": 2, "used": 2},
+    "slotShare": {
+        **SLOT_SHARE,
+        "version": 2,
+        "requestedBy": "anonymous",
+        "reason": "the nightly report is late",
+        "changedTimestampInMillis": NOW - 60_000,
+        "share": 2,
+        "allowed": 2,
+        "why": "share",
+        "missing": 0,
+        "dueTimestampInMillis": None,
+    },
     "vertices": {
         COUNTS: {
             "name": "counts",

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
 from app.api.context import Context
 from app.api.errors import bad_request
+from app.api.handlers.conditions import etag, if_match, reason
 from app.api.handlers.jobs import find_job
 from app.api.render.explanation import dry_run as render_dry_run
 from app.api.requests import boolean, header, kind_of, query, read_json_object, requested_by
@@ -18,21 +19,13 @@ from app.model.ids import InvalidId, normalize_id
 from app.model.jobgraph import JobGraph, JobType
 from app.model.sentences import shown
 from app.scheduler.batch.scheduling import undecided
-from app.worker.views import RequirementsUpdate, StaleVersion
+from app.worker.views import RequirementsUpdate
 
-MAX_REASON_LENGTH = 1000
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
 
-_ETAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\Z')
-_VERSION = re.compile(r"[1-9][0-9]{0,14}\Z")
 _IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _FORM = '{"<vertex id or name>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}, ...}'
 _BOUNDS = ("lowerBound", "upperBound")
-
-
-def etag(version: int) -> str:
-    return f'"{version}"'
 
 
 async def get(context: Context, request: Request) -> Response:
@@ -50,16 +43,16 @@ async def put(context: Context, request: Request) -> Response:
     is_dry_run = boolean(query(request, ("dryRun",)), "dryRun")
     view = find_job(context, request)
     job_id = view.state.job_id
-    if_match = _if_match(request, view.state.requirements.version)
+    version = if_match(request, view.state.requirements.version, "The requirements are")
     idempotency_key = _idempotency_key(request)
-    reason = _reason(request)
+    why = reason(request)
     document = await read_json_object(request, what=_FORM)
     update = RequirementsUpdate(
         bounds=parse_bounds(document, view.state.graph),
-        if_match=if_match,
+        if_match=version,
         idempotency_key=idempotency_key,
         requested_by=requested_by(request),
-        reason=reason,
+        reason=why,
     )
     if is_dry_run:
         return json_response(render_dry_run(context.control_plane.dry_run(job_id, update)))
@@ -154,45 +147,11 @@ def _bound(place: str, name: str, parallelism: dict[str, Any], errors: list[str]
     return value
 
 
-def _if_match(request: Request, current: int) -> int | None:
-    """The version of If-Match; None without one or for `*`.
-
-    Raises:
-        StaleVersion: it is an entity tag that can never be the current one.
-    """
-    value = header(request, "if-match")
-    if value is None or value == "*":
-        return None
-    match = _ETAG.match(value)
-    if match is None:
-        raise bad_request(
-            f'The header If-Match should be one entity tag as GET answers it, such as "{current}", found'
-            f" {shown(value)}."
-        )
-    if match[1] or not _VERSION.match(match[2]):
-        raise StaleVersion(
-            f"The requirements are at version {current}, not at {shown(value)} as If-Match demands."
-        )
-    return int(match[2])
-
-
 def _idempotency_key(request: Request) -> str | None:
     value = header(request, "idempotency-key")
     if value is not None and not _IDEMPOTENCY_KEY.match(value):
         raise bad_request(
             f"The header Idempotency-Key should be 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} visible ASCII"
-            " characters."
-        )
-    return value
-
-
-def _reason(request: Request) -> str | None:
-    value = header(request, "x-slotwise-reason")
-    if value is None or not value:
-        return None
-    if len(value) > MAX_REASON_LENGTH or _CONTROL.search(value):
-        raise bad_request(
-            f"The header X-Slotwise-Reason should be at most {MAX_REASON_LENGTH} characters without control"
             " characters."
         )
     return value

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from app.api.documentation import Body, Doc, Parameter
 from app.api.examples import rescales as rescales_examples
-from app.api.handlers import jobs, requirements
+from app.api.handlers import jobs, requirements, slot_share
 from app.api.operations.common import JOB_PATH, query_parameter
 from app.api.routing import Operation
 from app.api.schema import rescales as rescale_schema
+from app.api.schema import slot_share as share_schema
 from app.api.schema.base import Empty
 
 _WHOLE = {"type": "integer", "minimum": 1}
@@ -31,6 +32,26 @@ def _requirements(bound: dict[str, Any]) -> dict[str, Any]:
         "properties": {"parallelism": bounds},
     }
     return {"type": "object", "additionalProperties": vertex}
+
+
+def _if_match(subject: str) -> Parameter:
+    return Parameter(
+        "If-Match",
+        "header",
+        f"Only if {subject} at this version (an ETag of GET).",
+        {"type": "string", "pattern": r'^("[1-9][0-9]{0,14}"|\*)$'},
+        "*",
+    )
+
+
+def _reason(example: str) -> Parameter:
+    return Parameter(
+        "X-Slotwise-Reason",
+        "header",
+        "Why, in free text; kept with the change.",
+        {"type": "string", "pattern": "^[ -~]{0,1000}$"},
+        example,
+    )
 
 
 _REQUIREMENTS_SCHEMA: dict[str, Any] = {
@@ -64,13 +85,7 @@ _WRITE = Doc(
     also=(rescale_schema.DryRun, rescales_examples.DRY_RUN),
     parameters=(
         query_parameter("dryRun", "Say what would happen; change nothing.", {"type": "boolean"}, False),
-        Parameter(
-            "If-Match",
-            "header",
-            "Only if the requirements are at this version (an ETag of GET).",
-            {"type": "string", "pattern": r'^("[1-9][0-9]{0,14}"|\*)$'},
-            "*",
-        ),
+        _if_match("the requirements are"),
         Parameter(
             "Idempotency-Key",
             "header",
@@ -78,13 +93,7 @@ _WRITE = Doc(
             {"type": "string", "pattern": "^[!-~]{1,255}$"},
             "f3c1-evening-peak",
         ),
-        Parameter(
-            "X-Slotwise-Reason",
-            "header",
-            "Why, in free text; kept in the history.",
-            {"type": "string", "pattern": "^[ -~]{0,1000}$"},
-            "the evening peak",
-        ),
+        _reason("the evening peak"),
     ),
     body=Body(
         "The bounds per vertex. The content type does not matter: the body is read as JSON, strictly.",
@@ -111,8 +120,50 @@ _EXPLAIN = Doc(
     answer=rescale_schema.Explanation,
     example=rescales_examples.EXPLANATION,
 )
+_SHARE_PATH = JOB_PATH + "/slot-share"
+_READ_SHARE = Doc(
+    id="getSlotShare",
+    tag="requirements",
+    summary="The weight, priority and cap of a job among the others",
+    description="As they were declared last, or given with the graph. What follows from them is in the explanation.",
+    answer=share_schema.SlotShare,
+    example=rescales_examples.SLOT_SHARE,
+    headers={"ETag": "The version of the slot share, for If-Match."},
+)
+_WRITE_SHARE = Doc(
+    id="putSlotShare",
+    tag="requirements",
+    summary="Declare the weight, priority and cap of a job among the others",
+    description=(
+        "Durable when it is answered, and the slots of all jobs are looked at again at once. What is in force already"
+        " changes nothing."
+    ),
+    answer=Empty,
+    example={},
+    parameters=(_if_match("the slot share is"), _reason("the nightly report is late")),
+    body=Body(
+        "All three fields. The content type does not matter: the body is read as JSON, strictly.",
+        {
+            "application/json": (
+                share_schema.SlotShare.model_json_schema(by_alias=True),
+                rescales_examples.SLOT_SHARE,
+            )
+        },
+    ),
+    errors={
+        400: "The field weight should be a whole number between 1 and 1000, found '0'.",
+        409: (
+            "The cap of 1 slot(s) is below the 2 that the lower bounds need, so the job could not run: lower the"
+            " bounds first, or set the cap to at least 2."
+        ),
+        412: 'The slot share is at version 3, not at "x" as If-Match demands.',
+    },
+    headers={"ETag": "The version now in force."},
+)
 REQUIREMENTS_OPERATIONS: Final[list[Operation]] = [
     Operation("GET", _PATH, requirements.get, _READ),
     Operation("PUT", _PATH, requirements.put, _WRITE),
+    Operation("GET", _SHARE_PATH, slot_share.get, _READ_SHARE),
+    Operation("PUT", _SHARE_PATH, slot_share.put, _WRITE_SHARE),
     Operation("GET", JOB_PATH + "/explanation", jobs.explain, _EXPLAIN),
 ]

@@ -22,6 +22,7 @@ def explanation(value: Explanation) -> dict[str, Any]:
             "held": value.held_slots,
             "used": value.used_slots,
         },
+        "slotShare": _slot_share(value),
         "vertices": {
             vertex.id: {
                 "name": vertex.name,
@@ -36,6 +37,24 @@ def explanation(value: Explanation) -> dict[str, Any]:
         "sentences": list(value.sentences),
         "violations": list(value.violations),
         "lastBatchTimestampInMillis": value.last_batch_ms,
+    }
+
+
+def _slot_share(value: Explanation) -> dict[str, Any]:
+    share, verdict = value.state.share, value.verdict
+    return {
+        "weight": share.weight,
+        "priority": share.priority,
+        "cap": share.cap,
+        "version": share.version,
+        "requestedBy": share.requested_by,
+        "reason": share.reason,
+        "changedTimestampInMillis": share.changed_ms,
+        "share": None if verdict is None else verdict.share,
+        "allowed": None if verdict is None else verdict.allowed,
+        "why": None if verdict is None else verdict.why.value,
+        "missing": 0 if verdict is None else verdict.missing,
+        "dueTimestampInMillis": None if verdict is None else verdict.due_ms,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.api.schema.base import Id, Millis, Schema
+from app.api.schema.slot_share import ShareExplained
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
 from app.model.status import JobStatus
@@ -160,6 +161,7 @@ class Explanation(Schema):
     scheduler_state: str = Field(alias="schedulerState")
     version: int = Field(alias="requirementsVersion")
     slots: SlotsExplained
+    share: ShareExplained = Field(alias="slotShare")
     vertices: dict[str, VertexExplained]
     sentences: list[str]
     violations: list[str] = Field(description="Bounds that the parallelism in force breaks, and why.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from app.model.batch import Result
 from app.model.plan import Slot
 from app.model.requirements import Requirements
+from app.model.slot_share import SlotShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,24 @@ class RequirementsUpdated:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotShareUpdated:
+    """A client declared another weight, priority or cap; ``share.version`` is new. The cluster decides what follows."""
+
+    share: SlotShare
+
+
+@dataclass(frozen=True, slots=True)
 class SlotsChanged:
     """The slots that the cluster grants this job, all of them, in a stable order.
 
     ``allowed``: how many of them it may go on to use, None for all. The job chooses which, and gives the others back as
-    soon as no plan uses them. Level-triggered: repeats are harmless.
+    soon as no plan uses them. ``reason``: why so many, in words, if other jobs or its cap have to do with it.
+    Level-triggered: repeats are harmless.
     """
 
     slots: tuple[Slot, ...]
     allowed: int | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +213,7 @@ class GlobalFailure:
 Event = (
     StartScheduling
     | RequirementsUpdated
+    | SlotShareUpdated
     | SlotsChanged
     | AttemptRunning
     | AttemptStartFailed

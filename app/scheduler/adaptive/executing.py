@@ -24,7 +24,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.holdings import slots_of
-from app.scheduler.adaptive.in_place import check_version, plan_for_slots, rescale_in_place
+from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
 from app.scheduler.adaptive.manager import Verdict
 from app.scheduler.adaptive.prospects import Prospect, longest_cooldown_ms, plan_holds, prospect
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
@@ -78,7 +78,8 @@ def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bo
         before = manager.count_down(before, draft.state.options.max_checkpoint_failures)
     view = prospect(draft)
     if view.outlook.sufficient and resources and draft.state.timeline.open is None:
-        timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE)
+        message = draft.state.slots_reason
+        timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
     moved, verdict = manager.on_change(before, view.outlook, draft.now_ms)
     if trigger and verdict is not Verdict.TRANSITION:
         moved, verdict = manager.on_trigger(moved, view.outlook, draft.now_ms)
@@ -118,8 +119,11 @@ def _await_resources(draft: Draft) -> None:
         phase = _executing(draft)
         if phase is not None and phase.manager.stage == "Idling":
             _close_idle(draft, None)
-    elif state.usable_slots >= state.declared_slots:
-        _close_idle(draft, "The bounds ask for no other parallelism than is in force.")
+    elif state.usable_slots >= state.wanted_slots:
+        capped = f", as far as its cap of {state.share.cap} slot(s) allows" * (
+            state.wanted_slots < state.declared_slots
+        )
+        _close_idle(draft, f"The bounds ask for no other parallelism than is in force{capped}.")
     elif draft.timer_at(RESOURCE_TIMER) is None:
         draft.arm(RESOURCE_TIMER, draft.now_ms + state.options.executing_stabilization_ms)
 
@@ -186,7 +190,7 @@ def _give_back(draft: Draft) -> None:
     plan = draft.state.plan
     assert plan is not None
     count = plan.slot_count - draft.state.usable_slots
-    message = f"{count} slot(s) are given back, for other jobs."
+    message = given_back(draft.state, f"{count} slot(s)", plan)
     if draft.state.timeline.open is None:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
     else:
@@ -255,7 +259,7 @@ def executing_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == RESOURCE_TIMER:
         draft.disarm(RESOURCE_TIMER)
         state = draft.state
-        _close_idle(draft, f"{state.declared_slots} slots are wanted; only {state.usable_slots} came.")
+        _close_idle(draft, f"{state.wanted_slots} slots are wanted; only {state.usable_slots} came.")
         return
     view = prospect(draft)
     _settle(draft, *manager.on_time(phase.manager, view.outlook, draft.now_ms), view)

@@ -10,6 +10,7 @@ from app.model.jobgraph import JobType
 from app.model.plan import Plan, Slot
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
+from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Executing,
@@ -32,6 +33,14 @@ def declare(draft: Draft) -> None:
     if (desired, minimal) != (state.declared_slots, state.declared_minimal):
         draft.set(declared_slots=desired, declared_minimal=minimal)
         draft.emit(DeclareResources(desired, minimal))
+
+
+def take_share(draft: Draft, event: SlotShareUpdated) -> None:
+    """Note another weight, priority or cap, and tell the cluster: what follows for the slots is for it to say."""
+    draft.set(share=event.share)
+    state = draft.state
+    if state.declared_slots:
+        draft.emit(DeclareResources(state.declared_slots, state.declared_minimal))
 
 
 def plans_of(state: JobState) -> list[Plan]:

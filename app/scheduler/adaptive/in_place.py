@@ -9,7 +9,7 @@ from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import PlanApplied
-from app.scheduler.adaptive.state import Rescaling
+from app.scheduler.adaptive.state import JobState, Rescaling
 from app.scheduler.slots import assign
 
 APPLY_TIMER: Final = "apply-timeout"
@@ -42,6 +42,13 @@ def rescale_in_place(draft: Draft) -> None:
     draft.set(plan_version=target.version, num_rescales=draft.state.num_rescales + 1, rung=Rung.IN_PLACE)
     draft.enter(Rescaling(target))
     send_plan(draft, target)
+
+
+def given_back(state: JobState, what: str, plan: Plan) -> str:
+    """The sentence that ``what`` of ``plan`` is given back: for other jobs, or because of the job's own cap."""
+    cap = state.share.cap
+    whom = "" if cap is not None and plan.slot_count > cap else ", for other jobs"
+    return f"{what} are given back{whom}. {state.slots_reason or ''}".rstrip()
 
 
 def check_version(draft: Draft, event: PlanApplied) -> None:

@@ -48,7 +48,7 @@ def prospect(draft: Draft) -> Prospect:
         rung,
         Outlook(
             sufficient=rung is not None,
-            desired=rung is not None and state.usable_slots >= state.declared_slots,
+            desired=rung is not None and state.usable_slots >= state.wanted_slots,
             timing=timing(state.options, rung),
             longest_cooldown_ms=longest_cooldown_ms(state.options),
         ),

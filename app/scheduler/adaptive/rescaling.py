@@ -18,7 +18,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.executing import enter_executing
-from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, plan_for_slots, send_plan
+from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, given_back, plan_for_slots, send_plan
 from app.scheduler.adaptive.prospects import plan_holds, prospect, rung_between
 from app.scheduler.adaptive.restarting import restart_for_rescale
 from app.scheduler.adaptive.starting import replace_requirements, replace_slots
@@ -56,7 +56,8 @@ def rescaling_slots(draft: Draft, event: SlotsChanged) -> None:
         timeline.note(draft, "A slot of the plan that was being applied was lost.")
         retarget(draft)
     elif target.slot_count > draft.state.usable_slots:
-        timeline.note(draft, "Slots of the plan that was being applied are given back, for other jobs.")
+        what = "Slots of the plan that was being applied"
+        timeline.note(draft, given_back(draft.state, what, target))
         retarget(draft)
 
 

@@ -60,7 +60,8 @@ def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 
 
 def replace_slots(draft: Draft, event: SlotsChanged) -> None:
-    draft.set(slots=tuple({slot.id: slot for slot in event.slots}.values()), allowed=event.allowed)
+    slots = tuple({slot.id: slot for slot in event.slots}.values())
+    draft.set(slots=slots, allowed=event.allowed, slots_reason=event.reason)
 
 
 # ---- Created
@@ -102,7 +103,7 @@ def _waiting_outlook(draft: Draft) -> Outlook:
     batch = state.graph.type is JobType.BATCH
     return Outlook(
         sufficient=held > 0 and held >= state.declared_minimal,
-        desired=held > 0 and held >= state.declared_slots,
+        desired=held > 0 and held >= state.wanted_slots,
         timing=Timing(stabilization_ms=0 if batch else state.options.submission_stabilization_ms),
     )
 

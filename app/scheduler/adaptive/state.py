@@ -15,6 +15,7 @@ from app.model.options import JobOptions
 from app.model.plan import Plan, Rung, Slot
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
+from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.batch.progress import BatchProgress
 
@@ -207,7 +208,8 @@ class JobState:
     """Everything. ``plan`` is the plan in force (None before the first attempt runs and after the last one ended).
 
     ``slots`` are held, whether the plan uses them or not; ``allowed`` is how many of them the job may go on to use,
-    None for all. ``rung`` is the rung being climbed or climbed last.
+    None for all, and ``slots_reason`` why, in words, if the cluster said so. ``slots_changed_ms``: when it last got or
+    lost one. ``rung`` is the rung being climbed or climbed last.
     ``status_since_ms`` has the time of the last change into each status that was ever reached.
 
     ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
@@ -245,8 +247,19 @@ class JobState:
     idle_since_ms: tuple[tuple[str, int], ...] = ()
     batch: BatchProgress | None = None
     allowed: int | None = None
+    share: SlotShare = field(default_factory=SlotShare)
+    slots_reason: str | None = None
+    slots_changed_ms: int = 0
 
     @property
     def usable_slots(self) -> int:
         """How many slots the job may plan with. Those beyond are on their way back to the cluster."""
         return len(self.slots) if self.allowed is None else min(len(self.slots), self.allowed)
+
+    @property
+    def wanted_slots(self) -> int:
+        """How many slots are worth waiting for: those of the upper bounds, as far as the cap allows them."""
+        cap = self.share.cap
+        return (
+            self.declared_slots if cap is None else min(self.declared_slots, max(cap, self.declared_minimal))
+        )

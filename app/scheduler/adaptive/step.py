@@ -16,6 +16,7 @@ from typing import Any, Final
 from app.model.jobgraph import JobGraph, JobType
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
+from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive import ending, executing, holdings, rescaling, restarting, starting, stopping
 from app.scheduler.adaptive import table as t
@@ -35,6 +36,7 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
     RequirementsUpdated,
     SlotsChanged,
+    SlotShareUpdated,
     StopRequested,
     TimerFired,
 )
@@ -62,6 +64,8 @@ def initial_state(
     job_id: str, graph: JobGraph, options: JobOptions, requirements: Requirements, now_ms: int
 ) -> JobState:
     """A job that was just submitted, in Created."""
+    weight, priority, cap = options.slots_weight, options.slots_priority, options.slots_cap
+    who = requirements.requested_by
     return JobState(
         job_id=job_id,
         graph=graph,
@@ -69,6 +73,7 @@ def initial_state(
         requirements=requirements,
         phase_since_ms=now_ms,
         status_since_ms=((JobStatus.INITIALIZING, now_ms),),
+        share=SlotShare(1, weight, priority, cap, requested_by=who, changed_ms=now_ms),
     )
 
 
@@ -141,6 +146,8 @@ def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effe
         or after.timers is not before.timers
     ):
         holdings.settle_surplus(draft)
+    if draft.state.slots is not before.slots and set(draft.state.slots) != set(before.slots):
+        draft.set(slots_changed_ms=draft.now_ms)
     return draft.state, tuple(draft.effects)
 
 
@@ -156,6 +163,9 @@ def _is_repetition(state: JobState, event: Event) -> bool:
     """Whether ``event`` says only what the state knows: equal bounds, equal slots."""
     if isinstance(event, RequirementsUpdated):
         return state.requirements.same_bounds(event.requirements.as_dict())
+    if isinstance(event, SlotShareUpdated):
+        return event.share == state.share
+    # Another reason alone changes nothing: it is told with what it leads to.
     return isinstance(event, SlotsChanged) and (event.slots, event.allowed) == (state.slots, state.allowed)
 
 
@@ -259,6 +269,7 @@ _BY_NAME[t.FAILING, "CancelRequested"] = ending.cancel
 for _phase in t.PHASES:
     if _phase != t.FINISHED:
         _BY_NAME[_phase, "SuspendRequested"] = ending.suspend
+        _BY_NAME[_phase, "SlotShareUpdated"] = holdings.take_share
 
 _CLASSES: Final[dict[str, type]] = {one.__name__: one for one in Event.__args__}
 _HANDLERS: Final[dict[tuple[str, type], Handler]] = {

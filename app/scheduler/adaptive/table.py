@@ -6,9 +6,8 @@ Rule 3: `ENTRY` stands for what a phase does at once when it is entered, without
         may take a job along several edges in one step: the first under the event, the others under `ENTRY`.
 
 Not in the table, because they hold everywhere: an event of an earlier attempt and a timer that the state does not
-hold any more are dropped; a requirements update with equal bounds changes nothing.
-
-`describe_edges` gives the edges with their comments, from which the diagram and the pages per state are made.
+hold any more are dropped; a requirements update with equal bounds changes nothing. The diagram and the pages per
+state are made of `describe_edges`.
 """
 
 from __future__ import annotations
@@ -357,22 +356,20 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     # ---- Finished: nothing changes any more
     (FINISHED, "SlotsChanged"): {STAY: "the job is over"},
     (FINISHED, "TimerFired"): {STAY: "no timer is held"},
-    (FINISHED, "AttemptRunning"): {STAY: "late report"},
-    (FINISHED, "AttemptStartFailed"): {STAY: "late report"},
-    (FINISHED, "AttemptFailed"): {STAY: "late report"},
-    (FINISHED, "AttemptStopped"): {STAY: "late report"},
-    (FINISHED, "AttemptFinished"): {STAY: "late report"},
-    (FINISHED, "BatchCompleted"): {STAY: "late report"},
-    (FINISHED, "BatchAborted"): {STAY: "late report"},
-    (FINISHED, "PlanApplied"): {STAY: "late report"},
     (FINISHED, "CancelRequested"): {STAY: "the job is over"},
     (FINISHED, "SuspendRequested"): {STAY: "the job is over"},
     (FINISHED, "GlobalFailure"): {STAY: "the job is over"},
 }
 
+for _event in ("Running", "StartFailed", "Failed", "Stopped", "Finished"):
+    _TABLE[FINISHED, f"Attempt{_event}"] = {STAY: "late report"}
+for _event in ("BatchCompleted", "BatchAborted", "PlanApplied"):
+    _TABLE[FINISHED, _event] = {STAY: "late report"}
 for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINISHED):
     for _event in ("RegionFinished", "RegionFailed"):
         _TABLE[_phase, _event] = {STAY: _TABLE[_phase, "PlanApplied"][STAY]}
+for _phase in PHASES[:-1]:
+    _TABLE[_phase, "SlotShareUpdated"] = {STAY: "the share of the slots is noted, and the cluster is told"}
 
 TRANSITIONS: Final[dict[tuple[str, str], frozenset[str]]] = {
     (phase, event): frozenset(phase if target == STAY else target for target in targets)

@@ -14,6 +14,7 @@ from app.cluster.slot_pool import SlotPool
 from app.cluster.standalone.cluster import StandaloneCluster
 from app.cluster.standalone.roster import NotAMaster, application_name, job_of, read_roster
 from app.model.plan import Slot
+from app.scheduler.giving import Giving
 
 JOB = "0123456789abcdef0123456789abcdef"
 
@@ -159,7 +160,7 @@ def test_workers_have_a_while_to_find_a_master_that_was_away(world: World) -> No
 def running(pool: SlotPool, job: str, desired: int) -> None:
     pool.declare(job, desired, 1)
     pool.review(0)
-    pool.note_running(job, running=True, can_give=True)
+    pool.note_giving(job, Giving(running=True))
 
 
 def test_while_the_master_is_away_jobs_that_run_keep_their_slots_and_others_get_none() -> None:
@@ -172,7 +173,7 @@ def test_while_the_master_is_away_jobs_that_run_keep_their_slots_and_others_get_
     assert (len(pool.held_by("runs")), pool.held_by("starts")) == (2, ())
     pool.declare("comes", 1, 1)
     assert pool.review(2) == set()
-    pool.note_running("runs", running=False, can_give=True)
+    pool.note_giving("runs", Giving(running=False))
     assert (pool.review(3), pool.held_by("runs")) == ({"runs"}, ())
     pool.take_offer(Offer((("w", 6),)))
     assert pool.review(4) == {"runs", "starts", "comes"}
@@ -182,7 +183,7 @@ def test_a_server_that_starts_while_the_master_is_away_believes_its_jobs() -> No
     pool = SlotPool({})
     pool.take_offer(Offer((), suspended=True))
     slots = [Slot("w-0", "w"), Slot("w-1", "w")]
-    pool.note_running("a", running=True, can_give=True)
+    pool.note_giving("a", Giving(running=True))
     assert pool.restore("a", slots, 2, 1)
     assert pool.held_by("a") == tuple(slots)
     pool.take_offer(Offer((("w", 1),)))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from app.cluster.slot_pool import SlotPool
+from app.model.plan import Slot
+from app.model.slot_share import SlotShare
+from app.scheduler.arbiter import Why
+from app.scheduler.giving import Giving
 
 
 def ids(pool: SlotPool, job: str) -> list[str]:
@@ -16,7 +20,7 @@ def declared(pool: SlotPool, job: str, desired: int, minimal: int, now_ms: int =
 
 
 def running(pool: SlotPool, job: str, *, can_give: bool = True) -> None:
-    pool.note_running(job, running=True, can_give=can_give)
+    pool.note_giving(job, Giving(running=True, can_give=can_give))
 
 
 def test_a_job_gets_what_it_desires_and_no_more() -> None:
@@ -148,3 +152,56 @@ def test_a_job_that_is_to_give_slots_back_is_to_do_so_after_a_restart_too() -> N
     running(after, "a")
     after.restore("b", (), 2, 2)
     assert after.review(0) == set(), "nothing has changed for anybody"
+
+
+def test_weight_priority_and_cap_are_those_that_were_declared_last() -> None:
+    pool = SlotPool({"host": 8}, holding_ms=0)
+    for job in ("a", "b"):
+        declared(pool, job, 8, 1)
+        running(pool, job)
+    pool.set_share("b", SlotShare(weight=3))
+    assert pool.review(1) == {"a"}
+    assert (pool.allowed("a"), pool.reason("a")) == (
+        2,
+        "Another job is below its lower bounds; the share of this one is 2 of 8 slot(s) (weight 1, priority 0).",
+    )
+    pool.set_share("a", SlotShare(cap=1))
+    pool.review(2)
+    assert (pool.allowed("a"), pool.reason("a")) == (1, "Its cap is 1 slot(s).")
+    assert pool.prospect("a", 8, 1) == 1, "a dry run goes by it too"
+    assert pool.prospect("b", 8, 1) == 7
+    first, second = SlotPool({"host": 2}), SlotPool({"host": 2})
+    for one, priority in ((first, 0), (second, 1)):
+        one.declare("a", 2, 2)
+        one.declare("b", 2, 2)
+        one.set_share("b", SlotShare(priority=priority))
+        one.review(0)
+    assert (len(ids(first, "a")), len(ids(second, "b"))) == (2, 2)
+
+
+def test_fair_shares_are_taken_only_as_far_as_nobody_restarts() -> None:
+    pool = SlotPool({"host": 8}, holding_ms=0)
+    declared(pool, "a", 8, 1)
+    assert pool.note_giving("a", Giving(running=True, in_place_floor=6))
+    assert not pool.note_giving("a", Giving(running=True, in_place_floor=6)), "it is known"
+    declared(pool, "b", 8, 1)
+    assert pool.allowed("a") == 6
+    pool.release("a", ["host-6", "host-7"])
+    pool.review(1)
+    verdict = pool.verdict("a")
+    assert verdict is not None and (verdict.why, verdict.share) == (Why.KEEPS, 4)
+    pool.note_giving("a", Giving(running=True, in_place_floor=0))
+    assert pool.review(2) == {"a"}
+    assert pool.allowed("a") == 4
+
+
+def test_the_holding_time_goes_on_after_a_restart() -> None:
+    for changed_ms, allowed in ((500, None), (0, 2)):
+        pool = SlotPool({"host": 4}, holding_ms=1000)
+        slots = [Slot(f"host-{index}", "host") for index in range(4)]
+        pool.restore("a", slots[:3], 4, 1, changed_ms=changed_ms)
+        running(pool, "a")
+        pool.restore("b", slots[3:], 4, 1, changed_ms=changed_ms)
+        pool.review(1200)
+        assert pool.allowed("a") == allowed
+        assert pool.next_review_ms == (1500 if changed_ms else None)

@@ -187,6 +187,27 @@ def test_what_comes_back_anyway_is_not_taken_from_others() -> None:
     assert found["surplus"].why is Why.HOLDS and found["surplus"].due_ms is None
 
 
+def test_nobody_restarts_so_that_others_have_their_fair_shares() -> None:
+    fixed = Claim("fixed", 1, 8, held=6, running=True, in_place_floor=5)
+    poor = Claim("poor", 1, 8, held=2, running=True)
+    found = verdicts(fixed, poor, now_ms=9999)
+    assert (found["fixed"].allowed, found["fixed"].share, found["fixed"].why) == (5, 4, Why.EVENS_OUT)
+    after = verdicts(replace(fixed, held=5), replace(poor, held=3), now_ms=9999)
+    assert (after["fixed"].allowed, after["fixed"].why, after["poor"].why) == (5, Why.KEEPS, Why.GROWING)
+    assert next_review_ms(after.values()) is None, "time changes nothing about it"
+    not_running = verdicts(replace(fixed, running=False), poor, now_ms=9999)
+    assert not_running["fixed"].allowed == 4, "it is about to start anew anyway"
+
+
+def test_who_can_give_in_place_does_so_before_anybody_restarts() -> None:
+    fixed = Claim("fixed", 1, 8, held=8, running=True, in_place_floor=8)
+    other, poor = Claim("other", 1, 8, held=6, running=True), Claim("poor", 1, 8, held=1, running=True)
+    found = allowed(fixed, other, poor, Claim("new", 1, 1), total=15, now_ms=1)
+    assert found == {"fixed": 8, "other": 5, "poor": 1, "new": 0}
+    found = allowed(fixed, other, poor, Claim("new", 3, 3), total=15, now_ms=1)
+    assert found == {"fixed": 7, "other": 4, "poor": 1, "new": 0}, "the other one has its share left"
+
+
 @pytest.mark.parametrize(
     "wrong", [{"minimal": 0}, {"minimal": 3}, {"held": -1}, {"weight": 0}, {"weight": WEIGHT_MAX + 1}]
 )
@@ -220,6 +241,7 @@ def random_case(seed: int) -> tuple[list[Claim], int, int]:
                 priority=rng.choice([0, 0, 0, 1, -1]),
                 cap=rng.choice([None, None, rng.randint(0, 10)]),
                 changed_ms=rng.randint(0, 2000),
+                in_place_floor=rng.choice([0, 0, held, rng.randint(0, 12)]),
             )
         )
     return claims, total, rng.randint(0, 4000)
@@ -289,12 +311,25 @@ def check_reasons(claims: Sequence[Claim], found: dict[str, Verdict], now_ms: in
             early += lost - spare
         assert lost <= max(claim.held - one.share, spare), "it has less than its share"
         assert one.due_ms is None or one.due_ms > now_ms, "a review that would repeat itself"
+    check_restarts(claims, found)
     takers = [one for one in claims if one.desired and one.held < found[one.job_id].share]
     needed = sum(one.minimal - one.held for one in takers if one.held < one.minimal)
     wanted = sum(found[one.job_id].share - one.held for one in takers)
     taken = sum(max(one.held - found[one.job_id].allowed, 0) for one in claims) - useless
     assert taken <= max(wanted - useless, 0), "more than anybody wants"
     assert early <= max(needed - useless, 0), "too early"
+
+
+def check_restarts(claims: Sequence[Claim], found: dict[str, Verdict]) -> None:
+    """Nobody restarts for a fair share, nor for a lower bound as long as somebody else can give in place."""
+    kept = {one.job_id: min(one.in_place_floor, one.held - one.surplus) for one in claims if one.running}
+    restart = [one for one in claims if one.running and found[one.job_id].allowed < kept[one.job_id]]
+    if not restart:
+        return
+    assert any(one.held < one.minimal <= found[one.job_id].share for one in claims), "for a share"
+    for claim in claims:
+        could = max(found[claim.job_id].share, kept.get(claim.job_id, 0))
+        assert found[claim.job_id].allowed <= max(could, claim.held * (claim in restart)), "in place"
 
 
 def moved(claims: Sequence[Claim], found: dict[str, Verdict], now_ms: int, rng: random.Random) -> list[Claim]:
@@ -331,7 +366,8 @@ def test_at_random_it_settles_at_the_shares_and_then_nothing_moves() -> None:
         found = check(now, total, now_ms)
         assert [found[claim.job_id].allowed for claim in now] == [claim.held for claim in now], f"seed {seed}"
         wanting = [claim.job_id for claim in now if claim.held < found[claim.job_id].share]
-        assert not wanting, f"seed {seed}: {wanting} never got their shares"
+        keep = any(one.why is Why.KEEPS for one in found.values())
+        assert not wanting or keep, f"seed {seed}: {wanting} never got their shares"
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from app.model.plan import Slot
+from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.effects import (
     Effect,
     JobTerminated,
@@ -39,11 +40,13 @@ from app.scheduler.adaptive.events import (
     PlanApplied,
     RequirementsUpdated,
     SlotsChanged,
+    SlotShareUpdated,
     StartScheduling,
     StopRequested,
     SuspendRequested,
     TimerFired,
 )
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import Timer
 from app.scheduler.slots import determine_parallelism, minimal_slots
@@ -191,6 +194,17 @@ class Life(RuleBasedStateMachine):
         assert taken == (self.job.kind != "Finished"), "a PUT was lost"
         if taken and changes:
             assert self.job.state.requirements is wanted, "a PUT was lost"
+
+    @rule(cap=st.sampled_from([None, None, 1, 2, 3, 8]), weight=few)
+    def another_share(self, cap: int | None, weight: int) -> None:
+        state = self.job.state
+        if cap is not None:
+            cap = max(cap, minimal_slots(state.graph, state.requirements))
+        share = SlotShare(state.share.version + 1, weight, cap=cap)
+        taken = self.tell(SlotShareUpdated(share))
+        assert taken == (self.job.kind != "Finished"), "a PUT was lost"
+        if taken:
+            assert evolve(state, share=share) == self.job.state, "it changes nothing else by itself"
 
     @rule(back=attempts_back, behind=st.integers(0, 2), query=st.sampled_from(["q1", "q2"]))
     def batch(self, back: int, behind: int, query: str) -> None:

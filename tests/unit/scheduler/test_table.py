@@ -8,6 +8,7 @@ import pytest
 
 from app.model.plan import Slot
 from app.model.rescale import TerminatedReason
+from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import events as events_module
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -25,6 +26,7 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
     RequirementsUpdated,
     SlotsChanged,
+    SlotShareUpdated,
     StartScheduling,
     StopRequested,
     SuspendRequested,
@@ -47,6 +49,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
         "RequirementsUpdated": [
             RequirementsUpdated(bounds(state.graph, *pair, 7)) for pair in ((1, 1), (3, 3), (1, 9))
         ],
+        "SlotShareUpdated": [SlotShareUpdated(SlotShare(2, weight=3, cap=2)), SlotShareUpdated(state.share)],
         "SlotsChanged": [
             SlotsChanged(own)
             for own in ((), slots(1), slots(2), slots(9), (Slot("else", "elsewhere"), *slots(1)))

@@ -17,6 +17,7 @@ from app.model.rescale import (
     TriggerCause,
     VertexRescale,
 )
+from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Rescaling, Timeline, Timer
@@ -129,6 +130,9 @@ def state(job: str, *, version: int = 1) -> JobState:
         timers=(Timer("apply", version + 3, NOW_MS + 60_000),),
         status_since_ms=((JobStatus.INITIALIZING, NOW_MS), (JobStatus.RUNNING, NOW_MS + 5)),
         declared_slots=4,
+        share=SlotShare(2, 3, -1, 6, "ann", "peak", NOW_MS),
+        slots_reason="Its cap is 6 slot(s).",
+        slots_changed_ms=NOW_MS,
     )
 
 

@@ -1,0 +1,46 @@
+"""A job's share of the slots."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from app.api.schema.base import Millis, Schema
+from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
+from app.scheduler.arbiter import Why
+
+_WEIGHT = "A job of weight 2 has twice the share of one of weight 1."
+_PRIORITY = "Who is admitted first: higher before lower."
+_CAP = "The most slots that the job may have; null for no such limit."
+
+ShareReason = StrEnum("ShareReason", {why.name: why.value for why in Why})  # type: ignore[misc]
+
+
+class SlotShare(Schema):
+    weight: int = Field(ge=1, le=WEIGHT_MAX, description=_WEIGHT)
+    priority: int = Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX, description=_PRIORITY)
+    cap: int | None = Field(ge=1, le=CAP_MAX, description=_CAP)
+
+
+class ShareExplained(SlotShare):
+    """What was declared for the job, and what the arbiter says of it."""
+
+    version: int = Field(description="The ETag.")
+    requested_by: str | None = Field(alias="requestedBy")
+    reason: str | None = Field(description="X-Slotwise-Reason of the last change.")
+    changed: Millis = Field(alias="changedTimestampInMillis")
+    share: int | None = Field(
+        description="The slots that it comes to when nothing changes; null while nothing was decided."
+    )
+    allowed: int | None = Field(
+        description="The slots that it may hold now; fewer than it holds if it is to give some back."
+    )
+    why: ShareReason | None
+    missing: int = Field(
+        description="With no-room: the slots that would have to be free besides, for it to run."
+    )
+    due: int | None = Field(
+        alias="dueTimestampInMillis",
+        description="When what it holds beyond its share may be taken, because other jobs want it.",
+    )
