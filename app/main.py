@@ -20,6 +20,7 @@ import uvloop
 
 from app.api.app import create_app
 from app.api.auth import TokenFileError, Tokens
+from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
@@ -30,12 +31,15 @@ from app.model.resultsurl import is_local
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
-from app.store.store import LEASE_TTL_MS, Store
+from app.store.seats import Seat
+from app.store.store import Store
 from app.worker.clock import Clock, SystemClock
+from app.worker.cluster import Cluster
 from app.worker.control_plane import ControlPlane
 from app.worker.housekeeping import Housekeeper
 from app.worker.job import JobPlaces
 from app.worker.job_files import check_links
+from app.worker.membership import Membership, PlaceTaken
 from app.worker.task_managers import workers_of
 
 log = structlog.get_logger()
@@ -76,15 +80,12 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
         _prepare_results(Path(settings.results_url))
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
-        try:
-            home = stack.enter_context(DataDirectory.claim(data_dir)).home()
-        except StoreError as error:
-            raise StartRefused(str(error)) from error
         url = _url(listener)
+        membership = _claim(stack, settings, data_dir, url)
         archive = ArchiveBuilder(settings.cache_dir or default_cache_dir(), java)
-        async with _running(settings, data_dir, home, java, archive, url) as control_plane:
+        async with _running(settings, membership, java, archive, url) as (control_plane, cluster, forwarding):
             info = ServerInfo(version=version("slotwise"), slots=settings.slots, url=url, settings=settings)
-            app = create_app(control_plane, info=info, tokens=tokens)
+            app = create_app(control_plane, info=info, tokens=tokens, cluster=cluster, forwarding=forwarding)
             server = _Server(app, control_plane)
             _spare_collector()
             _listen(listener)
@@ -106,22 +107,35 @@ def _spare_collector() -> None:
     gc.freeze()
 
 
-@contextlib.asynccontextmanager
-async def _running(
-    settings: Settings, data_dir: Path, home: str, java: Java, archive: ArchiveBuilder, url: str
-) -> AsyncIterator[ControlPlane]:
-    """The control plane with its store and its host, started; let go of in the opposite order."""
-    owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+def _claim(stack: contextlib.ExitStack, settings: Settings, data_dir: Path, url: str) -> Membership:
+    """Claim the data directory: alone, or a seat in it among the servers of the same PostgreSQL database."""
+    # The workers of a Spark cluster are offered by one server only.
+    shared = not settings.url.startswith("sqlite") and settings.cluster_kind == "embedded"
     try:
-        store = await Store.open(settings.url, owner, home=home)
+        home = stack.enter_context(DataDirectory.claim(data_dir, shared=shared)).home()
+        seat = stack.enter_context(Seat.take(data_dir)) if shared else None
     except StoreError as error:
         raise StartRefused(str(error)) from error
-    host = _host(settings, data_dir, java, archive)
-    address_file = data_dir / "address"
+    return Membership(data_dir, home, seat, url=url, version=version("slotwise"), slots=settings.slots)
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    settings: Settings, membership: Membership, java: Java, archive: ArchiveBuilder, url: str
+) -> AsyncIterator[tuple[ControlPlane, Cluster, Forwarding | None]]:
+    """The control plane with its store and its host, started; let go of in the opposite order."""
+    lease_ttl_ms = int(settings.lease_seconds * 1000)
+    try:
+        store = await Store.open(
+            settings.url, membership.owner, home=membership.home, lease_ttl_ms=lease_ttl_ms
+        )
+    except StoreError as error:
+        raise StartRefused(str(error)) from error
+    host = _host(settings, membership.run_dir, java, archive)
     clock = SystemClock()
-    cluster = _cluster(settings, clock)
-    places = JobPlaces(data_dir / "jobs", address_file, settings.slots, settings.results_url, cluster)
-    offer = await cluster.look(lambda _job_id: True) if cluster else None
+    spark = _spark_cluster(settings, clock)
+    places = _places(settings, membership, url, spark)
+    offer = await spark.look(lambda _job_id: True) if spark else None
     control_plane = ControlPlane(
         store,
         host=host,
@@ -130,10 +144,69 @@ async def _running(
         new_id=lambda: secrets.token_hex(16),
         validate_states=settings.validate_states,
         offer=offer,
-        shown=workers_of(cluster) if cluster else None,
+        shown=workers_of(spark) if spark else None,
         slot_holding_ms=settings.slot_holding_ms,
     )
-    housekeeper = Housekeeper(
+    housekeeper = _housekeeper(settings, store, control_plane, places, clock)
+    background: asyncio.Task[bool] | None = None
+    running: list[asyncio.Task[None]] = []
+    forwarding: Forwarding | None = None
+    try:
+        try:
+            member = await membership.join(store)
+        except (PlaceTaken, StoreError) as error:
+            raise StartRefused(str(error)) from error
+        _write_address(places.address_file, url)
+        # On SQLite there is nobody who could take a lease that has expired.
+        renew_every_s = lease_ttl_ms / 3000 if store.database.dialect != "sqlite" else None
+        cluster = await control_plane.start(
+            renew_every_s=renew_every_s, member=member, is_dead=membership.is_dead
+        )
+        forwarding = Forwarding(cluster) if membership.is_shared else None
+        running.append(asyncio.create_task(housekeeper.run()))
+        if spark is not None:
+            watch = spark.watch(control_plane.knows, control_plane.take_offer)
+            running.append(asyncio.create_task(watch))
+        host.refill()
+        if settings.appcds:
+            background = asyncio.create_task(archive.ensure())
+        yield control_plane, cluster, forwarding
+    finally:
+        if background is not None:
+            await archive.close()
+            background.cancel()
+        for task in running:
+            task.cancel()
+        if forwarding is not None:
+            await forwarding.close()
+        await control_plane.close()
+        host.close()
+        if spark is not None:
+            await spark.close()
+        with contextlib.suppress(StoreError):
+            await store.expire_leases()
+            await membership.leave(store)
+        await store.close()
+
+
+def _places(
+    settings: Settings, membership: Membership, url: str, spark: StandaloneCluster | None
+) -> JobPlaces:
+    return JobPlaces(
+        membership.data_dir / "jobs",
+        membership.data_dir / "address",
+        settings.slots,
+        settings.results_url,
+        cluster=spark,
+        url=url if membership.is_shared else None,
+        task_manager=membership.task_manager,
+    )
+
+
+def _housekeeper(
+    settings: Settings, store: Store, control_plane: ControlPlane, places: JobPlaces, clock: SystemClock
+) -> Housekeeper:
+    return Housekeeper(
         store,
         jobs=control_plane.jobs,
         clock=clock,
@@ -144,40 +217,11 @@ async def _running(
         ended_jobs_max_age_days=settings.ended_jobs_max_age_days,
         ended_jobs_max_count=settings.ended_jobs_max_count,
     )
-    background: asyncio.Task[bool] | None = None
-    keeping: asyncio.Task[None] | None = None
-    watching: asyncio.Task[None] | None = None
-    try:
-        _write_address(address_file, url)
-        # On SQLite there is nobody who could take a lease that has expired.
-        shared = store.database.dialect != "sqlite"
-        await control_plane.start(renew_every_s=LEASE_TTL_MS / 3000 if shared else None)
-        keeping = asyncio.create_task(housekeeper.run())
-        if cluster is not None:
-            watching = asyncio.create_task(cluster.watch(control_plane.knows, control_plane.take_offer))
-        host.refill()
-        if settings.appcds:
-            background = asyncio.create_task(archive.ensure())
-        yield control_plane
-    finally:
-        if background is not None:
-            await archive.close()
-            background.cancel()
-        for task in (keeping, watching):
-            if task is not None:
-                task.cancel()
-        await control_plane.close()
-        host.close()
-        if cluster is not None:
-            await cluster.close()
-        with contextlib.suppress(StoreError):
-            await store.expire_leases()
-        await store.close()
 
 
-def _host(settings: Settings, data_dir: Path, java: Java, archive: ArchiveBuilder) -> EmbeddedHost:
+def _host(settings: Settings, run_dir: Path, java: Java, archive: ArchiveBuilder) -> EmbeddedHost:
     return EmbeddedHost(
-        data_dir / "run",
+        run_dir,
         java=java,
         slots=settings.slots,
         warm_drivers=settings.warm_drivers,
@@ -187,7 +231,7 @@ def _host(settings: Settings, data_dir: Path, java: Java, archive: ArchiveBuilde
     )
 
 
-def _cluster(settings: Settings, clock: Clock) -> StandaloneCluster | None:
+def _spark_cluster(settings: Settings, clock: Clock) -> StandaloneCluster | None:
     """The cluster of the settings; None if jobs run on this host."""
     if settings.cluster_kind == "embedded":
         return None
@@ -292,6 +336,6 @@ def _url(listener: socket.socket) -> str:
 
 def _write_address(path: Path, url: str) -> None:
     """Tell running drivers where this control plane is."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(url + "\n", encoding="utf-8")
     os.replace(temporary, path)

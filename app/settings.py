@@ -84,6 +84,12 @@ class Settings(BaseModel):
         description="For how long a job keeps the slots that it got before shares among jobs are evened out, in "
         "milliseconds.",
     )
+    lease_seconds: float = Field(
+        15.0,
+        ge=2,
+        le=3600,
+        description="With PostgreSQL: for how long a server that is stopped or cut off keeps its jobs.",
+    )
     token_file: Path | None = Field(None, description="Bearer tokens, one `name:token` per line.")
     warm_drivers: int = Field(
         1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."

@@ -18,6 +18,7 @@ from app.api.auth import Tokens
 from app.api.context import Context
 from app.api.docs_page import render_page
 from app.api.errors import error_response
+from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.openapi import build_openapi
 from app.api.operations import all_operations
@@ -28,6 +29,7 @@ from app.api.routing import OperationTable
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord
 from app.worker.clock import Clock, SystemClock
+from app.worker.cluster import Cluster
 from app.worker.facade import ControlPlaneFacade
 from app.worker.views import JobView
 
@@ -87,10 +89,12 @@ def create_app(
     info: ServerInfo,
     tokens: Tokens | None = None,
     clock: Clock | None = None,
+    cluster: Cluster | None = None,
+    forwarding: Forwarding | None = None,
 ) -> SlotwiseApi:
     """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.
 
-    ``clock`` gives the time that answers show as `now`.
+    ``clock`` gives the time that answers show as `now`. ``cluster`` and ``forwarding``: where several share the jobs.
     """
     context = Context(
         control_plane=control_plane,
@@ -99,6 +103,8 @@ def create_app(
         records=RecordCache(_record_bytes),
         answers=AnswerCache(),
         ended_jobs=EndedJobCache(_ended_job_bytes),
+        cluster=cluster,
+        forwarding=forwarding,
     )
     return SlotwiseApi(OperationTable(all_operations()), context, tokens)
 

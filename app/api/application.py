@@ -87,8 +87,14 @@ class Application:
         if operation is None:
             return _other_method(method, scope["path"], resolved)
         scope["path_params"] = resolved.parameters
+        request = Request(scope, receive)
+        forwarding = self._context.forwarding
         try:
-            return await operation.handler(self._context, Request(scope, receive))
+            if forwarding is not None and operation.access is Access.USER:
+                elsewhere = await forwarding.answer(request)
+                if elsewhere is not None:
+                    return elsewhere
+            return await operation.handler(self._context, request)
         except (ApiError, ControlPlaneError) as error:
             return response_of(error)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 from sqlalchemy.engine import make_url
 
@@ -18,6 +19,7 @@ class ServerInfo:
     slots: int
     url: str
     settings: Settings
+    started_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def shown_settings(self) -> dict[str, str]:
         """The settings as texts fit to be shown, without the password of the database. Unset ones are left out."""

@@ -12,7 +12,20 @@ import traceback
 
 import typer
 
-from app.cli import cluster, decisions, demo, doctor, jobs, require, rescales, serve, share, submit, watch
+from app.cli import (
+    cluster,
+    decisions,
+    demo,
+    doctor,
+    jobs,
+    members,
+    require,
+    rescales,
+    serve,
+    share,
+    submit,
+    watch,
+)
 from app.cli.errors import EXIT_REFUSED, CliError
 from app.cli.output import warn
 
@@ -43,6 +56,7 @@ for _name, _function, _summary in (
     ("cancel", jobs.cancel, "Cancel a job at once."),
     ("stop", jobs.stop, "Stop a job at a batch boundary."),
     ("forget", jobs.forget, "Delete a job that has ended."),
+    ("members", members.members, "List the servers that share the jobs."),
     ("demo", demo.demo, "Rescale and kill a real job; check its output."),
     ("doctor", doctor.doctor, "Check that this machine can run a server."),
     ("version", doctor.version, "Print the versions."),

@@ -14,11 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
 
+from app.driver.owneraddress import OwnerAddress
 from app.model.batch import RegionOrder
 from app.model.protocol import DriverSpec, Orders, Registration, Report
 
@@ -60,6 +60,7 @@ class ControlPlaneClient:
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._registered = threading.Event()
+        self._address = OwnerAddress(spec.address_file, self._closed)
         self._http = httpx.Client(
             timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
             headers={"Authorization": f"Bearer {spec.secret}"},
@@ -67,7 +68,11 @@ class ControlPlaneClient:
         )
         self._threads = [
             threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
-            for name, loop in (("orders", self._fetch_orders), ("reports", self._deliver_reports))
+            for name, loop in (
+                ("orders", self._fetch_orders),
+                ("reports", self._deliver_reports),
+                ("address", self._address.watch),
+            )
         ]
 
     @property
@@ -181,6 +186,7 @@ class ControlPlaneClient:
                     json=body,
                     headers={"X-Slotwise-Epoch": str(self._epoch)},
                     timeout=httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S),
+                    extensions={"trace": self._address.note},
                 )
                 if response.status_code == _GONE:
                     self._fenced()
@@ -206,8 +212,7 @@ class ControlPlaneClient:
             retry_s = min(retry_s * 2, _LAST_RETRY_S)
 
     def _url(self, path: str) -> str:
-        address = Path(self._spec.address_file).read_text(encoding="utf-8").strip()
-        return f"{address}/internal/v1/jobs/{self._spec.job_id}/attempts/{self._spec.attempt}/{path}"
+        return f"{self._address.read()}/internal/v1/jobs/{self._spec.job_id}/attempts/{self._spec.attempt}/{path}"
 
     def _fenced(self) -> None:
         if not self._closed.is_set():

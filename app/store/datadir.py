@@ -1,4 +1,4 @@
-"""One control plane per data directory."""
+"""Who may use a data directory: one control plane with SQLite, or several that share a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOME_NAME = "home-id"
 
 
 class DataDirectory:
-    """An exclusive claim on a data directory, for as long as the process lives or until `release`.
+    """A claim on a data directory, exclusive or with others, for as long as the process lives or until `release`.
 
     The claim is a lock that the kernel drops with the process, however it dies; the file's text only tells a person
     who holds it. Child processes do not inherit it. Not for network file systems, and neither is SQLite.
@@ -29,11 +29,11 @@ class DataDirectory:
         self._lock_fd: int | None = lock_fd
 
     @classmethod
-    def claim(cls, path: Path) -> DataDirectory:
-        """Create ``path`` (mode 0700) if need be, and claim it.
+    def claim(cls, path: Path, *, shared: bool = False) -> DataDirectory:
+        """Create ``path`` (mode 0700) if need be, and claim it. ``shared``: together with others that share it.
 
         Raises:
-            DataDirectoryInUse: another server has it; the sentence names its pid.
+            DataDirectoryInUse: another server has it, and not both share it; the sentence names its pid.
             StoreUnavailable: the directory cannot be created or written.
         """
         try:
@@ -42,13 +42,14 @@ class DataDirectory:
         except OSError as error:
             raise StoreUnavailable(f"The data directory {path} cannot be used: {error.strerror}.") from error
         try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock_fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _holder(lock_fd)
             os.close(lock_fd)
             raise DataDirectoryInUse(
                 f"The data directory {path} is in use by another server{holder}: stop that one first, or choose "
-                "another data directory."
+                "another data directory. Only servers with the same PostgreSQL database share one: with SQLite there "
+                "is a single server."
             ) from None
         except OSError as error:
             os.close(lock_fd)
@@ -60,7 +61,8 @@ class DataDirectory:
                 {"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
             )
             os.ftruncate(lock_fd, 0)
-            os.pwrite(lock_fd, note.encode(), 0)
+            if not shared:
+                os.pwrite(lock_fd, note.encode(), 0)
         except OSError as error:
             os.close(lock_fd)
             raise StoreUnavailable(
@@ -80,13 +82,19 @@ class DataDirectory:
                 if name := file.read_text(encoding="ascii").strip():
                     return name
             name = secrets.token_hex(8)
-            temporary = file.with_suffix(".tmp")
+            temporary = file.with_suffix(f".{os.getpid()}.tmp")
             with open(temporary, "w", encoding="ascii") as output:
                 output.write(name + "\n")
                 output.flush()
                 os.fsync(output.fileno())
-            os.replace(temporary, file)
-            return name
+            # Of several that start at once the first one chooses. An empty file names nothing.
+            if file.exists() and not file.read_text(encoding="ascii").strip():
+                os.replace(temporary, file)
+                return name
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, file)
+            temporary.unlink()
+            return file.read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:
             raise StoreUnavailable(
                 f"The name of the data directory in {file} cannot be used: {error}."

@@ -239,6 +239,11 @@ class Store:
         return await self._write(leases.release, job_id, self.owner, epoch)
 
     @property
+    def lease_ttl_ms(self) -> int:
+        """For how long a lease holds from its last renewal on."""
+        return self._writer.lease_ttl_ms
+
+    @property
     def _sole(self) -> bool:
         return self.database.dialect == "sqlite"
 
@@ -326,6 +331,14 @@ class Store:
         with contextlib.suppress(StoreError):
             await self._write(statements.write_and_take_back)
             self._writer.problem = None
+
+    async def write(self, function: Callable[[Connection], T]) -> T:
+        """Run ``function`` in a transaction of the writer, in its turn."""
+        return await self._write(function)
+
+    async def read(self, function: Callable[[Connection], T]) -> T:
+        """Run ``function`` in a transaction that reads."""
+        return await self._read(function)
 
     async def _write(
         self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs

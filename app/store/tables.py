@@ -6,7 +6,7 @@ the triggers that keep terminal rescale records and requirements unchanged, and 
 * `jobs` never changes after the submission; what changes with every step is in the narrow `job_states`.
 * Texts that hold JSON are written by `app.store.codec`; the database does not look into them.
 * All times are epoch milliseconds.
-* Every table but `leases` is written only under the job's lease (see `app.store.writer`).
+* Every table but `leases` and `members` is written only under the job's lease (see `app.store.writer`).
 """
 
 from __future__ import annotations
@@ -112,6 +112,27 @@ leases = Table(
     CheckConstraint("epoch >= 1", name="epoch"),
     sqlite_with_rowid=False,
 )
+
+# ``expires_ms`` is by the database's clock. ``handed_over``: how many jobs others have handed to it.
+members = Table(
+    "members",
+    metadata,
+    Column("member_id", Text, primary_key=True),
+    Column("home", Text, nullable=False),
+    Column("seat", Integer, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("place", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("joined_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("handed_over", BigInteger, nullable=False, server_default=text("0")),
+    CheckConstraint("seat >= 1", name="seat"),
+    sqlite_with_rowid=False,
+)
+Index("ix_members_one_per_seat", members.c.home, members.c.seat, unique=True)
 
 # With a row id, unlike its neighbours: rows of some hundred bytes that never change are packed by SQLite into the last
 # page, whichever jobs they are of; without one, a PUT rewrites two and a half pages.

@@ -40,17 +40,18 @@ from app.worker.drivers import (
     Deliver,
     ended_early,
     ended_in_words,
+    expect_exit,
     is_known_failure,
     kill_surely,
     last_word,
     outcome_event,
+    write_down,
 )
-from app.worker.persistence import LostOwnership, StateDiverged, WriteFailed
+from app.worker.persistence import LostOwnership
 
 log = structlog.get_logger()
 
 _EXIT_GRACE_S = 10.0
-_RETRY_S = 1.0
 
 
 class Attempts:
@@ -99,6 +100,11 @@ class Attempts:
     def current(self) -> AttemptRecord | None:
         """The attempt whose driver is listened to: the live one, or one that is over and waits for the next."""
         return self._live or self._parked
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether an attempt is live and nothing is being started or ended."""
+        return self._live is not None and self._starting is None and self._killing is None
 
     @property
     def driver_pid(self) -> int | None:
@@ -231,9 +237,10 @@ class Attempts:
             recoverable = getattr(error, "recoverable", True)
             self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable))
         except LostOwnership as error:
-            # The next write of the worker finds the same, and then the job is let go of.
+            # The worker's write finds out whose the job is: if it is another's, it is let go of.
             self._log.error("ownership lost", error=str(error))
             await self._kill_handle()
+            self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error)))
         if self._starting_attempt == effect.attempt:
             self._starting = None
 
@@ -250,15 +257,7 @@ class Attempts:
     async def _write_down(self, record: AttemptRecord) -> None:
         """Record the process as that of the attempt; while the store is away, wait for it."""
         self._recorded = record
-        while True:
-            try:
-                await self._records.attempt_started(record)
-                return
-            except WriteFailed as error:
-                self._log.error("an attempt could not be recorded", error=str(error), retry_in_s=_RETRY_S)
-                await asyncio.sleep(_RETRY_S)
-            except StateDiverged as error:
-                raise DriverLaunchError(f"The attempt could not be recorded: {error}") from error
+        await write_down(self._records, record)
 
     def _take(self, record: AttemptRecord, handle: DriverHandle, *, adopted: bool) -> None:
         self._live, self._handle, self._adopted = record, handle, adopted
@@ -324,14 +323,8 @@ class Attempts:
             )
 
     async def _expect_exit(self) -> None:
-        handle = self._handle
-        if handle is None:
-            return
-        try:
-            await asyncio.wait_for(handle.gone(), _EXIT_GRACE_S)
-        except TimeoutError:
-            self._log.warning("driver said it ended but lives on; killing it", pid=handle.ref.pid)
-            await kill_surely(handle)
+        if self._handle is not None:
+            await expect_exit(self._handle, _EXIT_GRACE_S)
 
     def _on_exit(self, handle: DriverHandle, status: int | None) -> None:
         if handle is self._handle:

@@ -15,6 +15,10 @@ class Clock(Protocol):
         """Never tell a time before ``at_ms``: something is stored that happened then."""
         ...
 
+    def steady_ms(self) -> int:
+        """A time that nobody sets and that goes on while the process is stopped: for how long something has been."""
+        ...
+
 
 class SystemClock:
     """Wall clock time as of the start of the process, carried on by a clock that nobody sets.
@@ -32,6 +36,9 @@ class SystemClock:
 
     def not_before(self, at_ms: int) -> None:
         self._ahead_ms += max(0, at_ms - self.now_ms())
+
+    def steady_ms(self) -> int:
+        return self._steady_ms()
 
     def _wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

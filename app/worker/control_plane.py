@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -20,17 +18,19 @@ from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.events import CancelRequested, StartScheduling
 from app.scheduler.adaptive.state import Stop
 from app.scheduler.adaptive.step import initial_state, status_of
-from app.store.errors import OutcomeUnknown, StoreError
+from app.store.errors import StoreError
+from app.store.members import Member
 from app.store.queries import RescalePage
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
 from app.worker.clock import Clock
+from app.worker.cluster import Cluster
 from app.worker.forgetting import Forgetter
 from app.worker.insight import dry_run, explanation
 from app.worker.job import Job, JobPlaces
-from app.worker.job_files import write_artifacts
 from app.worker.mailbox import RequestKey, Verdict, repeated
 from app.worker.order_wait import await_orders
+from app.worker.ownership import Ownership
 from app.worker.recovery import JobKeeper
 from app.worker.requirements import (
     decide_update,
@@ -41,7 +41,8 @@ from app.worker.requirements import (
 )
 from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission
 from app.worker.stops import decide_stop
-from app.worker.task_managers import Shown, pool_of, this_host
+from app.worker.submission import make_durable
+from app.worker.task_managers import Shown, members_of_host, pool_of
 from app.worker.views import (
     DryRun,
     Explanation,
@@ -61,8 +62,6 @@ from app.worker.views import (
 T = TypeVar("T")
 
 log = structlog.get_logger()
-
-_DOUBT_RETRY_S = 0.5
 
 
 class ControlPlane:
@@ -86,8 +85,8 @@ class ControlPlane:
         self._places = places
         self._clock = clock
         self._new_id = new_id
-        self._pool = pool_of(places.slots, offer, holding_ms=slot_holding_ms)
-        self._shown = shown or this_host(clock.now_ms())
+        self._pool = pool_of({places.task_manager: places.slots}, offer, holding_ms=slot_holding_ms)
+        self._shown = shown or members_of_host(places.task_manager, clock.now_ms())
         self._keeper = JobKeeper(
             store,
             host=host,
@@ -101,13 +100,22 @@ class ControlPlane:
 
     # -- life
 
-    async def start(self, *, renew_every_s: float | None = None) -> None:
+    async def start(
+        self,
+        *,
+        renew_every_s: float | None = None,
+        member: Member | None = None,
+        is_dead: Callable[[Member], bool] = lambda _: False,
+    ) -> Cluster:
         """Take up every job that is not over: adopt live drivers, go on with what was decided but not done.
 
-        ``renew_every_s``: how often leases are renewed; None where they cannot expire (one process, SQLite).
+        ``renew_every_s``: how often leases are renewed; None where they cannot expire (one process, SQLite). ``member``
+        and ``is_dead`` as `Ownership` has them.
         """
         await self._forgetter.finish()
-        await self._keeper.start(renew_every_s=renew_every_s)
+        ownership = Ownership(self._store, self._keeper, member=member, is_dead=is_dead)
+        await ownership.start(renew_every_s=renew_every_s)
+        return Cluster(self._store, self._keeper, ownership)
 
     async def close(self) -> None:
         """Stop working on every job; drivers keep running. Waiting drivers are sent away. Harmless when repeated."""
@@ -159,34 +167,14 @@ class ControlPlane:
             *(AddArtifact(name, content) for name, content in artifacts.items()),
         )
         job = self._keeper.build_new(state, now_ms, requested_by)
-        await self._make_durable(unit, artifacts)
+        await make_durable(self._store, self._keeper, self._places, unit, artifacts)
         self._keeper.add(job)
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
         job.deliver(StartScheduling())
         return job_id
 
-    async def _make_durable(self, unit: UnitOfWork, artifacts: Mapping[str, bytes]) -> None:
-        """Files first: what is in the database is a job, and would be run."""
-        directory = self._places.artifacts_dir(unit.job_id)
-        try:
-            if artifacts:
-                await asyncio.to_thread(write_artifacts, directory, artifacts)
-            while True:
-                try:
-                    await self._store.commit(unit)
-                    return
-                except OutcomeUnknown as error:
-                    log.error("it is not known whether a job was stored", job=unit.job_id, error=str(error))
-                    await asyncio.sleep(_DOUBT_RETRY_S)
-        except (OSError, StoreError) as error:
-            directory_of_job = self._places.job_dir(unit.job_id)
-            await asyncio.to_thread(shutil.rmtree, directory_of_job, ignore_errors=True)
-            sentence = str(error) if isinstance(error, StoreError) else f"{error.strerror}: {directory}."
-            raise Unavailable(f"{sentence} The job was not submitted; try again.") from error
-
     def jobs(self) -> Sequence[JobView]:
-        views = [job.view() for job in self._keeper.jobs.values()] + list(self._keeper.ended.values())
-        return sorted(views, key=lambda view: (view.submitted_ms, view.state.job_id), reverse=True)
+        return self._keeper.views()
 
     def job(self, job_id: str) -> JobView:
         view = self._keeper.view(job_id)
@@ -303,7 +291,7 @@ class ControlPlane:
     # -- cluster
 
     def task_managers(self) -> Sequence[TaskManager]:
-        return self._shown(self._pool)
+        return self._shown(self._keeper)
 
     async def ready(self) -> list[str]:
         try:
@@ -360,6 +348,8 @@ class ControlPlane:
     def _running(self, job_id: str, refusal: str) -> Job:
         view = self.job(job_id)
         job = self._keeper.jobs.get(job_id)
+        if job is None and not view.status.is_globally_terminal:
+            raise Unavailable(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
         if job is None or view.status.is_globally_terminal:
             raise StateConflict(
                 f"Job {job_id} has reached the terminal state {view.status.value}: {refusal}."
@@ -380,8 +370,8 @@ class ControlPlane:
             if stored is None or stored.summary.status.is_globally_terminal:
                 raise Fenced(f"Job {job_id} is over.")
             raise Unavailable(f"Job {job_id} is not served by this control plane now.")
-        if epoch > job.writer.epoch:
-            raise Unavailable(f"A newer control plane owns job {job_id}.")
+        if epoch > job.writer.epoch or not self._keeper.tenure.is_sure():
+            raise Unavailable(f"A newer control plane owns job {job_id}, or may own it.")
         if not job.attempts.accepts(attempt, secret):
             raise Fenced(f"Attempt {attempt} of job {job_id} is over, or the secret is not the attempt's.")
         return job

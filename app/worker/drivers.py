@@ -39,11 +39,13 @@ from app.scheduler.adaptive.state import (
 from app.scheduler.batch.orders import region_orders
 from app.scheduler.batch.scheduling import is_complete
 from app.store.writes import Write
-from app.worker.attempt_record import read_outcome
+from app.worker.attempt_record import AttemptLog, AttemptRecord, read_outcome
+from app.worker.persistence import StateDiverged, WriteFailed
 
 log = structlog.get_logger()
 
 _KILL_RETRY_S = 1.0
+_WRITE_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
 
 
@@ -193,6 +195,25 @@ def ended_in_words(pid: int, status: int | None) -> str:
     return f"The driver process {pid} {how}."
 
 
+async def write_down(records: AttemptLog, record: AttemptRecord) -> None:
+    """Record the process as that of the attempt; while the store is away, wait for it.
+
+    Raises:
+        DriverLaunchError: the database refuses it.
+        LostOwnership: somebody else owns the job.
+    """
+    while True:
+        try:
+            await records.attempt_started(record)
+            return
+        except WriteFailed as error:
+            job = log.bind(attempt=record.attempt, pid=record.ref.pid)
+            job.error("an attempt could not be recorded", error=str(error), retry_in_s=_WRITE_RETRY_S)
+            await asyncio.sleep(_WRITE_RETRY_S)
+        except StateDiverged as error:
+            raise DriverLaunchError(f"The attempt could not be recorded: {error}") from error
+
+
 async def kill_surely(handle: DriverHandle, after_s: float = 0.0) -> None:
     """When this returns nothing of the driver lives; one that cannot be killed holds the job up, for ever.
 
@@ -208,3 +229,12 @@ async def kill_surely(handle: DriverHandle, after_s: float = 0.0) -> None:
         except DriverLaunchError as error:
             log.error("a driver cannot be ended", driver=handle.ref.driver_id, error=str(error))
             await asyncio.sleep(_KILL_RETRY_S)
+
+
+async def expect_exit(handle: DriverHandle, grace_s: float) -> None:
+    """When this returns nothing of a driver lives that said that it ends; it has ``grace_s`` to do so by itself."""
+    try:
+        await asyncio.wait_for(handle.gone(), grace_s)
+    except TimeoutError:
+        log.warning("driver said it ended but lives on; killing it", pid=handle.ref.pid)
+        await kill_surely(handle)

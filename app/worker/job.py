@@ -50,6 +50,7 @@ class JobPlaces:
 
     ``slots`` is how wide a driver on this host may run; with a ``cluster``, jobs run in executors of it.
     ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
+    ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
     """
 
     jobs_dir: Path
@@ -57,6 +58,12 @@ class JobPlaces:
     slots: int
     results_root: str | None = None
     cluster: ExecutorCluster | None = None
+    url: str | None = None
+    task_manager: str = "host"
+
+    def address_of(self, job_id: str) -> Path:
+        """The file in which the job's drivers find whom to call."""
+        return self.address_file if self.url is None else self.job_dir(job_id) / "address"
 
     def job_dir(self, job_id: str) -> Path:
         return self.jobs_dir / job_id
@@ -105,6 +112,7 @@ class Job:
         ended: Mapping[str, JobView],
         on_lost: Callable[[str], None],
         on_diverged: Callable[[str], None],
+        is_sure: Callable[[], bool] = lambda: True,
         validate_states: bool = False,
     ) -> None:
         self.submitted_ms = submitted_ms
@@ -131,6 +139,7 @@ class Job:
             on_lost=on_lost,
             on_diverged=on_diverged,
             acknowledged=lambda: self._taken,
+            is_sure=is_sure,
             validate_states=validate_states,
         )
         self.attempts = Attempts(
@@ -153,6 +162,11 @@ class Job:
     @property
     def job_id(self) -> str:
         return self.worker.job_id
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is going on that another control plane would have to find out about first."""
+        return isinstance(self.state.phase, Executing) and self.attempts.is_settled
 
     def view(self) -> JobView:
         state = self.state
@@ -307,7 +321,7 @@ class Job:
             attempt=effect.attempt,
             epoch=self.writer.epoch,
             secret=secret,
-            address_file=str(places.address_file),
+            address_file=str(places.address_of(state.job_id)),
             graph=to_document(state.graph),
             plan_version=effect.plan.version,
             parallelism=dict(effect.plan.parallelism),

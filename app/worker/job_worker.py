@@ -49,6 +49,9 @@ _WRITE_RETRY_S = (0.1, 0.5, 2.0, 5.0)
 _USELESS_TIMER_RETRY_S = 1.0
 _ANSWERS_KEPT = 1000
 _CLOSED = "This control plane does not serve the job now. Try again in a moment."
+_UNSURE = (
+    "This control plane was stopped or cut off for a while: whose job it is is being looked up. Try again."
+)
 _DEFECT = (
     "The request met an internal error of the control plane, which its log describes. Nothing was changed."
 )
@@ -62,6 +65,7 @@ class JobWorker:
     """One job. ``state`` is always the last durable one.
 
     ``acknowledged`` tells up to which number the reports of which attempt are in the mailbox or behind it.
+    ``is_sure`` tells whether nobody else can own the job now: otherwise nothing is done that is not checked by a write.
     ``on_lost`` is called when another control plane owns the job, ``on_diverged`` when the database has another
     state; the worker is closed by then.
     """
@@ -77,6 +81,7 @@ class JobWorker:
         on_lost: Callable[[str], None],
         on_diverged: Callable[[str], None],
         acknowledged: Callable[[], tuple[int, int]],
+        is_sure: Callable[[], bool] = lambda: True,
         validate_states: bool = False,
     ) -> None:
         self.state = state
@@ -88,6 +93,7 @@ class JobWorker:
         self._on_lost = on_lost
         self._on_diverged = on_diverged
         self._acknowledged = acknowledged
+        self._is_sure = is_sure
         self._acknowledged_durably = (0, 0)
         self._validate = validate_states
         self._answers: OrderedDict[str, tuple[str, RequirementsResult]] = OrderedDict()
@@ -198,7 +204,7 @@ class JobWorker:
         if not self._mailbox and (taken := self._acknowledged()) != self._acknowledged_durably:
             change.acknowledged = taken
         if state is before and change.is_empty:
-            answer_all(answers)
+            answer_all(answers) if self._is_sure() else refuse_all(answers, Unavailable(_UNSURE))
             self._arm_timer()
             return
         try:
@@ -232,6 +238,11 @@ class JobWorker:
             # The effects are in the outbox: whoever takes the job up next performs them.
             return
         self._on_change(before, state)
+        if change.effects and not self._is_sure():
+            # Stopped after the write for so long that the job may be another's: its owner has them in the outbox.
+            self._log.warning("effects are left to the owner", effects=len(change.effects))
+            self._give_up(self._on_diverged)
+            return
         self._perform_all(tuple(change.effects))
         self._writer.performed()
         self._useless_timers = frozenset()

@@ -90,7 +90,15 @@ class JobWriter:
     """Writes on behalf of one job, under its lease. Not for concurrent use, but for attempts (rows of their own)."""
 
     def __init__(
-        self, store: Store, clock: Clock, job_id: str, epoch: int, *, state_seq: int, effect_seq: int
+        self,
+        store: Store,
+        clock: Clock,
+        job_id: str,
+        epoch: int,
+        *,
+        state_seq: int,
+        effect_seq: int,
+        is_sure: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -98,6 +106,7 @@ class JobWriter:
         self.epoch = epoch
         self._state_seq = state_seq
         self._effect_seq = effect_seq
+        self._is_sure = is_sure
         self._performed: list[int] = []
         self._written: list[int] = []
 
@@ -153,8 +162,12 @@ class JobWriter:
         self._written = []
 
     async def attempt_started(self, record: AttemptRecord) -> None:
-        """Durable when it returns; raises like `write`."""
+        """Durable when it returns, and the job still ours; raises like `write`."""
         await self._commit(UnitOfWork(self._job_id, self.epoch).add(PutAttempt(_row(record, None))))
+        if not self._is_sure():
+            raise LostOwnership(
+                "This process was stopped after it had recorded an attempt: it is not started."
+            )
 
     def attempt_ended(self, record: AttemptRecord) -> Write:
         """The row that says that nothing of ``record`` lives; to be written with what follows from it."""

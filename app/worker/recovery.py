@@ -1,5 +1,7 @@
 """The jobs of this process: taking them up from the database, letting go of those that are lost, loading again.
 
+Whose they are is a matter of `app.worker.ownership`.
+
 What a job needs after a restart is read off its state, not only off the outbox: a level, so that it does not matter
 at which write or effect the control plane before was cut off.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import structlog
@@ -18,11 +20,12 @@ from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import GraphErrors, parse_document
 from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
 from app.scheduler.adaptive.state import Created, Executing, JobState, Rescaling, StopWithSavepoint
-from app.store.errors import StoreError
-from app.store.leases import Lease
+from app.store.errors import StoreError, StoreUnavailable
+from app.store.members import Member
 from app.store.queries import StoredJob
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH
+from app.worker.addresses import write_address
 from app.worker.attempt_record import AttemptRecord
 from app.worker.clock import Clock
 from app.worker.implied import implied_effects
@@ -30,12 +33,13 @@ from app.worker.job import Job, JobPlaces
 from app.worker.job_files import are_intact, write_artifacts
 from app.worker.persistence import JobWriter, attempt_record
 from app.worker.slot_desk import SlotDesk
+from app.worker.stored_jobs import latest_ms, lists_artifacts, quiet, read_view
+from app.worker.tenure import Tenure
 from app.worker.views import JobView
 
 log = structlog.get_logger()
 
-_LEASES_PER_CLAIM = 1000
-_JOBS_PER_READ = 200
+JOBS_PER_READ = 200
 _RELOAD_AFTER_S = 0.5
 _RELOAD_AFTER_MAX_S = 30.0
 
@@ -59,6 +63,11 @@ class JobKeeper:
         self.jobs: dict[str, Job] = {}
         self.ended: dict[str, JobView] = {}
         self.away: set[str] = set()
+        # Views of jobs of other control planes, as of their last look-up.
+        self.glimpses: dict[str, JobView] = {}
+        self.tenure = Tenure(clock)
+        # The other control planes that share the jobs, as of the last look.
+        self.peers: list[Member] = []
         # Not to be taken up by a look at the leases: what is being loaded again, what cannot be read.
         self._loading, self._unreadable = set[str](), set[str]()
         self._store = store
@@ -70,11 +79,9 @@ class JobKeeper:
         self._closing = False
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    async def start(self, *, renew_every_s: float | None) -> None:
-        """Take up every job that is not over, and keep its lease if leases expire."""
+    async def start(self) -> None:
+        """Take up every job that is not over, and of which this process has the lease."""
         await self._load_ended()
-        while await self._store.claim_leases(_LEASES_PER_CLAIM):
-            pass
         found = await self._prepare_all(await self._store.load_live_jobs())
         # Without a pause from here on: nobody may find a job that does not know its driver yet.
         taken = [(self._take_up(stored), stored, dead) for stored, dead in found]
@@ -88,8 +95,6 @@ class JobKeeper:
                 "jobs are left to other owners: another data directory's, or leases that hold",
                 jobs=len(self.away),
             )
-        if renew_every_s is not None:
-            self._spawn(self._renew(renew_every_s))
 
     async def close(self) -> None:
         """Stop working on every job; drivers keep running."""
@@ -112,7 +117,14 @@ class JobKeeper:
 
     def view(self, job_id: str) -> JobView | None:
         job = self.jobs.get(job_id)
-        return job.view() if job is not None else self.ended.get(job_id)
+        return job.view() if job is not None else self.ended.get(job_id) or self.glimpses.get(job_id)
+
+    def views(self) -> list[JobView]:
+        """All jobs, newest first; those of other control planes as of their last look-up."""
+        own = [job.view() for job in self.jobs.values()]
+        others = [view for job_id, view in self.glimpses.items() if not self._knows(job_id)]
+        views = [*own, *self.ended.values(), *others]
+        return sorted(views, key=lambda view: (view.submitted_ms, view.state.job_id), reverse=True)
 
     def tell_grants(self, job_ids: set[str]) -> None:
         """The cluster grants these jobs other slots than before."""
@@ -125,8 +137,9 @@ class JobKeeper:
 
     def _take_up(self, stored: StoredJob) -> Job | None:
         """The job as it is stored, with the slots it held; None if it is not ours, or cannot be read or built."""
-        if stored.lease is None or stored.lease.owner != self._store.owner:
+        if stored.lease is None or not self._is_ours(stored):
             self.away.add(stored.job_id)
+            self._lend_to(stored)
             return None
         try:
             graph = parse_document(json.loads(stored.document))
@@ -147,11 +160,25 @@ class JobKeeper:
             self._unreadable.add(stored.job_id)
             self.away.add(stored.job_id)
             return None
-        self._clock.not_before(_latest_ms(state))
+        self._clock.not_before(latest_ms(state))
         self.jobs[state.job_id] = job
         self.away.discard(state.job_id)
-        self.desk.restore(state)
+        self.glimpses.pop(state.job_id, None)
+        self.desk.restore(state, guests=self._is_shared)
         return job
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether jobs may move to and from other control planes."""
+        return self._places.url is not None
+
+    def _is_ours(self, stored: StoredJob) -> bool:
+        return stored.lease is not None and stored.lease.owner == self._store.owner
+
+    def _lend_to(self, stored: StoredJob) -> None:
+        """A job of another control plane may hold slots of this one, from before a restart."""
+        if self._is_shared and (view := read_view(stored)) is not None:
+            self.desk.lend(stored.job_id, view.state.slots)
 
     async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, AttemptRecord | None]]:
         """Each job with what `_prepare` says of it, but for those whose files cannot be laid out now."""
@@ -162,12 +189,14 @@ class JobKeeper:
             except OSError as error:
                 log.error("the files of a job cannot be laid out", job=stored.job_id, error=str(error))
                 self.away.add(stored.job_id)
-                self._load_later(stored.job_id, None)
+                self.load_later(stored.job_id, None)
         return found
 
     async def _prepare(self, stored: StoredJob) -> AttemptRecord | None:
         """Lay out the files of a job again if any is gone or damaged; its last attempt, if that is over."""
-        if _lists_artifacts(stored.document):
+        if self._is_ours(stored) and stored.lease is not None:
+            await self.tell_address(stored.job_id, stored.lease.epoch)
+        if lists_artifacts(stored.document):
             directory = self._places.artifacts_dir(stored.job_id)
             digests = await self._store.artifact_digests(stored.job_id)
             if not await asyncio.to_thread(are_intact, directory, digests):
@@ -175,6 +204,15 @@ class JobKeeper:
                 await asyncio.to_thread(write_artifacts, directory, artifacts)
                 log.warning("the files of a job were laid out again", job=stored.job_id)
         return attempt_record(stored.ended_attempt) if stored.ended_attempt is not None else None
+
+    async def tell_address(self, job_id: str, epoch: int) -> None:
+        """Let the drivers of a job find this process.
+
+        Raises:
+            OSError: it cannot be written down.
+        """
+        if (url := self._places.url) is not None:
+            await asyncio.to_thread(write_address, self._places.address_of(job_id), url, epoch)
 
     def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
@@ -203,27 +241,19 @@ class JobKeeper:
 
     async def _load_ended(self) -> None:
         summaries = await self._store.list_jobs(ended=True)
-        for first in range(0, len(summaries), _JOBS_PER_READ):
-            page = summaries[first : first + _JOBS_PER_READ]
+        for first in range(0, len(summaries), JOBS_PER_READ):
+            page = summaries[first : first + JOBS_PER_READ]
             for stored in await self._store.load_jobs([summary.job_id for summary in page]):
-                self._show_ended(stored)
+                self.show_ended(stored)
 
-    def _show_ended(self, stored: StoredJob) -> None:
-        try:
-            state = stored.state(parse_document(json.loads(stored.document)))
-        except (StoreError, GraphErrors, ValueError) as error:
-            log.error("an ended job cannot be read", job=stored.job_id, error=str(error))
+    def show_ended(self, stored: StoredJob) -> None:
+        view = read_view(stored)
+        if view is None:
             self._unreadable.add(stored.job_id)
             return
         self.away.discard(stored.job_id)
-        self.ended[state.job_id] = JobView(
-            state=state,
-            status=stored.summary.status,
-            submitted_ms=stored.summary.submitted_ms,
-            ended_ms=stored.summary.ended_ms,
-            submitted_by=stored.summary.submitted_by,
-            epoch=stored.lease.epoch if stored.lease else 0,
-        )
+        self.glimpses.pop(stored.job_id, None)
+        self.ended[stored.job_id] = view
 
     def _build(
         self,
@@ -235,7 +265,13 @@ class JobKeeper:
         effect_seq: int,
     ) -> Job:
         writer = JobWriter(
-            self._store, self._clock, state.job_id, epoch, state_seq=state_seq, effect_seq=effect_seq
+            self._store,
+            self._clock,
+            state.job_id,
+            epoch,
+            state_seq=state_seq,
+            effect_seq=effect_seq,
+            is_sure=self.tenure.is_sure,
         )
         return Job(
             state,
@@ -248,8 +284,9 @@ class JobKeeper:
             submitted_by=submitted_by,
             on_ended=self._on_ended,
             ended=self.ended,
-            on_lost=self._on_lost,
+            on_lost=self.lose,
             on_diverged=self._on_diverged,
+            is_sure=self.tenure.is_sure,
             validate_states=self._validate,
         )
 
@@ -260,31 +297,34 @@ class JobKeeper:
         if job is not None:
             self.ended[job_id] = job.view()
 
-    def _on_lost(self, job_id: str) -> None:
+    def lose(self, job_id: str) -> None:
         """Another control plane owns the job: its driver and its slots are not ours to touch any more."""
         job = self.jobs.pop(job_id, None)
         if job is not None:
             self.away.add(job_id)
             job.close()
-            self.desk.forget(job_id)
+            if self._is_shared:
+                self.desk.lend(job_id, job.state.slots)
+            else:
+                self.desk.forget(job_id)
 
     def _on_diverged(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
         if job is not None:
             self.away.add(job_id)
             job.close()
-            self._load_later(job_id, job)
+            self.load_later(job_id, job)
 
-    def _load_later(self, job_id: str, old: Job | None) -> None:
+    def load_later(self, job_id: str, old: Job | None) -> None:
         self._loading.add(job_id)
-        self._spawn(self._load_again(job_id, old))
+        self.spawn(self._load_again(job_id, old))
 
     async def _load_again(self, job_id: str, old: Job | None) -> None:
         """Go on from what the database says, when ``old`` has ended; tried until it succeeds."""
         delay_s = _RELOAD_AFTER_S
         try:
             if old is not None:
-                await _ended(old)
+                await quiet(old)
             while not self._closing:
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _RELOAD_AFTER_MAX_S)
@@ -305,9 +345,11 @@ class JobKeeper:
             self.desk.forget(job_id)
             self.away.discard(job_id)
             if stored is not None:
-                self._show_ended(stored)
+                self.show_ended(stored)
             return
         dead = await self._prepare(stored)
+        if not self.tenure.is_sure():
+            raise StoreUnavailable("Whether the job is still this control plane's has to be asked first.")
         job = self._take_up(stored)
         if job is None:
             return
@@ -317,59 +359,31 @@ class JobKeeper:
             self.jobs.pop(job_id, None)
             self.away.add(job_id)
             job.close()
-            await _ended(job)
+            await quiet(job)
             raise
         log.info("job loaded again", job=job_id)
 
-    async def _renew(self, every_s: float) -> None:
-        while not self._closing:
-            await asyncio.sleep(every_s)
-            served = set(self.jobs)
-            try:
-                held = await self._store.renew_leases()
-            except StoreError as error:
-                log.error("leases could not be renewed", error=str(error))
+    async def take_up_all(self, page: list[StoredJob]) -> None:
+        """Take up jobs whose leases this process has got while it runs."""
+        for stored, dead in await self._prepare_all(page):
+            if self._closing or self._knows(stored.job_id) or not self.tenure.is_sure():
                 continue
-            for job_id in served & set(self.jobs):
-                lease = held.get(job_id)
-                if lease is None or lease.epoch != self.jobs[job_id].writer.epoch:
-                    self._on_lost(job_id)
-            try:
-                await self._take_over(held)
-            except StoreError as error:
-                log.error("jobs could not be taken over", error=str(error))
-            except Exception:
-                # Whatever it is, the leases of all the other jobs must be renewed.
-                log.exception("taking jobs over met a defect")
+            if stored.summary.status.is_globally_terminal:
+                self.show_ended(stored)
+            elif (job := self._take_up(stored)) is not None:
+                self._recover_or_load_again(job, stored, dead)
+                log.info("job taken over", job=job.job_id, epoch=job.writer.epoch)
+        self.desk.review_soon()
 
-    async def _take_over(self, held: Mapping[str, Lease]) -> None:
-        """Take up the jobs whose owner has gone, on this data directory: their leases have expired.
-
-        What is missing is read off the leases that we hold, not off the answer to a claim, which may have been lost.
-        """
-        ours = dict(held)
-        while claimed := await self._store.claim_leases(_LEASES_PER_CLAIM):
-            ours.update((lease.job_id, lease) for lease in claimed)
-        # At its first epoch a job is being submitted.
-        missing = [job for job, lease in ours.items() if lease.epoch > FIRST_EPOCH and not self._knows(job)]
-        for first in range(0, len(missing), _JOBS_PER_READ):
-            page = await self._store.load_jobs(missing[first : first + _JOBS_PER_READ])
-            for stored, dead in await self._prepare_all(page):
-                if self._closing or self._knows(stored.job_id):
-                    continue
-                if stored.summary.status.is_globally_terminal:
-                    self._show_ended(stored)
-                elif (job := self._take_up(stored)) is not None:
-                    self._recover_or_load_again(job, stored, dead)
-                    log.info("job taken over", job=job.job_id, epoch=job.writer.epoch)
-        if missing:
-            self.desk.review_soon()
+    def unknown(self, job_ids: Iterable[str]) -> list[str]:
+        """Those that are neither served here nor on the way to be."""
+        return [job_id for job_id in job_ids if not self._knows(job_id)]
 
     def _knows(self, job_id: str) -> bool:
         known = (self.jobs, self.ended, self._loading, self._unreadable)
         return any(job_id in where for where in known)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._done)
@@ -378,23 +392,3 @@ class JobKeeper:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a background task failed", exc_info=error)
-
-
-def _latest_ms(state: JobState) -> int:
-    """The latest instant that the state has seen."""
-    record = state.timeline.open
-    return max(state.phase_since_ms, state.slots_changed_ms, record.start_ms if record else 0)
-
-
-async def _ended(job: Job) -> None:
-    """Returns when nothing that a closed job had begun is still going on."""
-    await job.worker.ended()
-    await job.attempts.quiet()
-
-
-def _lists_artifacts(document: str) -> bool:
-    try:
-        return bool(json.loads(document).get("artifacts"))
-    except (ValueError, AttributeError):
-        # What cannot be read has no files to lay out; taking the job up says why.
-        return False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
+from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Verdict
@@ -39,6 +40,9 @@ class SlotDesk:
     def free(self) -> int:
         return self._pool.free
 
+    def free_on(self, task_manager: str) -> int:
+        return self._pool.free_on(task_manager)
+
     def granted(self, job_id: str) -> SlotsChanged:
         """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
         pool = self._pool
@@ -61,8 +65,9 @@ class SlotDesk:
         self._pool.take_offer(offer)
         self.review_soon()
 
-    def restore(self, state: JobState) -> None:
-        """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
+    def restore(self, state: JobState, *, guests: bool = False) -> None:
+        """Take up a job with the slots that it held, ``guests``: those of others too. The caller asks for a review when
+        all jobs are there."""
         self._pool.restore(
             state.job_id,
             state.slots,
@@ -70,6 +75,7 @@ class SlotDesk:
             state.declared_minimal,
             allowed=state.allowed,
             changed_ms=state.slots_changed_ms,
+            guests=guests,
         )
         self._pool.set_share(state.job_id, state.share)
         self._pool.note_giving(state.job_id, giving_of(state))
@@ -91,6 +97,16 @@ class SlotDesk:
 
     def forget(self, job_id: str) -> None:
         self._pool.forget(job_id)
+        self.review_soon()
+
+    @property
+    def lent(self) -> list[str]:
+        """The jobs of other control planes that hold slots of this one."""
+        return list(self._pool.lent)
+
+    def lend(self, job_id: str, slots: Iterable[Slot]) -> None:
+        """``job_id`` is with another control plane, and holds these slots there."""
+        self._pool.lend(job_id, [slot.id for slot in slots])
         self.review_soon()
 
     def review_soon(self) -> None:

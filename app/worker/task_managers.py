@@ -1,47 +1,53 @@
-"""What offers the slots, as the API shows it: this host, or the workers of a cluster."""
+"""What offers slots, as the API shows it: the workers of a cluster; or this host, and, where several control planes
+share it, the part of it that each of them has."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from app.cluster.embedded import host_memory_bytes
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
 from app.cluster.standalone.cluster import StandaloneCluster
+from app.worker.recovery import JobKeeper
 from app.worker.views import TaskManager
 
-HOST_TASK_MANAGER = "host"
+Shown = Callable[[JobKeeper], Sequence[TaskManager]]
 
 
-def pool_of(slots: int, offer: Offer | None, *, holding_ms: int) -> SlotPool:
+def pool_of(host: Mapping[str, int], offer: Offer | None, *, holding_ms: int) -> SlotPool:
     """The slots of this host, or what a cluster offers."""
     if offer is None:
-        return SlotPool({HOST_TASK_MANAGER: slots}, holding_ms=holding_ms)
+        return SlotPool(host, holding_ms=holding_ms)
     pool = SlotPool({}, holding_ms=holding_ms)
     pool.take_offer(offer)
     return pool
 
 
-Shown = Callable[[SlotPool], Sequence[TaskManager]]
+def members_of_host(own_id: str, since_ms: int) -> Shown:
+    """This process first. Slots of another are free if no job that is known here holds them."""
 
-
-def this_host(since_ms: int) -> Shown:
-    """The host of this process, which has all slots."""
-
-    def shown(pool: SlotPool) -> Sequence[TaskManager]:
-        total, available = host_memory_bytes()
+    def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
+        memory_bytes, free_memory_bytes = host_memory_bytes()
+        views = keeper.views() if keeper.peers else []
+        held = Counter(slot.task_manager_id for view in views for slot in view.state.slots)
+        others = [
+            (one.task_manager, one.slots, max(0, one.slots - held[one.task_manager])) for one in keeper.peers
+        ]
         return [
             TaskManager(
-                id=HOST_TASK_MANAGER,
+                id=name,
                 host="localhost",
-                slots=pool.total,
-                free_slots=pool.free,
+                slots=slots,
+                free_slots=free,
                 since_ms=since_ms,
                 cpu_cores=os.cpu_count() or 1,
-                memory_bytes=total,
-                free_memory_bytes=available,
+                memory_bytes=memory_bytes,
+                free_memory_bytes=free_memory_bytes,
             )
+            for name, slots, free in [(own_id, keeper.desk.total, keeper.desk.free), *others]
         ]
 
     return shown
@@ -50,13 +56,13 @@ def this_host(since_ms: int) -> Shown:
 def workers_of(cluster: StandaloneCluster) -> Shown:
     """The workers of a Spark cluster. Which of them has the slots of a job is what was last said of them."""
 
-    def shown(pool: SlotPool) -> Sequence[TaskManager]:
+    def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
         return [
             TaskManager(
                 id=worker.id,
                 host=worker.host,
                 slots=slots,
-                free_slots=pool.free_on(worker.id),
+                free_slots=keeper.desk.free_on(worker.id),
                 since_ms=since_ms,
                 cpu_cores=worker.cores,
                 memory_bytes=worker.memory_mb << 20,

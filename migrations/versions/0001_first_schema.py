@@ -83,6 +83,28 @@ def _create_jobs() -> None:
     )
 
 
+def _create_members() -> None:
+    op.create_table(
+        "members",
+        sa.Column("member_id", sa.Text(), nullable=False),
+        sa.Column("home", sa.Text(), nullable=False),
+        sa.Column("seat", sa.Integer(), nullable=False),
+        sa.Column("url", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("place", sa.Text(), nullable=False),
+        sa.Column("pid", sa.BigInteger(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("slots", sa.Integer(), nullable=False),
+        sa.Column("joined_ms", sa.BigInteger(), nullable=False),
+        sa.Column("expires_ms", sa.BigInteger(), nullable=False),
+        sa.Column("handed_over", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.CheckConstraint("seat >= 1", name=op.f("ck_members_seat")),
+        sa.PrimaryKeyConstraint("member_id", name=op.f("pk_members")),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("ix_members_one_per_seat", "members", ["home", "seat"], unique=True)
+
+
 def _create_requests() -> None:
     op.create_table(
         "requirements",
@@ -342,6 +364,7 @@ _POSTGRESQL_TRIGGERS = (
 
 def upgrade() -> None:
     _create_jobs()
+    _create_members()
     _create_requests()
     _create_attempts()
     _create_rescales()
@@ -360,6 +383,7 @@ def downgrade() -> None:
         "idempotency",
         "requirements",
         "artifacts",
+        "members",
         "leases",
         "job_states",
         "jobs",

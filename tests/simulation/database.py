@@ -11,12 +11,16 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from multiprocessing.util import Finalize
 from pathlib import Path
 
+from sqlalchemy import event, text
+
 from app.store import Store
 from app.store.engine import create, parse_url
+from app.store.leases import full_name
 from app.store.writer import Writer
 
 LEASE_TTL_MS = 15_000
@@ -40,6 +44,10 @@ class SimDatabase:
         self._database = parse_url(f"sqlite:///{self._file}")
         self._write = create(self._database, write=True, pool_size=_PLANES, durable=False)
         self._read = create(self._database, write=False, pool_size=_PLANES, durable=False)
+        # The time of the database, for worlds in which leases expire.
+        self.now_ms: Callable[[], int] = lambda: 0
+        for engine in (self._write, self._read):
+            event.listen(engine, "connect", self._add_clock)
 
     async def _make(self, path: Path) -> None:
         store = await Store.open(f"sqlite:///{path}", "template", durable=False, inline=True)
@@ -53,10 +61,20 @@ class SimDatabase:
         finally:
             target.close()
 
-    def open(self, owner: str) -> tuple[Store, Writer]:
-        writer = Writer(self._write, self._database, owner, LEASE_TTL_MS, 10.0, True)
+    def _add_clock(self, connection: sqlite3.Connection, _record: object) -> None:
+        connection.create_function("sim_now_ms", 0, lambda: self.now_ms())
+
+    def open(self, owner: str, home: str = "", kind: type[Store] = Store) -> tuple[Store, Writer]:
+        writer = Writer(self._write, self._database, full_name(owner, home), LEASE_TTL_MS, 10.0, True)
         writer.open()
-        return Store(self._database, owner, writer, self._read, True), writer
+        return kind(self._database, writer.owner, writer, self._read, True, home), writer
+
+    def lease_of(self, job_id: str) -> tuple[str, int] | None:
+        """The owner of the job by the database, and his epoch."""
+        with self._read.connect() as connection:
+            query = text("SELECT owner, epoch FROM leases WHERE job_id = :job")
+            found = connection.execute(query, {"job": job_id}).first()
+        return None if found is None else (str(found[0]), int(found[1]))
 
 
 def database() -> SimDatabase:

@@ -41,6 +41,8 @@ class Incarnation:
         self.number = len(world.planes) + 1
         self.dead = False
         self.serving = False
+        # What it would do if it were not stopped (`tests.simulation.freezing`).
+        self.frozen: list[asyncio.Handle] | None = None
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.context = contextvars.copy_context()
         self.context.run(CURRENT.set, self)
@@ -74,23 +76,21 @@ class Incarnation:
 
     async def start(self) -> bool:
         """Whether it serves."""
-        real, self._writer = database().open(f"plane-{self.number}")
+        real, self._writer = self.open_store()
         self.store = FaultyStore(self, real)
         world = self.world
         ids = itertools.count(1)
         self.plane = ControlPlane(
             self.store,  # type: ignore[arg-type]
             host=SimHost(self),
-            places=JobPlaces(
-                self._directory / "jobs", self._directory / "address", sum(world.slots.values())
-            ),
-            clock=SimClock(world),
+            places=self.places(),
+            clock=self.clock(),
             new_id=lambda: derive_id("sim", world.seed, self.number, next(ids)),
             validate_states=True,
             slot_holding_ms=world.knobs.slot_holding_ms,
         )
         world.tell(f"{self}: starts")
-        task = self.spawn(self._start())
+        task = self.spawn(self.begin())
         await asyncio.wait([task])
         if task.cancelled() or self.dead:
             return False
@@ -104,7 +104,17 @@ class Incarnation:
         world.tell(f"{self}: serves")
         return True
 
-    async def _start(self) -> None:
+    def open_store(self) -> tuple[Store, Writer]:
+        return database().open(f"plane-{self.number}")
+
+    def places(self) -> JobPlaces:
+        slots = sum(self.world.slots.values())
+        return JobPlaces(self._directory / "jobs", self._directory / "address", slots)
+
+    def clock(self) -> SimClock:
+        return SimClock(self.world)
+
+    async def begin(self) -> None:
         self.plane.offer_slots(self.world.slots)
         await self.plane.start(renew_every_s=RENEW_EVERY_S)
 
@@ -134,7 +144,7 @@ class Incarnation:
         if self._writer is not None:
             let_go(self._writer)
 
-    def before_effect(self, effect: Effect) -> None:
+    def before_effect(self, effect: Effect, _job: Job) -> None:
         """Called before an effect is performed."""
         if self.effects_left is not None:
             if self.effects_left == 0:
@@ -151,7 +161,7 @@ def hook_effects() -> Callable[[], None]:
     def perform(self: Job, job_id: str, effect: Effect) -> None:
         # Its own store says whose job it is: the call may come from a client's task.
         incarnation: Incarnation = self.writer._store._incarnation  # type: ignore[attr-defined]
-        incarnation.before_effect(effect)
+        incarnation.before_effect(effect, self)
         incarnation.world.tell(f"{incarnation}: job {job_id[-2:]} {effect}")
         original(self, job_id, effect)
 
@@ -168,6 +178,7 @@ class FaultyStore:
 
     def __init__(self, incarnation: Incarnation, real: Store) -> None:
         self.owner = real.owner
+        self.lease_ttl_ms = real.lease_ttl_ms
         self._incarnation = incarnation
         self._world = incarnation.world
         self._real = real

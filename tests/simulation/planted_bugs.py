@@ -15,7 +15,7 @@ from app.worker.job import Job
 from app.worker.job_worker import JobWorker
 from app.worker.mailbox import answer_all
 from app.worker.persistence import Change
-from tests.simulation import planted_batch_bugs, shares
+from tests.simulation import planted_batch_bugs, planted_member_bugs, shares
 from tests.simulation.planted_batch_bugs import instead
 
 
@@ -110,4 +110,5 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "reports are acknowledged before they are durable": acknowledged_before_durable,
     **planted_batch_bugs.PLANTED,
     **shares.PLANTED,
+    **planted_member_bugs.PLANTED,
 }

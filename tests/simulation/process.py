@@ -387,7 +387,7 @@ class SimAttempt:
         retry_s = 0.05
         while not self.fenced:
             try:
-                return await self.world.network.call("driver", work)
+                return await self.world.network.call("driver", work, self.spec)
             except Fenced:
                 self.world.tell(f"{self}: fenced")
                 self.world.oracles.fenced(self)

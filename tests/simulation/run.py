@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.simulation.scenario import Outcome, run_seed
+from tests.simulation.scenario import Outcome
+from tests.simulation.seeds import run_seed
 
 FAILING = Path(__file__).with_name("failing_seeds.txt")
 _TAIL = 120

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import shutil
-import tempfile
 import traceback
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +19,9 @@ from app.worker.views import ControlPlaneError, RequirementsUpdate
 from tests.simulation.database import database, let_go
 from tests.simulation.jobs import MOST_SLOTS_NEEDED, random_graph
 from tests.simulation.oracles import Oracles, Violation, described
-from tests.simulation.plane import Incarnation, Killed, hook_effects
+from tests.simulation.plane import Incarnation, Killed
 from tests.simulation.shares import put_share
-from tests.simulation.virtual_time import Deadlock, VirtualTimeLoop
+from tests.simulation.virtual_time import VirtualTimeLoop
 from tests.simulation.world import Away, Knobs, World
 
 REST_WITHIN_S = 1800.0
@@ -44,37 +41,14 @@ class Outcome:
     virtual_s: float
 
 
-def run_seed(seed: int, *, tracing: bool = False) -> Outcome:
-    """Run one seed. Equal seeds give equal runs, as long as PYTHONHASHSEED is equal too."""
-    base = database()
-    base.reset()
-    directory = Path(tempfile.mkdtemp(prefix="seed-", dir=base.directory))
-    unhook = hook_effects()
-    quiet_logs = structlog.get_config()
-    loop = VirtualTimeLoop()
-    try:
-        asyncio.set_event_loop(loop)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            return loop.run_until_complete(_Scenario(seed, directory, tracing).run())
-    finally:
-        structlog.configure(**quiet_logs)
-        _drop(loop)
-        asyncio.set_event_loop(None)
-        unhook()
-        shutil.rmtree(directory, ignore_errors=True)
+class Scenario:
+    loop_type: type[VirtualTimeLoop] = VirtualTimeLoop
 
+    @staticmethod
+    def around() -> contextlib.AbstractContextManager[None]:
+        """What has to be in force while the world runs."""
+        return contextlib.nullcontext()
 
-def _drop(loop: VirtualTimeLoop) -> None:
-    loop.set_exception_handler(lambda _loop, _context: None)
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
-    with contextlib.suppress(Deadlock):
-        loop.run_until_complete(asyncio.sleep(0))
-    loop.close()
-
-
-class _Scenario:
     def __init__(self, seed: int, directory: Path, tracing: bool) -> None:
         self._rng = random.Random(seed)
         knobs = Knobs.draw(self._rng)
@@ -86,15 +60,13 @@ class _Scenario:
         self._keys = 0
 
     async def run(self) -> Outcome:
-        world = self._world = World(self._seed, self._rng, self._knobs, self._tracing)
-        world.oracles = Oracles(world)
+        world = self._world = self.make_world()
         self._log()
         world.loop.set_exception_handler(lambda _loop, _context: None)
-        world.slots = {"host": self._knobs.slots}
         world.tell(str(self._knobs))
         try:
-            await self._chaos()
-            await self._rest()
+            await self.chaos()
+            await self.rest()
         except Violation as violation:
             world.oracles.broken(violation)
         except Exception as error:
@@ -106,6 +78,12 @@ class _Scenario:
         error = world.oracles.violation
         text = None if error is None else str(error) if isinstance(error, Violation) else described(error)
         return Outcome(self._seed, text, tuple(world.story), world.oracles.counts, world.now_s)
+
+    def make_world(self) -> World:
+        world = World(self._seed, self._rng, self._knobs, self._tracing)
+        world.oracles = Oracles(world)
+        world.slots = {"host": self._knobs.slots}
+        return world
 
     def _log(self) -> None:
         """What the control plane logs is part of the story; a defect that it reports is a violation."""
@@ -130,7 +108,7 @@ class _Scenario:
 
     # -- the time of faults
 
-    async def _chaos(self) -> None:
+    async def chaos(self) -> None:
         world, knobs = self._world, self._knobs
         await self._revive()
         deeds = [world.spawn(self._client(number)) for number in range(knobs.jobs)]
@@ -280,17 +258,17 @@ class _Scenario:
             dice = rng.random()
             if dice < 0.03:
                 world.oracles.truth(job_id).may_end_otherwise = True
-                await self._ask(job_id, lambda plane: plane.plane.cancel(job_id))
+                await self.ask(job_id, lambda plane: plane.plane.cancel(job_id))
             elif dice < 0.07:
-                await self._ask(job_id, lambda plane: plane.plane.stop(job_id))
+                await self.ask(job_id, lambda plane: plane.plane.stop(job_id))
             elif dice < 0.15:
-                await self._ask(job_id, lambda plane: plane.explained(job_id))
+                await self.ask(job_id, lambda plane: plane.explained(job_id))
             elif dice < 0.25:
-                await self._ask(job_id, put_share(world, job_id))
+                await self.ask(job_id, put_share(world, job_id))
             else:
                 await self._put(job_id, graph)
 
-    async def _ask(self, job_id: str, work: Any) -> Any:
+    async def ask(self, job_id: str, work: Any) -> Any:
         """One request. It is answered in time, unless the control plane or the disk is away meanwhile."""
         world = self._world
         began_s, plane = world.now_s, world.plane
@@ -342,14 +320,14 @@ class _Scenario:
                 )
 
         times = 1 if key is None else rng.choice((1, 2, 3))
-        await asyncio.gather(*(self._ask(job_id, put) for _ in range(times)))
+        await asyncio.gather(*(self.ask(job_id, put) for _ in range(times)))
         if key is not None and rng.random() < 0.3:
             await asyncio.sleep(rng.uniform(0, 20))
-            await self._ask(job_id, put)
+            await self.ask(job_id, put)
 
     # -- the time of rest
 
-    async def _rest(self) -> None:
+    async def rest(self) -> None:
         """No more faults, and slots for everybody or, in a crowd, for one after another: then all is right."""
         world = self._world
         if world.zombie is not None:

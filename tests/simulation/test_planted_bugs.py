@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.planted_bugs import PLANTED
-from tests.simulation.scenario import Outcome, run_seed
+from tests.simulation.scenario import Outcome
+from tests.simulation.seeds import run_seed
 
 SEEDS = 500
 

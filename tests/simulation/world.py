@@ -110,8 +110,15 @@ class Network:
     """What is between a caller and a control plane."""
 
     world: World
+    patience_s: float | None = None
 
-    async def call(self, who: str, work: Callable[[Incarnation], Coroutine[Any, Any, Any]]) -> Any:
+    async def target(self, who: str, _about: Any) -> Incarnation | None:
+        """Whom a caller reaches. ``_about``: a driver's assignment, or the id of a client's job."""
+        return self.world.plane if who == "submit" else self.world.pick_plane()
+
+    async def call(
+        self, who: str, work: Callable[[Incarnation], Coroutine[Any, Any, Any]], about: Any = None
+    ) -> Any:
         """Let ``work`` run in a control plane, as a request does. Raises Away, or what the control plane raises."""
         world = self.world
         rng, knobs = world.rng, world.knobs
@@ -122,12 +129,13 @@ class Network:
                 raise Away("the request was lost")
             if rng.random() < knobs.repeat and who.startswith("driver"):
                 world.later(rng.uniform(0.01, 8), self._repeat, work)
-        target = world.plane if who == "submit" else world.pick_plane()
+        target = await self.target(who, about)
         if target is None:
             raise Away("refused")
         task = target.spawn(work(target))
         lost = not world.quiet and rng.random() < knobs.lose_answer
-        await asyncio.wait([task])
+        if not (await asyncio.wait([task], timeout=self.patience_s))[0]:
+            raise Away("there was no answer in time")
         if lost and not world.quiet:
             await asyncio.sleep(rng.uniform(0, 10))
             raise Away("the answer was lost")

@@ -26,6 +26,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "cluster_executor_memory_mb": (1001, 1002, 1003),
     "cluster_driver_host": ("file", "environment", "command-line"),
     "slot_holding_ms": (2001, 2002, 2003),
+    "lease_seconds": (20.0, 30.0, 40.0),
     "token_file": ("/file", "/environment", "/command-line"),
     "warm_drivers": (11, 12, 13),
     "driver_memory_mb": (1001, 1002, 1003),

@@ -52,3 +52,17 @@ TASK_MANAGER_DETAILS: dict[str, Any] = {
     "allocatedSlots": [{"jobId": JOB, "resource": cores(1.0), "assignedTasks": 2}],
     "metrics": {**dict.fromkeys(TASK_MANAGER_METRICS, -1), "garbageCollectors": []},
 }
+MEMBER: dict[str, Any] = {
+    "id": "control-1-4711-5f2c",
+    "url": "http://127.0.0.1:8081",
+    "host": "control-1",
+    "pid": 4711,
+    "version": "0.1.0",
+    "seat": 1,
+    "slots": 8,
+    "taskManager": "host",
+    "jobs": 3,
+    "state": "ALIVE",
+    "joinedTimestampInMillis": NOW,
+    "isSelf": True,
+}

@@ -13,6 +13,8 @@ from app.api.render import cluster as render
 from app.api.render.metrics import metric_list, server_metrics
 from app.api.requests import names, query
 from app.model.sentences import shown
+from app.store.errors import StoreError
+from app.worker.views import Unavailable
 
 
 async def config(context: Context, request: Request) -> Response:
@@ -61,6 +63,19 @@ async def task_manager(context: Context, request: Request) -> Response:
         if manager.id == wanted:
             return json_response(render.task_manager_details(manager, plane.jobs(), context.clock.now_ms()))
     raise not_found(f"No TaskManager has the id {shown(wanted)}.")
+
+
+async def members(context: Context, request: Request) -> Response:
+    query(request)
+    cluster = context.cluster
+    if cluster is None or not cluster.is_shared:
+        alone = render.lone_member(context.info, context.control_plane.jobs())
+        return json_response({"shared": False, "members": [alone]})
+    try:
+        found = await cluster.members()
+    except StoreError as error:
+        raise Unavailable(str(error)) from error
+    return json_response({"shared": True, "members": [render.member(one) for one in found]})
 
 
 async def live(context: Context, request: Request) -> Response:

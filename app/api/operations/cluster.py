@@ -85,6 +85,18 @@ CLUSTER_OPERATIONS: Final[list[Operation]] = [
     ),
     Operation(
         "GET",
+        "/cluster/members",
+        cluster.members,
+        Doc(
+            "listMembers",
+            _TAG,
+            "The servers that share the jobs, and how many jobs each owns",
+            cluster_schema.Members,
+            {"shared": True, "members": [cluster_examples.MEMBER]},
+        ),
+    ),
+    Operation(
+        "GET",
         "/health/live",
         cluster.live,
         Doc("getLive", "health", "Whether the server runs", cluster_schema.Live, {"status": "live"}),

@@ -7,11 +7,15 @@ JVM) are -1, Flink's own mark for what is not known.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 from app.api.info import ServerInfo
 from app.model.status import JobStatus
+from app.store.members import Member
+from app.worker.cluster import MemberView
 from app.worker.views import JobView, TaskManager
 
 FLINK_API_VERSION = "2.3.0"
@@ -142,6 +146,42 @@ def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[dict
                     }
                 )
     return result
+
+
+def member(view: MemberView) -> dict[str, Any]:
+    one = view.member
+    return {
+        "id": one.member_id.rpartition("/")[2],
+        "url": one.url,
+        "host": one.host,
+        "pid": one.pid,
+        "version": one.version,
+        "seat": one.seat,
+        "slots": one.slots,
+        "taskManager": one.task_manager,
+        "jobs": view.jobs,
+        "state": "ALIVE" if view.is_alive else "LOST",
+        "joinedTimestampInMillis": view.joined_ms,
+        "isSelf": view.is_self,
+    }
+
+
+def lone_member(info: ServerInfo, views: Sequence[JobView]) -> dict[str, Any]:
+    """This server, where no other one can share its jobs."""
+    host = socket.gethostname()
+    one = Member(
+        member_id=f"{host}-{os.getpid()}",
+        home="",
+        seat=1,
+        url=info.url,
+        host=host,
+        place="",
+        pid=os.getpid(),
+        version=info.version,
+        slots=info.slots,
+    )
+    jobs = sum(1 for view in views if not view.status.is_globally_terminal)
+    return member(MemberView(one, info.started_ms, is_alive=True, jobs=jobs, is_self=True))
 
 
 def _cores(count: int) -> dict[str, Any]:

@@ -131,6 +131,28 @@ class TaskManagerDetails(TaskManager):
     metrics: TaskManagerMetrics
 
 
+class Member(Schema):
+    id: str
+    url: str = Field(description="Where it listens.")
+    host: str
+    pid: int
+    version: str
+    seat: int = Field(ge=1, description="Its number among the servers of the data directory.")
+    slots: int = Field(description="The slots that it offers.")
+    task_manager: str = Field(alias="taskManager", description="The TaskManager under which it offers them.")
+    jobs: int = Field(description="Jobs that it owns and that have not ended.")
+    state: Literal["ALIVE", "LOST"] = Field(
+        description="LOST: it has not renewed its leases in time, or is dead."
+    )
+    joined: Millis = Field(alias="joinedTimestampInMillis")
+    is_self: bool = Field(alias="isSelf", description="Whether it is the one that answers.")
+
+
+class Members(Schema):
+    shared: bool = Field(description="Whether several servers can share the jobs: with PostgreSQL.")
+    members: list[Member]
+
+
 class Live(Schema):
     status: Literal["live"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,23 @@ def test_reports_are_numbered_and_acknowledged(rig: Rig) -> None:
     assert rig.numbers() == [1, 2, 3]
     assert rig.server.registrations[0]["spark_app_id"] == "app"
     assert {call["authorization"] for call in rig.server.calls} == {"Bearer the secret"}
+
+
+def test_a_server_that_is_stopped_is_not_waited_for_when_the_job_has_another_owner(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """It holds the connection open and answers nothing; the timeout would be 20 s."""
+    address = (tmp_path / "address").read_text()
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        (tmp_path / "address").write_text(f"http://127.0.0.1:{stopped.getsockname()[1]}\n1\n")
+        rig.client.start()
+        connection, _ = stopped.accept()
+        with connection:
+            assert connection.recv(1)
+            (tmp_path / "address").write_text(f"{address.strip()}\n2\n")
+            batch(rig, 0)
+            assert rig.client.flush(10)
+    assert rig.numbers() == [1]
 
 
 def test_reports_wait_for_a_server_that_is_away_and_find_it_elsewhere(rig: Rig) -> None:

@@ -103,12 +103,16 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.ahead_ms = 0
+        self.stopped_ms = 0
 
     def now_ms(self) -> int:
         return 1_760_000_000_000 + int(asyncio.get_running_loop().time() * 1000) + self.ahead_ms
 
     def not_before(self, at_ms: int) -> None:
         self.ahead_ms += max(0, at_ms - self.now_ms())
+
+    def steady_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000) + self.stopped_ms
 
 
 CONFIG = {
@@ -163,17 +167,20 @@ class Rig:
         self.host = host or FakeHost()
         self.clock = FakeClock()
         (tmp_path / "address").write_text("http://127.0.0.1:1\n")
-        self.places = JobPlaces(tmp_path / "jobs", tmp_path / "address", slots, results_root)
+        self.use(JobPlaces(tmp_path / "jobs", tmp_path / "address", slots, results_root))
+        self._commit = store.commit
+
+    def use(self, places: JobPlaces) -> None:
+        """Make the control plane, which has not been started yet, with these places."""
+        self.places = places
         self.plane = ControlPlane(
-            store,
+            self.store,
             host=self.host,
-            places=self.places,
+            places=places,
             clock=self.clock,
             new_id=lambda: f"{next(_ids):032x}",
             validate_states=True,
         )
-
-        self._commit = store.commit
 
     @property
     def driver(self) -> FakeDriver:

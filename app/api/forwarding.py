@@ -1,0 +1,165 @@
+"""Requests for jobs of other control planes: sent on to the owner, or answered from the database where nobody owns
+the job and nothing is to be changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import httpx
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import BytesResponse
+from app.api.errors import error_response
+from app.api.requests import read_body
+from app.model.ids import InvalidId, normalize_id
+from app.store.errors import StoreError
+from app.store.members import Member
+from app.worker.cluster import Cluster
+
+log = structlog.get_logger()
+
+FORWARDED = b"x-slotwise-forwarded"
+"""Has been sent on once: whoever gets it answers it, since two that take each other for the owner would never end."""
+
+_CONNECT_TIMEOUT_S = 2.0
+_ANSWER_TIMEOUT_S = 45.0
+_LOOK_EVERY_S = 1.0
+_READS = frozenset({"GET", "HEAD"})
+_RETRY = {"Retry-After": "1"}
+
+# Of the connection and not of the request, or judged already: the origin, by the one that the client called.
+_NOT_SENT_ON = frozenset(
+    {
+        b"host",
+        b"origin",
+        b"connection",
+        b"keep-alive",
+        b"transfer-encoding",
+        b"content-length",
+        b"upgrade",
+        b"te",
+        b"expect",
+        b"accept-encoding",
+        FORWARDED,
+    }
+)
+_NOT_SENT_BACK = frozenset(
+    {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"x-request-id", b"date"}
+)
+
+
+class Forwarding:
+    """For one control plane among several. Close it in the end."""
+
+    def __init__(self, cluster: Cluster, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._cluster = cluster
+        self._http = httpx.AsyncClient(
+            timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            trust_env=False,
+            transport=transport,
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def answer(self, request: Request) -> Response | None:
+        """The owner's answer; None if this control plane is to give one, for which it has read what it needs."""
+        job_id = _job_id(request)
+        if job_id is None:
+            if request.method in _READS:
+                await self._look_up(None)
+            return None
+        if self._cluster.serves(job_id):
+            return None
+        owner = None
+        if not any(name == FORWARDED for name, _ in request.scope["headers"]):
+            with contextlib.suppress(StoreError):
+                owner = await self._cluster.owner_of(job_id)
+        if owner is not None:
+            answer = await self._ask(request, job_id, owner)
+            if answer is not None or self._cluster.serves(job_id):
+                return answer
+        await self._look_up(job_id)
+        return None
+
+    async def _look_up(self, job_id: str | None) -> None:
+        """What cannot be read now is shown as it was, and what was never seen is not."""
+        try:
+            await self._cluster.look_up(job_id)
+        except StoreError as error:
+            log.warning("jobs of other control planes cannot be read", error=str(error))
+
+    async def _ask(self, request: Request, job_id: str, owner: Member) -> Response | None:
+        """What ``owner`` answers; None if it gives none to a request that changes nothing."""
+        is_read = request.method in _READS
+        try:
+            sent = await self._send(request, job_id, owner)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            if is_read:
+                return None
+            sentence = (
+                f"The control plane that owns job {job_id} cannot be reached. Nothing was changed; try again."
+            )
+            return error_response(503, [sentence], _RETRY)
+        except httpx.HTTPError:
+            sent = None
+        if sent is not None:
+            return sent
+        if is_read:
+            return None
+        sentence = (
+            f"The control plane that owned job {job_id} gave no answer. Whether the request was carried out is not "
+            "known: read the job again, or repeat the request with its Idempotency-Key."
+        )
+        return error_response(503, [sentence], _RETRY)
+
+    async def _send(self, request: Request, job_id: str, owner: Member) -> Response | None:
+        """One request to the owner, for as long as it is the owner: one that is stopped answers nobody."""
+        headers = [(name, value) for name, value in request.scope["headers"] if name not in _NOT_SENT_ON]
+        path = request.scope.get("raw_path") or request.scope["path"].encode()
+        query = request.scope["query_string"]
+        url = httpx.URL(owner.url).copy_with(raw_path=path + (b"?" + query if query else b""))
+        content = await read_body(request)
+        waiting = asyncio.create_task(
+            self._http.request(
+                request.method,
+                url,
+                content=content if content or request.method not in _READS else None,
+                headers=[*headers, (FORWARDED, b"1")],
+            )
+        )
+        try:
+            while True:
+                done, _ = await asyncio.wait({waiting}, timeout=_LOOK_EVERY_S)
+                if done:
+                    return _sent_back(waiting.result())
+                with contextlib.suppress(StoreError):
+                    if await self._cluster.owner_of(job_id) != owner:
+                        return None
+        finally:
+            waiting.cancel()
+
+
+def _job_id(request: Request) -> str | None:
+    """The job that the path names; None if it names none, or nothing that could be one."""
+    text = request.scope["path_params"].get("jobid")
+    try:
+        return None if text is None else normalize_id(text)
+    except InvalidId:
+        return None
+
+
+def _sent_back(answer: httpx.Response) -> Response:
+    content_type = answer.headers.get("content-type", "").encode("latin-1")
+    response = BytesResponse(answer.content, answer.status_code, content_type=content_type)
+    response.raw_headers += [
+        (name.lower(), value)
+        for name, value in answer.headers.raw
+        if name.lower() not in _NOT_SENT_BACK and name.lower() != b"content-type"
+    ]
+    return response

@@ -1,0 +1,279 @@
+"""The control planes that share a database and a data directory: who is there, and who has how many jobs.
+
+Each has a row that it renews with its leases. What is alive is told by the database's clock alone, so that clocks that
+differ do no harm. A row decides nothing about who may write: that is the lease's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Row
+
+from app.store.leases import Lease
+from app.store.statements import CLOCK_MS
+from app.store.store import Store
+
+_FORGET_AFTER_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One control-plane process. ``member_id`` is the name under which it holds leases.
+
+    ``seat``: its number among those of the data directory, which the next process may have after it. ``place`` names
+    the kernel and the process namespace: only who is in the same one can see its drivers.
+    """
+
+    member_id: str
+    home: str
+    seat: int
+    url: str
+    host: str
+    place: str
+    pid: int
+    version: str
+    slots: int
+
+    @property
+    def task_manager(self) -> str:
+        """The name of what it offers slots of. It stays with the seat, so that jobs keep their slots over restarts."""
+        return task_manager_of(self.seat)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """A member as the database sees it now. ``jobs``: how many that have not ended it holds the leases of."""
+
+    member: Member
+    joined_ms: int
+    is_alive: bool
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Who has how many jobs. ``free``: jobs that have not ended and whose leases nobody holds any more."""
+
+    members: tuple[MemberState, ...]
+    free: int
+
+    @property
+    def alive(self) -> tuple[MemberState, ...]:
+        return tuple(state for state in self.members if state.is_alive)
+
+    @property
+    def total(self) -> int:
+        """Jobs of members that are alive, and free ones."""
+        return self.free + sum(state.jobs for state in self.alive)
+
+
+@dataclass(frozen=True, slots=True)
+class JobMark:
+    """What tells whether something that was read of a job is still so. ``owner`` None: its lease was given up."""
+
+    job_id: str
+    seq: int
+    has_ended: bool
+    owner: str | None
+
+
+_COLUMNS = ("member_id", "home", "seat", "url", "host", "place", "pid", "version", "slots")
+
+
+def task_manager_of(seat: int) -> str:
+    return "host" if seat == 1 else f"host-{seat}"
+
+
+class Members:
+    """What one control plane asks and tells the database about all of them. Raises `StoreError`, as `Store` does."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def join(self, member: Member) -> list[str]:
+        """Add ``member``, unless members of other places are alive: then their hosts, and nothing is changed.
+
+        Whoever had its seat before is dead, so that his leases expire at once.
+        """
+
+        def join(connection: Connection) -> list[str]:
+            clock = CLOCK_MS[connection.dialect.name]
+            others = connection.execute(
+                text(
+                    "SELECT DISTINCT host FROM members WHERE home = :home AND place <> :place "
+                    f"AND expires_ms > {clock} ORDER BY host"
+                ),
+                {"home": member.home, "place": member.place},
+            ).all()
+            if others:
+                return [str(host) for (host,) in others]
+            of_seat = {"home": member.home, "seat": member.seat}
+            connection.execute(
+                text(
+                    "UPDATE leases SET expires_ms = 0 WHERE expires_ms > 0 AND owner IN "
+                    "(SELECT member_id FROM members WHERE home = :home AND seat = :seat)"
+                ),
+                of_seat,
+            )
+            connection.execute(text("DELETE FROM members WHERE home = :home AND seat = :seat"), of_seat)
+            connection.execute(
+                text(f"DELETE FROM members WHERE expires_ms < {clock} - :long"), {"long": _FORGET_AFTER_MS}
+            )
+            _put(connection, member, self._store.lease_ttl_ms)
+            return []
+
+        return await self._store.write(join)
+
+    async def beat(self, member: Member) -> None:
+        """Put off the expiry of ``member``, which is added again if somebody took it for dead."""
+        await self._store.write(lambda connection: _put(connection, member, self._store.lease_ttl_ms))
+
+    async def leave(self, member: Member) -> None:
+        def leave(connection: Connection) -> None:
+            connection.execute(
+                text("DELETE FROM members WHERE member_id = :member"), {"member": member.member_id}
+            )
+
+        await self._store.write(leave)
+
+    async def bury(self, member_ids: Sequence[str]) -> None:
+        """These are known to be dead: their leases expire now, and they count as alive no more."""
+
+        def bury(connection: Connection) -> None:
+            for member_id in member_ids:
+                who = {"member": member_id}
+                connection.execute(text("UPDATE members SET expires_ms = 0 WHERE member_id = :member"), who)
+                connection.execute(
+                    text("UPDATE leases SET expires_ms = 0 WHERE owner = :member AND expires_ms > 0"), who
+                )
+
+        await self._store.write(bury)
+
+    async def spread(self, home: str) -> Spread:
+        """The members of ``home``, by seat, and their jobs."""
+        return await self._store.read(lambda connection: _spread(connection, home))
+
+    async def handed_over(self, member_id: str) -> int:
+        """How many jobs others have handed to ``member_id``: more than before, if there is one to take up."""
+
+        def handed_over(connection: Connection) -> int:
+            found = connection.execute(
+                text("SELECT handed_over FROM members WHERE member_id = :member"), {"member": member_id}
+            ).first()
+            return 0 if found is None else int(found[0])
+
+        return await self._store.read(handed_over)
+
+    async def hand_over(self, job_id: str, epoch: int, to: str) -> bool:
+        """Give a job with its lease, at the next epoch, to a member that is alive. False: nothing was changed."""
+
+        def hand_over(connection: Connection) -> bool:
+            clock = CLOCK_MS[connection.dialect.name]
+            who = {"to": to, "ttl": self._store.lease_ttl_ms}
+            done = connection.execute(
+                text(
+                    f"UPDATE leases SET owner = :to, epoch = epoch + 1, expires_ms = {clock} + :ttl "
+                    "WHERE job_id = :job AND owner = :owner AND epoch = :epoch AND EXISTS "
+                    f"(SELECT 1 FROM members WHERE member_id = :to AND expires_ms > {clock})"
+                ),
+                {**who, "job": job_id, "owner": self._store.owner, "epoch": epoch},
+            )
+            if done.rowcount != 1:
+                return False
+            connection.execute(
+                text("UPDATE members SET handed_over = handed_over + 1 WHERE member_id = :to"), {"to": to}
+            )
+            return True
+
+        return await self._store.write(hand_over)
+
+    async def owner_of(self, job_id: str) -> Member | None:
+        """The member that holds the job's lease, if it is alive."""
+
+        def owner_of(connection: Connection) -> Member | None:
+            clock = CLOCK_MS[connection.dialect.name]
+            found = connection.execute(
+                text(
+                    f"SELECT {', '.join('m.' + name for name in _COLUMNS)} FROM leases AS l "
+                    "JOIN members AS m ON m.member_id = l.owner "
+                    f"WHERE l.job_id = :job AND l.expires_ms > {clock} AND m.expires_ms > {clock}"
+                ),
+                {"job": job_id},
+            ).first()
+            return None if found is None else Member(*found)
+
+        return await self._store.read(owner_of)
+
+    async def lease_of(self, job_id: str) -> Lease | None:
+        """Who holds the job's lease, whether it has expired or not."""
+
+        def lease_of(connection: Connection) -> Lease | None:
+            found = connection.execute(
+                text("SELECT owner, epoch, expires_ms FROM leases WHERE job_id = :job AND owner IS NOT NULL"),
+                {"job": job_id},
+            ).first()
+            return None if found is None else Lease(job_id, *found)
+
+        return await self._store.read(lease_of)
+
+    async def marks(self, job_ids: Sequence[str] | None = None) -> list[JobMark]:
+        """The marks of the named jobs, or of all."""
+
+        def marks(connection: Connection) -> list[JobMark]:
+            query = (
+                "SELECT s.job_id, s.seq, s.ended_ms IS NOT NULL, l.owner FROM job_states AS s "
+                "JOIN leases AS l ON l.job_id = s.job_id"
+            )
+            if job_ids is None:
+                rows = list(connection.execute(text(query)))
+            else:
+                one = text(query + " WHERE s.job_id = :job")
+                rows = [row for job_id in job_ids for row in connection.execute(one, {"job": job_id})]
+            return [JobMark(row[0], int(row[1]), bool(row[2]), row[3]) for row in rows]
+
+        return await self._store.read(marks)
+
+
+def _put(connection: Connection, member: Member, ttl_ms: int) -> None:
+    clock = CLOCK_MS[connection.dialect.name]
+    connection.execute(
+        text(
+            f"INSERT INTO members ({', '.join(_COLUMNS)}, joined_ms, expires_ms) "
+            f"VALUES ({', '.join(':' + name for name in _COLUMNS)}, {clock}, {clock} + :ttl) "
+            f"ON CONFLICT (member_id) DO UPDATE SET expires_ms = excluded.expires_ms"
+        ),
+        {**{name: getattr(member, name) for name in _COLUMNS}, "ttl": ttl_ms},
+    )
+
+
+def _spread(connection: Connection, home: str) -> Spread:
+    clock = CLOCK_MS[connection.dialect.name]
+    rows = connection.execute(
+        text(
+            f"SELECT {', '.join(_COLUMNS)}, joined_ms, expires_ms > {clock} FROM members "
+            "WHERE home = :home ORDER BY seat"
+        ),
+        {"home": home},
+    ).all()
+    jobs: dict[str, int] = {}
+    free = 0
+    for owner, is_held, count in connection.execute(
+        text(
+            f"SELECT l.owner, l.owner IS NOT NULL AND l.expires_ms > {clock}, count(*) FROM leases AS l "
+            "JOIN job_states AS s ON s.job_id = l.job_id WHERE s.ended_ms IS NULL GROUP BY 1, 2"
+        )
+    ):
+        if is_held:
+            jobs[owner] = int(count)
+        elif owner is None or owner.startswith(f"home:{home}/"):
+            free += int(count)
+    return Spread(tuple(_state(row, jobs) for row in rows), free)
+
+
+def _state(row: Row[tuple[object, ...]], jobs: dict[str, int]) -> MemberState:
+    values = tuple(row)
+    member = Member(*values[: len(_COLUMNS)])  # type: ignore[arg-type]
+    return MemberState(member, int(str(values[-2])), bool(values[-1]), jobs.get(member.member_id, 0))

@@ -1,0 +1,99 @@
+"""Seats: the numbers of the servers that share a data directory.
+
+A seat is a lock of the kernel, so whoever is dead is known to be so at once and for certain: its seat is free, or has
+another name in it. One that is only paused keeps its seat; against that there are leases. As servers that share a
+data directory are on one host, all of them can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+
+from app import filelocks
+from app.store.errors import StoreUnavailable
+from app.store.members import Member, task_manager_of
+
+_MOST_SEATS = 1000
+
+
+class Seat:
+    """The lowest free seat of ``data_dir``, held until `release` or the end of the process."""
+
+    def __init__(self, data_dir: Path, number: int, lock_fd: int) -> None:
+        self.number = number
+        self._data_dir = data_dir
+        self._lock_fd: int | None = lock_fd
+
+    @classmethod
+    def take(cls, data_dir: Path) -> Seat:
+        """
+        Raises:
+            StoreUnavailable: the directory cannot be written.
+        """
+        try:
+            for number in range(1, _MOST_SEATS + 1):
+                lock_fd = filelocks.lock(_lock_file(data_dir, number))
+                if lock_fd is not None:
+                    os.ftruncate(lock_fd, 0)
+                    return cls(data_dir, number, lock_fd)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"The data directory {data_dir} cannot be used: {error.strerror}."
+            ) from error
+        raise StoreUnavailable(f"The data directory {data_dir} has {_MOST_SEATS} servers already.")
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the drivers of this server have their locks and logs. The first one's is that of a server alone."""
+        return self._data_dir / ("run" if self.number == 1 else f"run-{self.number}")
+
+    @property
+    def task_manager(self) -> str:
+        return task_manager_of(self.number)
+
+    def name(self, member_id: str) -> None:
+        """Write down who sits here: whoever sat here before is dead."""
+        assert self._lock_fd is not None
+        os.pwrite(self._lock_fd, member_id.encode(), 0)
+
+    def release(self) -> None:
+        lock_fd, self._lock_fd = self._lock_fd, None
+        if lock_fd is not None:
+            os.close(lock_fd)
+
+    def __enter__(self) -> Seat:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def is_dead(data_dir: Path, member: Member, place: str) -> bool:
+    """Whether the process of ``member`` has certainly ended. False where that cannot be told."""
+    if member.place != place:
+        return False
+    file = _lock_file(data_dir, member.seat)
+    try:
+        sitting = file.read_bytes()
+        # Empty: the seat was taken a moment ago, by one that is about to say who it is.
+        return not filelocks.is_held(file) or (bool(sitting) and sitting.decode() != member.member_id)
+    except (OSError, ValueError):
+        return False
+
+
+def this_place() -> str:
+    """This boot of this kernel, and this process namespace: who has another one sees other processes."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _lock_file(data_dir: Path, number: int) -> Path:
+    return data_dir / f"seat-{number}.lock"

@@ -1,0 +1,40 @@
+"""Where the driver of a job finds the owner of the job, when several control planes share them: a file per job.
+
+The file has the owner's URL, and in a second line the epoch since when. One who was overtaken and does not know it yet
+must not lead the driver back to itself, so the epoch in the file never goes down.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from app import filelocks
+
+
+def write_address(file: Path, url: str, epoch: int) -> bool:
+    """Tell drivers that ``url`` owns the job since ``epoch``. False: the file names a later owner, and stays.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock_fd = filelocks.lock(file.with_name(f".{file.name}.lock"), wait=True)
+    assert lock_fd is not None
+    try:
+        if _epoch(file) > epoch:
+            return False
+        temporary = file.with_name(f".{file.name}.tmp")
+        # Not synced: after a power failure no driver is left to read it, and the next start writes it anew.
+        temporary.write_text(f"{url}\n{epoch}\n", encoding="ascii")
+        os.replace(temporary, file)
+        return True
+    finally:
+        os.close(lock_fd)
+
+
+def _epoch(file: Path) -> int:
+    try:
+        return int(file.read_text(encoding="ascii").split()[1])
+    except (FileNotFoundError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,122 @@
+"""The control planes that share jobs, as the API of one of them sees them: who owns a job, and what others' jobs are
+like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from app.store.members import JobMark, Member
+from app.store.store import Store
+from app.worker.ownership import Ownership
+from app.worker.recovery import JOBS_PER_READ, JobKeeper
+from app.worker.stored_jobs import read_view
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One control plane. ``jobs``: those that it owns and that have not ended. ``is_self``: it is who is asked."""
+
+    member: Member
+    joined_ms: int
+    is_alive: bool
+    jobs: int
+    is_self: bool
+
+
+class Cluster:
+    """Of one control plane among those that share its jobs, or of one that is alone (``is_shared`` false)."""
+
+    def __init__(self, store: Store, keeper: JobKeeper, ownership: Ownership) -> None:
+        self._store = store
+        self._keeper = keeper
+        self._ownership = ownership
+        # Of the jobs in `glimpses`, and of ended ones.
+        self._marks: dict[str, JobMark] = {}
+
+    @property
+    def is_shared(self) -> bool:
+        return self._ownership.member is not None
+
+    def serves(self, job_id: str) -> bool:
+        """Whether this process owns the job, for certain, or knows how it ended."""
+        keeper = self._keeper
+        return job_id in keeper.jobs and keeper.tenure.is_sure()
+
+    async def owner_of(self, job_id: str) -> Member | None:
+        """The other control plane to ask about a job; None if there is none now, or it is this one.
+
+        Raises:
+            StoreError: the database is away.
+        """
+        owner = await self._ownership.members.owner_of(job_id)
+        if owner is None:
+            return None
+        if owner == self._ownership.member:
+            # It was handed over, or its owner has just died: it is served in a moment.
+            if job_id not in self._keeper.jobs:
+                self._ownership.look_soon()
+            return None
+        return owner
+
+    async def look_up(self, job_id: str | None = None) -> None:
+        """Read how the job, or each job, is that another control plane owns, so that it can be shown here.
+
+        Raises:
+            StoreError: the database is away.
+        """
+        keeper = self._keeper
+        if job_id is None and not keeper.peers and not keeper.glimpses:
+            return
+        found = await self._ownership.members.marks(None if job_id is None else [job_id])
+        marks = {mark.job_id: mark for mark in found}
+        for gone in self._gone(marks, job_id):
+            self._marks.pop(gone, None)
+            keeper.glimpses.pop(gone, None)
+            keeper.ended.pop(gone, None)
+        wanted = [
+            mark.job_id
+            for mark in found
+            if not (mark.job_id in keeper.ended or self.serves(mark.job_id))
+            and (self._marks.get(mark.job_id) != mark or mark.job_id not in keeper.glimpses)
+        ]
+        for first in range(0, len(wanted), JOBS_PER_READ):
+            for stored in await self._store.load_jobs(wanted[first : first + JOBS_PER_READ]):
+                if stored.job_id in keeper.jobs:
+                    continue
+                if stored.summary.status.is_globally_terminal:
+                    keeper.show_ended(stored)
+                elif (view := read_view(stored)) is not None:
+                    keeper.glimpses[stored.job_id] = view
+                    self._marks[stored.job_id] = marks[stored.job_id]
+
+    def _gone(self, marks: dict[str, JobMark], job_id: str | None) -> list[str]:
+        """What was forgotten elsewhere."""
+        keeper = self._keeper
+        known = [*keeper.ended, *keeper.glimpses] if job_id is None else [job_id]
+        return [one for one in known if one not in marks]
+
+    async def members(self) -> Sequence[MemberView]:
+        """All members by seat, those that are dead and not replaced included.
+
+        Raises:
+            StoreError: the database is away.
+        """
+        me = self._ownership.member
+        if me is None:
+            return ()
+        spread = await self._ownership.members.spread(me.home)
+        return [
+            MemberView(
+                state.member,
+                state.joined_ms,
+                state.is_alive,
+                state.jobs,
+                state.member.member_id == me.member_id,
+            )
+            for state in spread.members
+        ]

@@ -1,0 +1,48 @@
+"""A submitted job becomes durable."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+
+import structlog
+
+from app.store.errors import OutcomeUnknown, StoreError
+from app.store.store import Store
+from app.store.writes import FIRST_EPOCH, UnitOfWork
+from app.worker.job import JobPlaces
+from app.worker.job_files import write_artifacts
+from app.worker.recovery import JobKeeper
+from app.worker.views import Unavailable
+
+log = structlog.get_logger()
+
+_DOUBT_RETRY_S = 0.5
+
+
+async def make_durable(
+    store: Store, keeper: JobKeeper, places: JobPlaces, unit: UnitOfWork, artifacts: Mapping[str, bytes]
+) -> None:
+    """Files first: what is in the database is a job, and would be run.
+
+    Raises:
+        Unavailable: nothing was stored.
+    """
+    directory = places.artifacts_dir(unit.job_id)
+    try:
+        if artifacts:
+            await asyncio.to_thread(write_artifacts, directory, artifacts)
+        await keeper.tell_address(unit.job_id, FIRST_EPOCH)
+        while True:
+            try:
+                await store.commit(unit)
+                return
+            except OutcomeUnknown as error:
+                log.error("it is not known whether a job was stored", job=unit.job_id, error=str(error))
+                await asyncio.sleep(_DOUBT_RETRY_S)
+    except (OSError, StoreError) as error:
+        directory_of_job = places.job_dir(unit.job_id)
+        await asyncio.to_thread(shutil.rmtree, directory_of_job, ignore_errors=True)
+        sentence = str(error) if isinstance(error, StoreError) else f"{error.strerror}: {directory}."
+        raise Unavailable(f"{sentence} The job was not submitted; try again.") from error

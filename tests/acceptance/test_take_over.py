@@ -1,0 +1,137 @@
+"""Two servers on one PostgreSQL database: any of them answers, and one that is lost is followed by the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.acceptance.deployment import OK, is_alive, wait_for
+from tests.acceptance.members import PATIENCE_S, Job, Server, Servers, servers_on
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def servers(postgresql_url: str, tmp_path: Path) -> Iterator[Servers]:
+    with servers_on(tmp_path, postgresql_url, lease_seconds=4.0) as made:
+        yield made
+
+
+def await_owner(job: Job, server: Server) -> None:
+    wait_for(f"server {server.number} owns the job", lambda: job.is_of(server), PATIENCE_S)
+
+
+def await_letting_go(server: Server) -> None:
+    """It has found out, by a write that was refused or by renewing its leases."""
+    signs = ("ownership lost", "a job is another control plane's now")
+    wait_for("it has let go", lambda: any(server.events(sign) for sign in signs), PATIENCE_S)
+
+
+def progress(job: Job) -> None:
+    before = job.rows()
+    wait_for("more rows are written", lambda: job.rows() > before)
+
+
+def test_the_owner_is_killed_and_another_takes_over(servers: Servers) -> None:
+    first, second = servers.start(), servers.start()
+    job = servers.submit(first)
+    pid, attempt = job.show(second)["driverPid"], job.show(second)["attempt"]
+    assert job.is_of(first)
+    assert [one["state"] for one in servers.members(second)] == ["ALIVE", "ALIVE"]
+    # Any process answers, and what it is told reaches the owner with its headers.
+    assert job.put(second, 4, key="once").headers["ETag"] == '"2"'
+    assert job.put(first, 4, key="once").headers["ETag"] == '"2"'
+    job.await_parallelism(second, 4)
+    stale = servers.call(
+        second, "PUT", f"/jobs/{job.job_id}/resource-requirements", json={}, headers={"If-Match": '"1"'}
+    )
+    assert stale.status_code in (400, 412)
+
+    progress(job)
+    killed_s = time.time()
+    first.kill()
+    took_s = job.put_until_answered(second, 2)
+
+    assert job.is_of(second)
+    assert took_s < 10, "a death is seen at once; only one that is stopped keeps its lease"
+    job.await_parallelism(second, 2)
+    found = job.show(second)
+    assert (found["driverPid"], found["attempt"]) == (pid, attempt), "adopted, not started again"
+    progress(job)
+    # 250 ms is the interval of the batches.
+    gap_s = job.longest_gap(killed_s - 5, time.time())
+    assert gap_s < 5, f"{gap_s:.1f} s without a batch"
+    assert [row[0] for row in servers.query("SELECT state FROM attempts")] == ["LIVE"]
+
+    third = servers.start()
+    assert job.put(third, 4).status_code == OK
+    job.await_parallelism(third, 4)
+    assert job.show(third)["driverPid"] == pid
+    assert [one["seat"] for one in servers.members(third)] == [1, 2]
+
+
+def test_an_owner_that_was_stopped_changes_nothing_when_it_goes_on(servers: Servers) -> None:
+    first, second = servers.start(), servers.start()
+    job = servers.submit(first)
+    pid = job.show(second)["driverPid"]
+    first.stop()
+    stopped_s = time.time()
+    # This one waits for the owner that was: it is connected, and nobody reads.
+    answers: list[httpx.Response] = []
+    asking = threading.Thread(target=lambda: answers.append(job.put(first, 1)), daemon=True)
+    asking.start()
+    job.put_until_answered(second, 4)
+    assert job.is_of(second)
+    job.await_parallelism(second, 4)
+    ((version, epoch),) = servers.query(
+        "SELECT max(version), max(epoch) FROM requirements, leases WHERE requirements.job_id = %s", job.job_id
+    )
+    assert (version, epoch) == (2, 2)
+
+    first.go_on()
+    asking.join(PATIENCE_S)
+    # It has nothing to say by itself: it is refused, or the new owner was asked.
+    assert answers[0].status_code in (OK, 503), answers[0].text
+    assert answers[0].status_code == 503 or answers[0].headers["ETag"] == '"3"'
+    await_letting_go(first)
+    assert job.put_until_answered(first, 2) < PATIENCE_S
+    job.await_parallelism(second, 2)
+    assert job.show(first)["driverPid"] == pid == job.show(second)["driverPid"]
+    assert job.longest_gap(stopped_s - 5, time.time()) < 5
+    assert servers.query("SELECT attempt, state FROM attempts") == [(1, "LIVE")]
+
+
+def test_an_owner_that_was_stopped_leaves_the_next_driver_alone(servers: Servers) -> None:
+    """While it is stopped its driver dies, and its successor starts another one: it sees only the death."""
+    first, second = servers.start(), servers.start()
+    job = servers.submit(first)
+    lost = job.show(second)["driverPid"]
+    first.stop()
+    await_owner(job, second)
+    os.kill(lost, signal.SIGKILL)
+    wait_for("the next attempt runs", lambda: job.show(second)["attempt"] == 2)
+    wait_for("it writes", lambda: job.show(second)["state"] == "RUNNING")
+    pid = job.show(second)["driverPid"]
+    progress(job)
+
+    first.go_on()
+    await_letting_go(first)
+    progress(job)
+    job.put_until_answered(first, 1)
+    job.await_parallelism(second, 1)
+    found = job.show(second)
+    assert (found["driverPid"], found["attempt"]) == (pid, 2)
+    assert is_alive(pid)
+    assert not is_alive(lost)
+    rows = servers.query("SELECT attempt, state, epoch FROM attempts ORDER BY attempt")
+    assert [(attempt, state) for attempt, state, _ in rows] == [(1, "DEAD"), (2, "LIVE")]
+    started = [entry["pid"] for entry in first.events("driver process started")]
+    assert [one for one in started if one != lost and psutil.pid_exists(one)] == []

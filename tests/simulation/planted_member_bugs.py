@@ -1,0 +1,50 @@
+"""Defects to plant where several control planes share the jobs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+
+from app.cluster.slot_pool import SlotPool
+from app.store import batch
+from app.worker import recovery
+from app.worker.tenure import Tenure
+from tests.simulation.planted_batch_bugs import instead
+
+
+def fence_removed() -> contextlib.AbstractContextManager[None]:
+    """Writes look neither at the owner nor at the epoch."""
+    return instead(batch, "lost_leases", lambda *_args: {})
+
+
+def always_sure() -> contextlib.AbstractContextManager[None]:
+    """One that was stopped between a write and its effects performs them when it wakes up."""
+    return instead(Tenure, "is_sure", lambda _self: True)
+
+
+def lent_slots_given_away() -> contextlib.AbstractContextManager[None]:
+    """The slots of a job that another control plane has are taken to be free."""
+
+    def lend(self: SlotPool, job_id: str, _slot_ids: Iterable[str]) -> None:
+        self.forget(job_id)
+
+    return instead(SlotPool, "lend", lend)
+
+
+def address_not_told() -> contextlib.AbstractContextManager[None]:
+    """Whoever takes a job over does not tell its driver, which calls the one before for ever."""
+    original = recovery.JobKeeper.tell_address
+
+    async def tell(self: recovery.JobKeeper, job_id: str, epoch: int) -> None:
+        if epoch == 1:
+            await original(self, job_id, epoch)
+
+    return instead(recovery.JobKeeper, "tell_address", tell)
+
+
+PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "writes are not fenced by the epoch": fence_removed,
+    "a control plane that was stopped performs effects": always_sure,
+    "slots that are lent are given to others": lent_slots_given_away,
+    "drivers are not told of a new owner": address_not_told,
+}
