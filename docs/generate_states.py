@@ -16,16 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.scheduler.adaptive.draft import STATUS
-from app.scheduler.adaptive.table import (
-    CANCELING,
-    ENTRY,
-    FAILING,
-    FINISHED,
-    PHASES,
-    TRANSITIONS,
-    Edge,
-    describe_edges,
-)
+from app.scheduler.adaptive.edges import Edge, describe_edges
+from app.scheduler.adaptive.table import CANCELING, ENTRY, FAILING, FINISHED, PHASES, TRANSITIONS
 
 DOCS = Path(__file__).parent
 
@@ -41,6 +33,7 @@ EVENT_WORDS = {
     "SlotShareUpdated": "slot share",
     "SlotsChanged": "slots",
     "AttemptRunning": "driver runs",
+    "StateRepartitioned": "state partitions",
     "AttemptStartFailed": "start failed",
     "BatchCompleted": "batch committed",
     "BatchAborted": "batch given up",

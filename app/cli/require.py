@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +23,8 @@ NO_RECORD_PATIENCE_S = 10.0
 
 _WORTH_TELLING_MS = 5_000
 _DONE = ("SUCCEEDED", "NO_RESOURCES_OR_PARALLELISMS_CHANGE")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
+_NO_PARTITIONS: Mapping[str, int] = MappingProxyType({})
 _BOUNDS = re.compile(r"(-?[0-9]{1,9})?:(-?[0-9]{1,9})?\Z")
 
 Wanted = dict[str, tuple[int | None, int | None]]
@@ -37,6 +41,16 @@ def require(
             help="delays=1:4; either number may be left out to keep it, -1 is the default.",
         ),
     ],
+    state_partitions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state-partitions",
+            metavar="VERTEX=NUMBER",
+            show_default=False,
+            help="Redistribute the state of a vertex into so many partitions: the job is drained and restarted. "
+            "More are made without this where an upper bound asks for them.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")
     ] = False,
@@ -48,15 +62,16 @@ def require(
 ) -> None:
     """Change the bounds of the vertices named; the others keep theirs."""
     wanted = parse_bounds(bounds)
+    partitions = parse_partitions(state_partitions or [])
     if reason is not None and not reason.isprintable():
         raise UsageError("--reason should be one line of text without control characters.")
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         if dry_run:
-            show_dry_run(client, job_id, ask_dry_run(client, job_id, wanted), as_json)
+            show_dry_run(client, job_id, ask_dry_run(client, job_id, wanted, partitions), as_json)
             return
         before = newest_record(client, job_id)
-        changed, version = declare(client, job_id, wanted, reason)
+        changed, version = declare(client, job_id, wanted, reason, partitions)
         record, short = None, []
         began = time.monotonic()
         if wait and changed:
@@ -104,14 +119,34 @@ def parse_bounds(texts: list[str]) -> Wanted:
     return wanted
 
 
-def merged(client: Client, job_id: str, wanted: Wanted) -> tuple[dict[str, Any], str | None]:
-    """The bounds of every vertex with ``wanted`` put in, and the ETag that they were read under."""
+def parse_partitions(texts: list[str]) -> dict[str, int]:
+    """`name=number` of --state-partitions, all errors at once."""
+    found: dict[str, int] = {}
+    errors = []
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if not name or not _NUMBER.match(number):
+            errors.append(f"{text!r} is not VERTEX=NUMBER, for example --state-partitions delays=6 .")
+        elif name in found:
+            errors.append(f"{name!r} is given twice.")
+        else:
+            found[name] = int(number)
+    if errors:
+        raise UsageError(*errors)
+    return found
+
+
+def merged(
+    client: Client, job_id: str, wanted: Wanted, partitions: Mapping[str, int] = _NO_PARTITIONS
+) -> tuple[dict[str, Any], str | None]:
+    """The requirements of every vertex with ``wanted`` and ``partitions`` put in, and the ETag they were read under."""
     current, headers = client.request("GET", f"/jobs/{job_id}/resource-requirements")
     ids: dict[str, list[str]] = {}
     for vertex in client.get(f"/jobs/{job_id}")["vertices"]:
         ids.setdefault(vertex["name"], []).append(vertex["id"])
     errors = []
-    for name, (lower, upper) in wanted.items():
+    for name in dict.fromkeys([*wanted, *partitions]):
+        lower, upper = wanted.get(name, (None, None))
         found = [name] if name in current else ids.get(name, [])
         if len(found) != 1:
             if found:
@@ -126,16 +161,24 @@ def merged(client: Client, job_id: str, wanted: Wanted) -> tuple[dict[str, Any],
             bounds["lowerBound"] = lower
         if upper is not None:
             bounds["upperBound"] = upper
+        if name in partitions:
+            current[found[0]]["statePartitions"] = partitions[name]
     if errors:
         raise CliError(*errors)
     return current, headers.get("ETag")
 
 
-def declare(client: Client, job_id: str, wanted: Wanted, reason: str | None) -> tuple[bool, int | None]:
+def declare(
+    client: Client,
+    job_id: str,
+    wanted: Wanted,
+    reason: str | None,
+    partitions: Mapping[str, int] = _NO_PARTITIONS,
+) -> tuple[bool, int | None]:
     """PUT the bounds under If-Match, again when someone else was faster; (changed, version in force)."""
     path = f"/jobs/{job_id}/resource-requirements"
     for attempt in range(1, MAX_TRIES + 1):
-        body, etag = merged(client, job_id, wanted)
+        body, etag = merged(client, job_id, wanted, partitions)
         headers = {} if etag is None else {"If-Match": etag}
         if reason:
             headers["X-Slotwise-Reason"] = reason
@@ -159,8 +202,10 @@ def _version(etag: str | None) -> int | None:
     return int(digits) if digits.isdigit() else None
 
 
-def ask_dry_run(client: Client, job_id: str, wanted: Wanted) -> dict[str, Any]:
-    body, _ = merged(client, job_id, wanted)
+def ask_dry_run(
+    client: Client, job_id: str, wanted: Wanted, partitions: Mapping[str, int] = _NO_PARTITIONS
+) -> dict[str, Any]:
+    body, _ = merged(client, job_id, wanted, partitions)
     path = f"/jobs/{job_id}/resource-requirements"
     answer, _ = client.request("PUT", path, params={"dryRun": "true"}, body=body)
     return dict(answer)

@@ -5,22 +5,33 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, FencedOut, Terminate, epoch_ms
+from app.driver.checkpoints import forget_old
+from app.driver.client import ControlPlaneClient
 from app.driver.executors import ALL_S
-from app.driver.failures import Failure, Fenced
+from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.plans import Plans
-from app.driver.progress import Committed, Ended, Idle
+from app.driver.progress import Committed, Ended, Happening, Idle
+from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
 from app.driver.session import check_conf
 from app.driver.sources.control import ControlFile
-from app.model.analysis import queries
+from app.model.analysis import Query, queries
 from app.model.protocol import Orders
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
+
+
+def _tell_nobody(_happening: Happening) -> None:
+    pass
 
 
 class Attempt(BaseAttempt):
@@ -37,6 +48,7 @@ class Attempt(BaseAttempt):
         self._finishing = False
         # A plan that waits for its executors, and until when.
         self._waiting: tuple[Orders, float] | None = None
+        self._past_first_batch: set[RunningQuery] = set()
 
     def run(self) -> Ending:
         ending = super().run()
@@ -46,7 +58,10 @@ class Attempt(BaseAttempt):
         return ending
 
     def _until_end(self) -> Ending:
-        self._start()
+        try:
+            self._start()
+        except RepartitionFailed as error:
+            return self._fail(describe(error), repartition_failed=True)
         while True:
             ending = self._turn()
             if ending is not None:
@@ -62,29 +77,74 @@ class Attempt(BaseAttempt):
         self._control = control
         self._plans = Plans(control, spec.plan_version, spec.parallelism)
         self._published_ms = epoch_ms()
-        for query in queries(self._graph):
-            self._queries.append(
-                RunningQuery(
-                    query,
-                    session=session,
-                    control=control,
-                    plans=self._plans,
-                    functions=functions,
-                    checkpoint_dir=self._checkpoint_dir,
-                    work_dir=self._work_dir,
-                    slots=spec.slots,
-                    conf=spec.spark_conf,
-                    batch_interval_ms=spec.batch_interval_ms,
-                    epoch=lambda: client.epoch,
-                    may_commit=self._may_commit,
-                    tell=self._inbox.put,
-                    between_batches=self._trim,
-                )
+
+        def make(query: Query, tell: Callable[[Happening], None]) -> RunningQuery:
+            return RunningQuery(
+                query,
+                session=session,
+                control=control,
+                plans=self._plans,
+                functions=functions,
+                checkpoint_dir=self._checkpoint_dir,
+                work_dir=self._work_dir,
+                slots=spec.slots,
+                conf=spec.spark_conf,
+                batch_interval_ms=spec.batch_interval_ms,
+                epoch=lambda: client.epoch,
+                may_commit=self._may_commit,
+                tell=tell,
+                between_batches=self._trim,
             )
+
+        self._give_partitions(session, client, lambda query: make(query, _tell_nobody))
+        for query in queries(self._graph):
+            self._queries.append(make(query, self._inbox.put))
         for running in self._queries:
             running.start()
             self._by_run[running.run_id] = running
         client.report(type="running", plan_version=spec.plan_version)
+
+    def _give_partitions(
+        self, session: SparkSession, client: ControlPlaneClient, make: Callable[[Query], RunningQuery]
+    ) -> None:
+        """Let the state of each query have the partitions that were ordered, and say so."""
+        told = queries(self._graph)
+        work = Repartitioner(
+            told,
+            session=session,
+            conf=self.spec.spark_conf,
+            checkpoint_dir=self._checkpoint_dir,
+            settle=lambda query: self._settle(make(query)),
+            may_commit=self._may_commit,
+        )
+        work.finish()
+        if self.spec.repartition:
+            work.run()
+        found = work.found()
+        if self.spec.repartition or any(found[q.key] != q.state_partitions for q in told if q.key in found):
+            client.report(type="repartitioned", state_partitions=found)
+
+    def _settle(self, running: RunningQuery) -> None:
+        """Run the batch that is planned, and nothing else.
+
+        Raises:
+            DriverError: it failed.
+        """
+        self._control.set_draining(True)
+        try:
+            running.start(available_now=True)
+            while running.is_active:
+                if self._fenced:
+                    raise Fenced
+                if overdue := running.overdue(self.spec.batch_timeout_ms):
+                    raise DriverError(overdue.sentence, recoverable=True)
+                running.await_end(_TICK_S)
+            failure = running.failure()
+        finally:
+            running.close()
+            self._control.set_draining(False)
+        if failure is not None:
+            raise DriverError(failure.sentence, vertex=failure.vertex, recoverable=failure.recoverable)
 
     def _check_conf(self) -> None:
         check_conf(self.spec.spark_conf)
@@ -157,6 +217,9 @@ class Attempt(BaseAttempt):
             return
         now_ms = epoch_ms()
         run, plan = running.committed(happening, now_ms)
+        if running not in self._past_first_batch:
+            self._past_first_batch.add(running)
+            forget_old(running.checkpoint_dir)
         self._report_applied(idle=False)
         assert self._client is not None
         self._client.report(

@@ -167,7 +167,7 @@ class BaseAttempt(ABC):
         report = Report(seq=0, at_ms=epoch_ms(), **fields)  # type: ignore[arg-type]
         write_whole(self._work_dir / OUTCOME_FILE, json.dumps(outcome_document(report)).encode())
 
-    def _fail(self, failure: Failure) -> Ending:
+    def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         if self._fenced:
             # What a fenced driver runs fails too, which is nobody's business any more.
             return self._give_up()
@@ -179,6 +179,7 @@ class BaseAttempt(ABC):
             "stack": failure.stack,
             "vertex": failure.vertex,
             "recoverable": failure.recoverable,
+            "repartition_failed": repartition_failed,
         }
         try:
             self._leave(fields)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _COMMITS_REMEMBERED = 11
 _BEGUN = "slotwise-begun"
+_REPARTITIONED = "slotwise-repartitioned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,10 @@ class Past:
 
 def read_past(checkpoint_dir: Path) -> Past:
     """The past of the query whose checkpoint this is; of a new one it is empty."""
-    commits = _batches(checkpoint_dir / "commits")
+    made = repartition_batches(checkpoint_dir)
+    commits = {
+        batch: file for batch, file in _batches(checkpoint_dir / "commits").items() if batch not in made
+    }
     planned = _batches(checkpoint_dir / "offsets")
     times = []
     for batch in sorted(commits)[-_COMMITS_REMEMBERED:]:
@@ -36,7 +40,7 @@ def read_past(checkpoint_dir: Path) -> Past:
         except OSError:
             continue
     newest = max(planned, default=-1)
-    interrupted = newest if newest > max(commits, default=-1) else None
+    interrupted = newest if newest > max([*commits, *made], default=-1) else None
     if interrupted is not None and _begun(checkpoint_dir) < interrupted:
         interrupted = None
     return Past(tuple(times), interrupted)
@@ -46,6 +50,20 @@ def mark_begun(checkpoint_dir: Path, batch_id: int) -> None:
     """Note that from here on something of the batch may have been executed."""
     # Not synced: it tells how much was done twice when a process dies, no promise rests on it.
     (checkpoint_dir / _BEGUN).write_text(str(batch_id), encoding="ascii")
+
+
+def repartition_batches(checkpoint_dir: Path) -> frozenset[int]:
+    """Batches that redistributed the state, and gave nothing out."""
+    try:
+        return frozenset(map(int, (checkpoint_dir / _REPARTITIONED).read_text(encoding="ascii").split()))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def mark_repartitioned(checkpoint_dir: Path, batch_id: int) -> None:
+    """Note that ``batch_id`` redistributed the state."""
+    batches = sorted(repartition_batches(checkpoint_dir) | {batch_id})[-_COMMITS_REMEMBERED:]
+    (checkpoint_dir / _REPARTITIONED).write_text(" ".join(map(str, batches)), encoding="ascii")
 
 
 def _begun(checkpoint_dir: Path) -> int:

@@ -95,8 +95,8 @@ class RunningQuery:
     def run_id(self) -> str:
         return self._run_id
 
-    def start(self) -> None:
-        """Build the plan and start.
+    def start(self, *, available_now: bool = False) -> None:
+        """Build the plan and start. ``available_now``: end by itself, without a planned batch, when nothing is left.
 
         Raises:
             DriverError: a vertex cannot be built, or its sink cannot be written.
@@ -108,7 +108,9 @@ class RunningQuery:
             .option("checkpointLocation", str(self.checkpoint_dir))
             .foreachBatch(self.gateway)
         )
-        if self._batch_interval_ms:
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        elif self._batch_interval_ms:
             writer = writer.trigger(processingTime=f"{self._batch_interval_ms} milliseconds")
         try:
             self._spark_query = writer.start()
@@ -149,6 +151,11 @@ class RunningQuery:
     @property
     def is_active(self) -> bool:
         return bool(self._spark_query.isActive)
+
+    def await_end(self, timeout_s: float) -> None:
+        """Returns when the query has ended, for whatever reason, or after ``timeout_s``."""
+        with contextlib.suppress(Exception):
+            self._spark_query.awaitTermination(timeout_s)  # type: ignore[arg-type]
 
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""

@@ -118,6 +118,8 @@ class JobOptions:
     ``slots_*``: with which share of the slots the job begins (`app.model.slot_share`).
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none.
+    ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
+    longer than `start_timeout_ms` an attempt may take that redistributes state first.
     """
 
     scheduler: str = "Adaptive"
@@ -142,6 +144,9 @@ class JobOptions:
     slots_weight: int = 1
     slots_priority: int = 0
     slots_cap: int | None = None
+    repartition_enabled: bool = True
+    repartition_max: int = 128
+    repartition_timeout_ms: int = 1_800_000
     decider: str = DeciderRule.FLIP_187.value
     volume_bytes: int = 16 * 1024 * 1024
     auto_enabled: bool = True
@@ -243,6 +248,9 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.slots.weight", "slots_weight", WEIGHT),
     ("slotwise.slots.priority", "slots_priority", PRIORITY),
     ("slotwise.slots.cap", "slots_cap", CAP),
+    ("slotwise.state.repartition.enabled", "repartition_enabled", BOOLEAN),
+    ("slotwise.state.repartition.max-partitions", "repartition_max", POSITIVE_COUNT),
+    ("slotwise.state.repartition.timeout", "repartition_timeout_ms", POSITIVE_DURATION),
     ("slotwise.batch.parallelism-decider", "decider", DECIDER),
     (_AUTO + "enabled", "auto_enabled", BOOLEAN),
     (_AUTO + "min-parallelism", "auto_min", POSITIVE_COUNT),
@@ -280,7 +288,14 @@ _GONE: Final[dict[str, str]] = {
 _STREAMING_ONLY: Final = frozenset(
     name
     for name in _OPTIONS
-    if name.startswith(("slotwise.in-place.", _SCHEDULER + "executing.", _SCHEDULER + "rescale-trigger."))
+    if name.startswith(
+        (
+            "slotwise.in-place.",
+            "slotwise.state.",
+            _SCHEDULER + "executing.",
+            _SCHEDULER + "rescale-trigger.",
+        )
+    )
 ) | {
     _SCHEDULER + "submission.resource-stabilization-timeout",
     "slotwise.batch.timeout",

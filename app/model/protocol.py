@@ -37,6 +37,7 @@ class DriverSpec:
     ``ended_results`` are those of jobs that have ended, whose drivers may have left them. ``checkpoint_dir`` has one
     directory per query. ``master`` is a Spark master URL. The lock file of the driver is not here: the process was
     started with it, and it is free only once nothing of the process and its JVM lives. Times are milliseconds;
+    ``repartition``: the state is to get the partitions that the graph says, before the queries are started.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data.
     """
@@ -61,6 +62,7 @@ class DriverSpec:
     executors: int = 0
     executor_conf: dict[str, str] = field(default_factory=dict)
     results_dir: str = ""
+    repartition: bool = False
     ended_results: tuple[str, ...] = ()
 
 
@@ -114,6 +116,8 @@ class Report:
     running: the queries were started. batch: one was committed. plan-applied: see events.PlanApplied.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying).
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
+    repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running.
+    failed with ``repartition_failed``: the state could not be redistributed and is as it was.
     region-progress: for people, about once a second: Spark tasks of a run that are done and that are known so far.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
     """
@@ -130,6 +134,7 @@ class Report:
         "region-finished",
         "region-failed",
         "region-progress",
+        "repartitioned",
     ]
     plan_version: int = 0
     query_id: str = ""
@@ -159,6 +164,8 @@ class Report:
     lost: tuple[str, ...] = ()
     tasks_done: int = 0
     tasks_total: int = 0
+    state_partitions: dict[str, int] = field(default_factory=dict)
+    repartition_failed: bool = False
 
 
 OUTCOME_FILE = "outcome.json"
@@ -177,6 +184,7 @@ def outcome_document(report: Report) -> dict[str, object]:
         "stack": report.stack,
         "vertex": report.vertex,
         "recoverable": report.recoverable,
+        "repartition_failed": report.repartition_failed,
     }
 
 

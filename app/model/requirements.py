@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, JobVertex
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """1 <= lower <= upper <= the vertex's max parallelism; resolved numbers only, never -1."""
+    """1 <= lower <= upper; resolved numbers only, never -1.
+
+    ``upper`` is at most the vertex's max parallelism, or what that is to become by a redistribution of its state.
+    """
 
     lower: int
     upper: int
@@ -21,7 +24,8 @@ class Requirements:
     """What a client declared, for every vertex of the job.
 
     ``uuid`` changes with each effective update, ``version`` counts them from 1 (it is the ETag). ``requested_by`` and
-    ``reason`` say who asked and why, for the history.
+    ``reason`` say who asked and why, for the history. ``state_partitions``: numbers that were asked for expressly, of
+    vertices whose state has other ones.
     """
 
     uuid: str
@@ -29,6 +33,7 @@ class Requirements:
     bounds: tuple[tuple[str, Bounds], ...]
     requested_by: str | None = None
     reason: str | None = None
+    state_partitions: tuple[tuple[str, int], ...] = ()
 
     def __getitem__(self, vertex_id: str) -> Bounds:
         for candidate, bounds in self.bounds:
@@ -42,18 +47,25 @@ class Requirements:
     def as_dict(self) -> dict[str, Bounds]:
         return dict(self.bounds)
 
+    def same_as(self, other: Requirements) -> bool:
+        """Whether ``other`` declares exactly the same."""
+        return self.bounds == other.bounds and self.state_partitions == other.state_partitions
+
     def same_bounds(self, other: Mapping[str, Bounds]) -> bool:
         """Whether ``other`` declares exactly the same bounds: such an update changes nothing and records nothing."""
         return self.as_dict() == dict(other)
 
 
 def validate_bounds(
-    graph: JobGraph, wanted: Mapping[str, tuple[int, int]]
+    graph: JobGraph,
+    wanted: Mapping[str, tuple[int, int]],
+    beyond: Callable[[JobVertex, int], str | None] = lambda vertex, upper: "",
 ) -> tuple[dict[str, Bounds], list[str]]:
     """``wanted`` (vertex id -> (lower, upper), -1 for the default) resolved against ``graph``, and all its errors.
 
     The rules and their order are production Flink's (FLIP-291), the -1 trap closed: the resolved number is what is
     kept. The result has an entry for each vertex without an error; it may be used only when there is no error.
+    ``beyond(vertex, upper)`` says why an upper bound above the max parallelism is no good; None: it is.
     """
     resolved: dict[str, Bounds] = {}
     errors: list[str] = []
@@ -75,11 +87,13 @@ def validate_bounds(
             errors.append(
                 f"The requested lower bound {low} for {label} is higher than its upper bound {high}."
             )
-        if high > vertex.max_parallelism:
-            errors.append(
+        why_not = beyond(vertex, high) if high > vertex.max_parallelism else None
+        if why_not is not None:
+            sentence = (
                 f"The requested upper bound {high} for {label} exceeds its maximum parallelism "
-                f"{vertex.max_parallelism}."
+                f"{vertex.max_parallelism}. {why_not}"
             )
+            errors.append(sentence.rstrip())
         resolved[vid] = Bounds(low, high)
     missing = [v for v in graph.vertices if v.id not in wanted]
     if missing:

@@ -41,7 +41,7 @@ class Demand:
 
     @classmethod
     def of(cls, graph: JobGraph, requirements: Requirements) -> Demand:
-        bounds = requirements.as_dict()
+        bounds = _within(graph, requirements.as_dict())
         if graph.type is JobType.BATCH:
             return cls._of_batch(graph, requirements, bounds)
         groups = []
@@ -81,6 +81,15 @@ class Demand:
             upper, share = self.bounds[vertex.id].upper, shares[vertex.slot_sharing_group]
             result[vertex.id] = upper if upper < share else share
         return result
+
+
+def _within(graph: JobGraph, bounds: dict[str, Bounds]) -> dict[str, Bounds]:
+    """``bounds`` as far as the max parallelism of each vertex allows: state may have to be redistributed first."""
+    for vertex in graph.vertices:
+        own, most = bounds[vertex.id], vertex.max_parallelism
+        if own.upper > most:
+            bounds[vertex.id] = Bounds(min(own.lower, most), most)
+    return bounds
 
 
 def required_slots(graph: JobGraph, requirements: Requirements) -> int:

@@ -140,6 +140,7 @@ class Batch:
                 wanted.version,
                 wanted.uuid,
                 codec.dump_bounds(wanted.bounds),
+                codec.dump_numbers(wanted.state_partitions),
                 codec.plain_text(wanted.requested_by),
                 codec.plain_text(wanted.reason),
                 add.created_ms,

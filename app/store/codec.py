@@ -1,6 +1,7 @@
 """Values of the model and the core as JSON texts, and back.
 
-A stored state lacks the graph and the options: they never change after the submission and are stored once. It lacks
+A stored state lacks the graph and the options, which are stored once, at the submission; of the graph only the max
+parallelism of stateful vertices can change, and that is in the state. It lacks
 `Timeline.closed` too, which only lives within a step. Everything else round-trips exactly.
 
 The types below are made from the dataclasses themselves, so that a new field cannot be forgotten here. A field added
@@ -22,6 +23,7 @@ from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Bounds
 from app.model.rescale import SlotGroupRescale, StateSpan, VertexRescale
+from app.model.state_partitions import Numbers, with_partitions
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import JobState, Phase
 from app.store.errors import StoreError
@@ -73,6 +75,7 @@ _state_reader: TypeAdapter[Any] = TypeAdapter(_StoredJobState)
 _state_left_out: Any = {**dict.fromkeys(STORED_ELSEWHERE, True), "timeline": {"closed"}}
 _options: TypeAdapter[JobOptions] = TypeAdapter(JobOptions)
 _bounds: TypeAdapter[tuple[tuple[str, Bounds], ...]] = TypeAdapter(tuple[tuple[str, Bounds], ...])
+_numbers: TypeAdapter[Numbers] = TypeAdapter(Numbers)
 _vertices: TypeAdapter[tuple[VertexRescale, ...]] = TypeAdapter(tuple[VertexRescale, ...])
 _groups: TypeAdapter[tuple[SlotGroupRescale, ...]] = TypeAdapter(tuple[SlotGroupRescale, ...])
 _spans: TypeAdapter[tuple[StateSpan, ...]] = TypeAdapter(tuple[StateSpan, ...])
@@ -122,7 +125,10 @@ def load_state(text: str, graph: JobGraph, options: JobOptions) -> JobState:
         CodecError: ``text`` is not a state that this version can read.
     """
     stored = _load(_state_reader, text, "job state")
-    return JobState(graph=graph, options=options, **{name: getattr(stored, name) for name in _STATE_FIELDS})
+    fields = {name: getattr(stored, name) for name in _STATE_FIELDS}
+    if stored.max_parallelism:
+        graph = with_partitions(graph, stored.max_parallelism)
+    return JobState(graph=graph, options=options, **fields)
 
 
 def dump_options(options: JobOptions) -> str:
@@ -139,6 +145,14 @@ def dump_bounds(bounds: tuple[tuple[str, Bounds], ...]) -> str:
 
 def load_bounds(text: str) -> tuple[tuple[str, Bounds], ...]:
     return _load(_bounds, text, "set of bounds")
+
+
+def dump_numbers(numbers: Numbers) -> str | None:
+    return _dump(_numbers, numbers) if numbers else None
+
+
+def load_numbers(text: str | None) -> Numbers:
+    return _load(_numbers, text, "set of state partitions") if text else ()
 
 
 def dump_vertices(vertices: tuple[VertexRescale, ...]) -> str:

@@ -241,7 +241,14 @@ def load_requirements(connection: Connection, job_id: str, limit: int | None) ->
     """The versions of a job's requirements, newest first."""
     query = select(requirements).where(requirements.c.job_id == job_id)
     return [
-        Requirements(row.uuid, row.version, codec.load_bounds(row.bounds), row.requested_by, row.reason)
+        Requirements(
+            row.uuid,
+            row.version,
+            codec.load_bounds(row.bounds),
+            row.requested_by,
+            row.reason,
+            codec.load_numbers(row.state_partitions),
+        )
         for row in connection.execute(query.order_by(requirements.c.version.desc()).limit(limit))
     ]
 

@@ -146,7 +146,8 @@ UPDATE_LAST_STATE = _update_state(", ended_ms = v.column7", ", CAST(? AS BIGINT)
 even with the same values."""
 
 INSERT_REQUIREMENTS = _insert(
-    "requirements", ("job_id", "version", "uuid", "bounds", "requested_by", "reason", "created_ms")
+    "requirements",
+    ("job_id", "version", "uuid", "bounds", "state_partitions", "requested_by", "reason", "created_ms"),
 )
 # A key may be written without a state, whose token would tell that the unit is stored: after a commit whose outcome
 # is not known the same row is written again. Another answer under the same key touches no row.

@@ -143,6 +143,7 @@ requirements = Table(
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("uuid", Text, nullable=False),
     Column("bounds", Text, nullable=False),
+    Column("state_partitions", Text),
     Column("requested_by", Text),
     Column("reason", Text),
     Column("created_ms", BigInteger, nullable=False),

@@ -38,6 +38,7 @@ from app.worker.requirements import (
     refuse_stale,
     request_hash,
     resolve_bounds,
+    resolve_partitions,
 )
 from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission
 from app.worker.stops import decide_stop
@@ -212,9 +213,12 @@ class ControlPlane:
         job = self._running(job_id, "its resource requirements cannot be changed")
         state = job.state
         refuse_stale(state, update)
-        bounds, errors = resolve_bounds(state.graph, update.bounds)
+        bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
+        numbers, more = resolve_partitions(state, bounds, update.state_partitions)
         desk = self._keeper.desk
-        return dry_run(state, bounds, errors, reach=lambda *asked: desk.prospect(job_id, *asked))
+        return dry_run(
+            state, bounds, numbers, [*errors, *more], reach=lambda *asked: desk.prospect(job_id, *asked)
+        )
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
         view = self.job(job_id)

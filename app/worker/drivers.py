@@ -24,6 +24,7 @@ from app.scheduler.adaptive.events import (
     PlanApplied,
     RegionFailed,
     RegionFinished,
+    StateRepartitioned,
 )
 from app.scheduler.adaptive.state import (
     Canceling,
@@ -88,6 +89,8 @@ def event_of(report: Report, attempt: int) -> Event | None:
     match report.type:
         case "running":
             return AttemptRunning(attempt, tuple(sorted(report.source_bytes.items())))
+        case "repartitioned":
+            return StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
         case "batch":
             return BatchCompleted(attempt, report.query_id, report.batch_id, report.plan_version)
         case "plan-applied":
@@ -165,6 +168,7 @@ def _failed(report: Report, attempt: int, *, stopped: bool) -> AttemptFailed:
         recoverable=report.recoverable,
         vertex=report.vertex,
         stack=report.stack,
+        repartition=report.repartition_failed,
     )
 
 

@@ -8,6 +8,7 @@ from app.model.batch import RegionStatus
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
+from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.prospects import rung_between
@@ -23,9 +24,14 @@ from app.worker.views import DryRun, Explanation, JobView
 
 
 def dry_run(
-    state: JobState, bounds: dict[str, Bounds], errors: list[str], *, reach: Callable[[int, int], int]
+    state: JobState,
+    bounds: dict[str, Bounds],
+    numbers: Numbers,
+    errors: list[str],
+    *,
+    reach: Callable[[int, int], int],
 ) -> DryRun:
-    """What declaring ``bounds`` would lead to with the slots that exist now.
+    """What declaring ``bounds``, and ``numbers`` of state partitions, would lead to with the slots that exist now.
 
     ``reach``: to how many slots the job comes that wants so many, and cannot do without so many.
     """
@@ -33,13 +39,14 @@ def dry_run(
     slots_before = state.plan.slot_count if state.plan else 0
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
-    wanted = Requirements("", state.requirements.version + 1, tuple(bounds.items()))
+    wanted = Requirements("", state.requirements.version + 1, tuple(bounds.items()), state_partitions=numbers)
     refused = refusal_by_cap(state, wanted)
     if refused is not None:
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
-    desired, minimal = required_slots(state.graph, wanted), minimal_slots(state.graph, wanted)
+    graph = wanted_graph(state.graph, wanted)
+    desired, minimal = required_slots(graph, wanted), minimal_slots(graph, wanted)
     reachable = min(desired, reach(desired, minimal))
-    parallelism = determine_parallelism(state.graph, wanted, reachable)
+    parallelism = determine_parallelism(graph, wanted, reachable)
     if state.graph.type is JobType.BATCH and (state.plan is not None or parallelism is not None):
         return _dry_run_of_batch(state, bounds, wanted, reachable)
     sentences: list[str] = []
@@ -52,7 +59,11 @@ def dry_run(
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
     rung = _rung(state, current, parallelism)
-    if parallelism is not None and parallelism == current:
+    if parallelism is not None and is_redistributed(state.graph, graph):
+        rung = rung if current is None else Rung.STATE_REPARTITION
+        change = change_in_words(state.graph, numbers_of(state.graph), dict(numbers_of(graph)))
+        sentences.append(f"The job would be drained and restarted, to redistribute {change}.")
+    elif parallelism is not None and parallelism == current:
         sentences.append("The parallelism in force would not change.")
     slots_after = None if parallelism is None else _slots_of(state, parallelism)
     return DryRun(bounds, parallelism, current, slots_before, slots_after, rung, explanation=tuple(sentences))

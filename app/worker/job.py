@@ -336,6 +336,7 @@ class Job:
             executors=0 if cluster is None else max(len(state.slots), effect.plan.slot_count),
             executor_conf={} if cluster is None else dict(cluster.executor_conf),
             results_dir=places.results_dir(state.job_id) if batch else "",
+            repartition=state.repartition is not None,
             ended_results=self._results_of_ended() if batch else (),
         )
 

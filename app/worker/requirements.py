@@ -7,8 +7,10 @@ import json
 from collections.abc import Mapping
 
 from app.model.ids import derive_id
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import JobGraph, JobType, JobVertex
+from app.model.options import JobOptions
 from app.model.requirements import Bounds, Requirements, validate_bounds
+from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
@@ -36,9 +38,14 @@ def initial_requirements(job_id: str, graph: JobGraph, requested_by: str | None)
 
 
 def resolve_bounds(
-    graph: JobGraph, wanted: Mapping[str, tuple[int, int]]
+    graph: JobGraph,
+    wanted: Mapping[str, tuple[int, int]],
+    options: JobOptions,
 ) -> tuple[dict[str, Bounds], list[str]]:
-    """Bounds by vertex id or unique name, as bounds by id in the graph's order, and all errors."""
+    """Bounds by vertex id or unique name, as bounds by id in the graph's order, and all errors.
+
+    An upper bound above the state partitions of a vertex is none if the state can be redistributed.
+    """
     by_id: dict[str, tuple[int, int]] = {}
     errors: list[str] = []
     for key, bounds in wanted.items():
@@ -47,8 +54,55 @@ def resolve_bounds(
         if target in by_id:
             errors.append(f"Job vertex {target} is given twice (as {key!r} and by another key).")
         by_id[target] = bounds
-    resolved, more = validate_bounds(graph, by_id)
+    resolved, more = validate_bounds(
+        graph, by_id, lambda vertex, upper: _why_not_beyond(graph, options, vertex, upper)
+    )
     return {v.id: resolved[v.id] for v in graph.vertices if v.id in resolved}, errors + more
+
+
+def _why_not_beyond(graph: JobGraph, options: JobOptions, vertex: JobVertex, upper: int) -> str | None:
+    if not vertex.stateful or graph.type is not JobType.STREAMING:
+        return ""
+    return why_fixed(graph, options, vertex, upper)
+
+
+def resolve_partitions(
+    state: JobState, bounds: Mapping[str, Bounds], wanted: Mapping[str, int]
+) -> tuple[Numbers, list[str]]:
+    """The numbers of state partitions that count with ``bounds``, and all errors in ``wanted``, those of a request.
+
+    A number that was asked for before and is not there yet counts on, unless an upper bound is above it.
+    """
+    graph, errors = state.graph, []
+    by_id: dict[str, int] = {}
+    for key, number in wanted.items():
+        vertex = graph.by_id.get(key.lower()) or graph.by_name.get(key)
+        if vertex is None:
+            continue  # its bounds have been refused
+        label = f"job vertex {vertex.id} ({vertex.name})"
+        upper = bounds[vertex.id].upper if vertex.id in bounds else 1
+        why_not = (
+            None if number == vertex.max_parallelism else why_fixed(graph, state.options, vertex, number)
+        )
+        if number < 1:
+            errors.append(f"The requested statePartitions {number} for {label} must be greater than zero.")
+        elif number < upper:
+            errors.append(
+                f"The requested statePartitions {number} for {label} are fewer than its upper bound {upper}."
+            )
+        elif why_not is not None:
+            errors.append(f"The requested statePartitions {number} for {label} are not possible. {why_not}")
+        else:
+            by_id[vertex.id] = number
+    before = dict(_not_there_yet(state))
+    numbers = []
+    for vertex in graph.vertices:
+        wish = by_id.get(vertex.id, before.get(vertex.id))
+        if wish is None or vertex.id not in bounds or wish == vertex.max_parallelism:
+            continue
+        if wish >= bounds[vertex.id].upper:
+            numbers.append((vertex.id, wish))
+    return tuple(numbers), errors
 
 
 def refuse_stale(state: JobState, update: RequirementsUpdate) -> None:
@@ -62,7 +116,10 @@ def refuse_stale(state: JobState, update: RequirementsUpdate) -> None:
 
 def request_hash(update: RequirementsUpdate) -> str:
     """What makes two requests with one Idempotency-Key the same request."""
-    text = json.dumps([sorted(update.bounds.items()), update.if_match, update.reason], separators=(",", ":"))
+    parts: list[object] = [sorted(update.bounds.items()), update.if_match, update.reason]
+    if update.state_partitions:
+        parts.append(sorted(update.state_partitions.items()))
+    text = json.dumps(parts, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -75,10 +132,12 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
             "its resource requirements cannot be changed."
         )
     refuse_stale(state, update)
-    bounds, errors = resolve_bounds(state.graph, update.bounds)
-    if errors:
-        raise InvalidRequest(*errors)
-    if state.requirements.same_bounds(bounds):
+    bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
+    numbers, more = resolve_partitions(state, bounds, update.state_partitions)
+    if errors or more:
+        raise InvalidRequest(*errors, *more)
+    same = state.requirements.same_bounds(bounds) and numbers == _not_there_yet(state)
+    if same and not _is_another_try(state):
         return Verdict(None, RequirementsResult(state.requirements.version, changed=False))
     version = state.requirements.version + 1
     requirements = Requirements(
@@ -87,8 +146,25 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
         bounds=tuple(bounds.items()),
         requested_by=update.requested_by,
         reason=update.reason,
+        state_partitions=numbers,
     )
     refused = refusal_by_cap(state, requirements)
     if refused is not None:
         raise StateConflict(refused)
     return Verdict(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))
+
+
+def _is_another_try(state: JobState) -> bool:
+    """Whether a redistribution of state was given up that the same requirements would ask for again."""
+    refused = state.repartition_refused
+    return refused is not None and wanted_graph(state.graph, state.requirements) is not state.graph
+
+
+def _not_there_yet(state: JobState) -> Numbers:
+    """The numbers that were asked for expressly and are not those of the state."""
+    graph = state.graph
+    return tuple(
+        (vertex, number)
+        for vertex, number in state.requirements.state_partitions
+        if graph.by_id[vertex].max_parallelism != number
+    )

@@ -76,6 +76,7 @@ class RequirementsUpdate:
     """A PUT of requirements, parsed but not validated against the job. -1 asks for a default.
 
     Keys of ``bounds`` are vertex ids (lower case) or unique vertex names. ``if_match`` is the version of If-Match.
+    ``state_partitions``: numbers asked for expressly, by such keys.
     """
 
     bounds: dict[str, tuple[int, int]]
@@ -83,6 +84,7 @@ class RequirementsUpdate:
     idempotency_key: str | None = None
     requested_by: str | None = None
     reason: str | None = None
+    state_partitions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

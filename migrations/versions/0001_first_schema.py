@@ -112,6 +112,7 @@ def _create_requests() -> None:
         sa.Column("version", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("uuid", sa.Text(), nullable=False),
         sa.Column("bounds", sa.Text(), nullable=False),
+        sa.Column("state_partitions", sa.Text(), nullable=True),
         sa.Column("requested_by", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),

@@ -23,6 +23,7 @@ from app.driver.gateway import Gateway
 from app.driver.sinks import sqlite
 from app.driver.sinks.database import DatabaseSink
 from app.driver.sources.rate import RateReader, RateSource, Rows
+from tests.acceptance import repartition_points
 from tests.acceptance.kills import DIRECTORY, reached_in_driver
 
 WRITERS = "writers.jsonl"
@@ -55,6 +56,7 @@ def install() -> None:
     _around_the_sink()
     _around_the_attempt()
     _around_the_regions()
+    repartition_points.install()
 
 
 def _around_the_batch() -> None:

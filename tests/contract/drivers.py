@@ -42,6 +42,7 @@ class ProtocolDriver:
     spec: dict[str, Any] = field(default_factory=dict)
     batch_id: int = -1
     regions_left: int = 1_000
+    refuse_repartition: Callable[[], str | None] = lambda: None
     alive: bool = True
 
     def __post_init__(self) -> None:
@@ -111,6 +112,12 @@ class ProtocolDriver:
                 (await http.post(f"{base}/register", json=_registration(self.ref))).raise_for_status().json()
             )
             self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
+            if self.spec["repartition"]:
+                if (error := self.refuse_repartition()) is not None:
+                    await self._report(http, base, type="failed", error=error, repartition_failed=True)
+                    self._end(4)
+                    return
+                await self._report(http, base, type="repartitioned")
             await self._report(http, base, type="running", plan_version=self.plan_version)
             if self.spec["graph"]["type"] == "BATCH":
                 await self._run_regions(http, base)
@@ -242,6 +249,7 @@ class ProtocolHost:
         self._pids = itertools.count(4_000_001)
         self.drivers: list[ProtocolDriver] = []
         self.refuse: str | None = None
+        self.refuse_repartition: str | None = None
         self.regions_left = 1_000
         self._running = asyncio.Event()
         self._running.set()
@@ -257,7 +265,13 @@ class ProtocolHost:
             raise DriverLaunchError(self.refuse)
         pid = next(self._pids)
         ref = DriverRef(f"driver-{pid}", pid, time.time(), f"/nowhere/{pid}.lock")
-        driver = ProtocolDriver(ref, self._app, self._running, regions_left=self.regions_left)
+        driver = ProtocolDriver(
+            ref,
+            self._app,
+            self._running,
+            regions_left=self.regions_left,
+            refuse_repartition=lambda: self.refuse_repartition,
+        )
         self.drivers.append(driver)
         return driver
 

@@ -122,7 +122,7 @@ async def test_body_that_is_no_object(world: World, body: bytes, found: str) -> 
         ("1099511627776", "1099511627776"),
         ("0", "0"),
         ("-2", "-2"),
-        ("13", "13"),
+        ("129", "129"),
         ("00004", "line 1"),
         ("+4", "line 1"),
     ],
@@ -135,12 +135,63 @@ async def test_bound_that_is_no_allowed_integer(world: World, value: str, found:
 
 async def test_upper_bound_above_the_maximum_names_vertex_value_and_maximum(any_world: World) -> None:
     job_id = await any_world.running()
-    (error,) = await refused(any_world, job_id, with_upper("13"))
+    (error,) = await refused(any_world, job_id, with_upper("129"))
     vertex = await any_world.vertex(job_id, "delays")
     assert vertex in error
     assert "delays" in error
-    assert "13" in error
-    assert "12" in error
+    assert "129" in error
+    assert "maximum parallelism 12." in error
+    assert "at most 128 can be asked for (slotwise.state.repartition.max-partitions)" in error
+
+
+async def test_upper_bound_above_the_maximum_of_a_vertex_without_state(any_world: World) -> None:
+    job_id = await any_world.running()
+    body = json.dumps(bounds(flights=(1, 129), delays=(1, 4), store=(1, 1))).encode()
+    (error,) = await refused(any_world, job_id, body)
+    assert error.endswith("(flights) exceeds its maximum parallelism 128.")
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"slotwise.state.repartition.enabled": "false"}, "slotwise.state.repartition.enabled is false"),
+        ({"slotwise.state.repartition.max-partitions": "12"}, "at most 12 can be asked for"),
+        (
+            {"spark.sql.streaming.stateStore.providerClass": "com.example.Store"},
+            "only state of the RocksDB provider can be redistributed",
+        ),
+    ],
+)
+async def test_upper_bound_above_state_partitions_that_are_to_stay(
+    world: World, config: dict[str, str], expected: str
+) -> None:
+    job_id = await world.running({**GRAPH, "config": config})
+    (error,) = await refused(world, job_id, with_upper("13"))
+    assert error.startswith("The requested upper bound 13 for job vertex ")
+    assert expected in error
+
+
+@pytest.mark.parametrize(
+    ("vertex", "value", "expected"),
+    [
+        ("delays", "3", "are fewer than its upper bound 4"),
+        ("delays", "0", "must be greater than zero"),
+        ("delays", "-1", "must be greater than zero"),
+        ("delays", "129", "at most 128 can be asked for"),
+        ("delays", "true", "statePartitions should be an integer"),
+        ("delays", "6.0", "statePartitions should be an integer"),
+        ("delays", "null", "statePartitions should be an integer"),
+        ("flights", "6", "It has no state that could be redistributed."),
+    ],
+)
+async def test_state_partitions_that_are_refused(
+    world: World, vertex: str, value: str, expected: str
+) -> None:
+    job_id = await world.running()
+    body = bounds(flights=(1, 4), delays=(1, 4), store=(1, 1))
+    body[vertex]["statePartitions"] = "VALUE"
+    (error,) = await refused(world, job_id, json.dumps(body).replace('"VALUE"', value).encode())
+    assert expected in error and vertex in error
 
 
 @pytest.mark.parametrize(

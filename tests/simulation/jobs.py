@@ -11,6 +11,9 @@ from app.model.jobgraph import JobGraph
 MOST_SLOTS_NEEDED = 3
 """No lower bound is above it, so no batch job needs more slots."""
 
+PARTITIONS = (4, 6, 8, 12)
+"""Numbers of state partitions that are asked for; all jobs begin with 8."""
+
 _SCHEDULER = "jobmanager.adaptive-scheduler."
 
 
@@ -28,6 +31,7 @@ def random_graph(rng: random.Random, number: int, *, batch: bool) -> JobGraph:
     }
     if batch:
         return _batch_graph(rng, number, config)
+    config["slotwise.state.repartition.timeout"] = rng.choice(("2 s", "60 s"))
     if rng.random() < 0.2:
         config["restart-strategy.type"] = "fixed-delay"
         config["restart-strategy.fixed-delay.attempts"] = "3"
@@ -65,6 +69,23 @@ def random_graph(rng: random.Random, number: int, *, batch: bool) -> JobGraph:
     )
     name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
     return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
+
+
+def random_bounds(rng: random.Random, graph: JobGraph) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+    """Bounds for every vertex by name, and numbers of state partitions for some."""
+    wanted: dict[str, tuple[int, int]] = {}
+    partitions: dict[str, int] = {}
+    for vertex in graph.vertices:
+        lower = rng.choice((1, 1, 1, 2, MOST_SLOTS_NEEDED))
+        most = PARTITIONS[-1] if vertex.stateful and rng.random() < 0.5 else 8
+        wanted[vertex.name] = (lower, max(lower, rng.randint(1, most)))
+        if not vertex.stateful:
+            wanted[vertex.name] = (lower, min(vertex.max_parallelism, wanted[vertex.name][1]))
+        elif rng.random() < 0.3 and (number := rng.choice(PARTITIONS)) >= wanted[vertex.name][1]:
+            partitions[vertex.name] = number
+    if rng.random() < 0.3:
+        return dict.fromkeys(wanted, (1, 4)), {}
+    return wanted, partitions
 
 
 def _batch_graph(rng: random.Random, number: int, config: dict[str, str]) -> JobGraph:

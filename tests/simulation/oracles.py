@@ -12,8 +12,9 @@ from app.model.jobgraph import JobType
 from app.model.protocol import Report
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
+from app.model.state_partitions import partitions_of_queries
 from app.scheduler.adaptive.explain import explain
-from app.scheduler.adaptive.state import Executing, Finished, JobState
+from app.scheduler.adaptive.state import Executing, Finished, JobState, Repartition
 from app.scheduler.slots import determine_parallelism, minimal_slots
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
@@ -21,7 +22,8 @@ from tests.simulation.batch_oracles import check_end, check_progress
 from tests.simulation.shares import ShareOracles, reachable_slots
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Checkpoint, SimAttempt, SimProcess
+    from tests.simulation.partitions import Checkpoint
+    from tests.simulation.process import SimAttempt, SimProcess
     from tests.simulation.world import World
 
 
@@ -55,6 +57,7 @@ class JobTruth:
     open: int | None = None
     state: JobState | None = None
     may_end_otherwise: bool = False
+    repartition: Repartition | None = None
     end_counted: bool = False
 
 
@@ -174,6 +177,7 @@ class Oracles:
         truth.state = state
         self.shares.committed(job_id, state)
         self._slots_held_once()
+        self._partitions(job_id, truth, state)
         if state.timeline.records:
             opened = state.timeline.open.number if state.timeline.open else None
             self.check(
@@ -195,6 +199,23 @@ class Oracles:
                 self.check(
                     bool(violations), "promise 5", f"{outside} run outside their bounds, and no word of it"
                 )
+
+    def _partitions(self, job_id: str, truth: JobTruth, state: JobState) -> None:
+        """What is being redistributed stays the same until it is done or given up; a job that runs knows its state."""
+        begun = truth.repartition
+        if begun is not None and state.repartition is not None:
+            same = (begun.before, begun.after) == (state.repartition.before, state.repartition.after)
+            self.check(same, "redistribution", f"{begun} became {state.repartition} before it was done")
+        if begun is not None and state.repartition is None and state.repartition_refused is None:
+            checkpoint = self.world.checkpoints.get(job_id)
+            expected = partitions_of_queries(state.graph)
+            found = checkpoint.partitions if checkpoint is not None else {}
+            self.check(
+                isinstance(state.phase, Finished) or found == expected,
+                "redistribution",
+                f"{begun} of {job_id[-2:]} counts as done; the state has {found}, the job thinks {expected}",
+            )
+        truth.repartition = state.repartition
 
     def _slots_held_once(self) -> None:
         """By what is durable. Two control planes that serve at once would each have a host of its own."""
@@ -307,6 +328,9 @@ class Oracles:
             wanted = determine_parallelism(state.graph, state.requirements, reachable_slots(state))
             if dict(state.plan.parallelism) != wanted:
                 return f"job {job_id[-2:]} does not run at its upper bounds: {state.plan.parallelism}"
+            found = self.world.checkpoints[job_id].partitions
+            if found != partitions_of_queries(state.graph):
+                return f"job {job_id[-2:]} thinks that its state has other partitions than {found}"
             driver = self._driver_of(job_id)
             if driver is None:
                 return f"job {job_id[-2:]} has no driver that runs"

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from app.model.protocol import Report
-from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive import repartition, timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.evolve import evolve
 from app.worker.attempts import Attempts
 from app.worker.control_plane import ControlPlane
 from app.worker.job import Job
@@ -100,6 +102,28 @@ def acknowledged_before_durable() -> contextlib.AbstractContextManager[None]:
     return instead(Job, "take_down", take_down)
 
 
+def redistribution_taken_for_done() -> contextlib.AbstractContextManager[None]:
+    """Once an attempt was made at a redistribution of state, it counts as done."""
+
+    def failed_try(draft: Draft, _error: str, *, final: bool) -> None:
+        draft.set(repartition=None)
+
+    return instead(repartition, "failed_try", failed_try)
+
+
+def redistribution_changes_its_mind() -> contextlib.AbstractContextManager[None]:
+    """A redistribution that was begun and not done gives way to other numbers."""
+    original = repartition.begin
+
+    def begin(draft: Draft) -> None:
+        begun, draft.state = draft.state.repartition, evolve(draft.state, repartition=None)
+        original(draft)
+        if draft.state.repartition is None:
+            draft.set(repartition=begun)
+
+    return instead(repartition, "begin", begin)
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a PUT is answered before it is durable": answered_before_durable,
     "a driver is started before the old one is gone": started_before_the_old_is_gone,
@@ -108,6 +132,8 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "the epoch is not checked on reports": epoch_not_checked,
     "effects are performed before the commit": effects_before_the_commit,
     "reports are acknowledged before they are durable": acknowledged_before_durable,
+    "a redistribution counts as done when its driver died": redistribution_taken_for_done,
+    "a redistribution that was begun changes its mind": redistribution_changes_its_mind,
     **planted_batch_bugs.PLANTED,
     **shares.PLANTED,
     **planted_member_bugs.PLANTED,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from app.cluster.ports import DriverRef
 from app.model.protocol import OUTCOME_FILE, Orders, Registration, Report, outcome_document
 from app.worker.views import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
+from tests.simulation.partitions import Checkpoint, give_partitions
 from tests.simulation.world import Away, World
 
 if TYPE_CHECKING:
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 _PREDECESSOR_WAIT_S = 3.0
 _LONG_POLL_MS = 25_000
 _LAST_WORD_S = 10.0
-
-
-@dataclass(slots=True)
-class Checkpoint:
-    """The checkpoint of a job. ``owner``: what owner.json says. ``writers``: processes that may write it now."""
-
-    job_id: str
-    owner: tuple[int, int, SimProcess] | None = None
-    writers: dict[SimProcess, None] = field(default_factory=dict)
-    batches: int = 0
 
 
 class SimProcess:
@@ -204,6 +194,8 @@ class SimAttempt:
             await asyncio.sleep(400)
         await asyncio.sleep(rng.uniform(0.1, 2.5))
         self._tasks = [world.spawn(self._deliver_reports()), world.spawn(self._fetch_orders())]
+        if self.spec["graph"]["type"] == "STREAMING" and (failed := await give_partitions(self)):
+            return await self._fail(failed, repartition_failed=True)
         if world.chance(world.knobs.start_fails):
             return await self._fail("A query could not be started.")
         self.running = True
@@ -284,9 +276,9 @@ class SimAttempt:
             return True
         return False
 
-    async def _fail(self, error: str) -> bool:
-        fields = {"error": error, "recoverable": not self.world.chance(0.02)}
-        if not fields["recoverable"]:
+    async def _fail(self, error: str, **more: bool) -> bool:
+        fields = {"error": error, "recoverable": not self.world.chance(0.02), **more}
+        if not more and not fields["recoverable"]:
             self.world.oracles.truth(self.job_id).may_end_otherwise = True
         if not self.world.chance(0.05):
             # Otherwise the disk is full.

@@ -14,10 +14,11 @@ from typing import Any
 import structlog
 
 from app.model.jobgraph import JobGraph
+from app.model.options import JobOptions
 from app.worker.requirements import resolve_bounds
 from app.worker.views import ControlPlaneError, RequirementsUpdate
 from tests.simulation.database import database, let_go
-from tests.simulation.jobs import MOST_SLOTS_NEEDED, random_graph
+from tests.simulation.jobs import random_bounds, random_graph
 from tests.simulation.oracles import Oracles, Violation, described
 from tests.simulation.plane import Incarnation, Killed
 from tests.simulation.shares import put_share
@@ -289,20 +290,21 @@ class Scenario:
 
     async def _put(self, job_id: str, graph: JobGraph) -> None:
         world, rng = self._world, self._world.rng
-        wanted: dict[str, tuple[int, int]] = {}
-        for vertex in graph.vertices:
-            lower = rng.choice((1, 1, 1, 2, MOST_SLOTS_NEEDED))
-            wanted[vertex.name] = (lower, min(vertex.max_parallelism, max(lower, rng.randint(1, 8))))
-        if rng.random() < 0.3:
-            wanted = {name: (1, 4) for name in wanted}
+        wanted, partitions = random_bounds(rng, graph)
         known = world.oracles.truth(job_id).state
         if_match = known.requirements.version if known is not None and rng.random() < 0.3 else None
         key = None
         if rng.random() < 0.4:
             self._keys += 1
             key = f"key-{self._keys}"
-        update = RequirementsUpdate(wanted, if_match=if_match, idempotency_key=key, requested_by="ann")
-        bounds, errors = resolve_bounds(graph, wanted)
+        update = RequirementsUpdate(
+            wanted,
+            if_match=if_match,
+            idempotency_key=key,
+            requested_by="ann",
+            state_partitions=partitions,
+        )
+        bounds, errors = resolve_bounds(graph, wanted, JobOptions())
         assert not errors, errors
         world.oracles.put_attempted(job_id, bounds)
 
@@ -316,7 +318,7 @@ class Scenario:
                     bounds,
                     result,
                     if_match=if_match,
-                    key=None if key is None else (key, tuple(wanted.items())),
+                    key=None if key is None else (key, (*wanted.items(), *partitions.items())),
                 )
 
         times = 1 if key is None else rng.choice((1, 2, 3))
@@ -350,7 +352,7 @@ class Scenario:
                 world.oracles.count("scarce")
                 least = world.oracles.least_slots()
                 await self._until(world.oracles.all_run, {"host": least + world.rng.randint(0, 3)})
-            enough = 16 * max(1, len(world.oracles.jobs))
+            enough = 24 * max(1, len(world.oracles.jobs))
             await self._until(world.oracles.settled, {"host": enough // 2, "other": enough // 2})
         world.oracles.check_slots()
         world.oracles.shares.check_end(plane)

@@ -19,8 +19,9 @@ from tests.simulation.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
+    from tests.simulation.partitions import Checkpoint
     from tests.simulation.plane import Incarnation
-    from tests.simulation.process import Checkpoint, SimProcess
+    from tests.simulation.process import SimProcess
 
 EPOCH_MS = 1_760_000_000_000
 

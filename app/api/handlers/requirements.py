@@ -24,6 +24,8 @@ from app.worker.views import RequirementsUpdate
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
 
 _IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")
+# Of a vertex, beside its bounds: an extension of ours.
+_PARTITIONS = "statePartitions"
 _FORM = '{"<vertex id or name>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}, ...}'
 _BOUNDS = ("lowerBound", "upperBound")
 
@@ -47,8 +49,10 @@ async def put(context: Context, request: Request) -> Response:
     idempotency_key = _idempotency_key(request)
     why = reason(request)
     document = await read_json_object(request, what=_FORM)
+    bounds, partitions = parse_requirements(document, view.state.graph)
     update = RequirementsUpdate(
-        bounds=parse_bounds(document, view.state.graph),
+        bounds=bounds,
+        state_partitions=partitions,
         if_match=version,
         idempotency_key=idempotency_key,
         requested_by=requested_by(request),
@@ -65,9 +69,11 @@ async def put(context: Context, request: Request) -> Response:
     return BytesResponse(EMPTY_OBJECT, headers=headers)
 
 
-def parse_bounds(document: dict[str, Any], graph: JobGraph) -> dict[str, tuple[int, int]]:
-    """The bounds per vertex id. Keys that are no vertex of ``graph`` are passed on: validation names them
-    all.
+def parse_requirements(
+    document: dict[str, Any], graph: JobGraph
+) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+    """The bounds per vertex id, and the numbers of state partitions where one is asked for. Keys that are no vertex of
+    ``graph`` are passed on: validation names them all.
 
     Raises:
         ApiError: 400 with every error of form.
@@ -75,6 +81,7 @@ def parse_bounds(document: dict[str, Any], graph: JobGraph) -> dict[str, tuple[i
     if not document:
         raise bad_request(f"The request body does not specify resource requirements: {_FORM} is expected.")
     bounds: dict[str, tuple[int, int]] = {}
+    partitions: dict[str, int] = {}
     errors: list[str] = []
     for key, entry in document.items():
         vertex_id = _vertex_id(key, graph)
@@ -86,9 +93,20 @@ def parse_bounds(document: dict[str, Any], graph: JobGraph) -> dict[str, tuple[i
             continue
         found = _bounds_of(key, entry, errors)
         bounds[vertex_id] = found
+        if isinstance(entry, dict) and _PARTITIONS in entry:
+            partitions[vertex_id] = _partitions(key, entry[_PARTITIONS], errors)
     if errors:
         raise bad_request(*errors)
-    return bounds
+    return bounds, partitions
+
+
+def _partitions(key: str, value: Any, errors: list[str]) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        errors.append(
+            f"For job vertex {shown(key)}, {_PARTITIONS} should be an integer, found {kind_of(value)}."
+        )
+        return 0
+    return value
 
 
 def _vertex_id(key: str, graph: JobGraph) -> str:
@@ -110,9 +128,9 @@ def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
         errors.append(f'For {place}, an object with "parallelism" is expected, found {kind_of(entry)}.')
         return (0, 0)
     errors.extend(
-        f"For {place}, the field {shown(name)} is not known: only parallelism is."
+        f"For {place}, the field {shown(name)} is not known: only parallelism and {_PARTITIONS} are."
         for name in entry
-        if name != "parallelism"
+        if name not in ("parallelism", _PARTITIONS)
     )
     if "parallelism" not in entry:
         errors.append(f"For {place}, the field parallelism is missing.")

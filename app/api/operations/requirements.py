@@ -17,7 +17,7 @@ _WHOLE = {"type": "integer", "minimum": 1}
 _BOUND = {"type": "integer", "minimum": -1, "maximum": 32768}
 
 
-def _requirements(bound: dict[str, Any]) -> dict[str, Any]:
+def _requirements(bound: dict[str, Any], *, asked: bool = False) -> dict[str, Any]:
     """The schema of bounds per vertex, each of which is a ``bound``."""
     bounds = {
         "type": "object",
@@ -25,12 +25,22 @@ def _requirements(bound: dict[str, Any]) -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {"lowerBound": bound, "upperBound": bound},
     }
-    vertex = {
+    vertex: dict[str, Any] = {
         "type": "object",
         "required": ["parallelism"],
         "additionalProperties": False,
         "properties": {"parallelism": bounds},
     }
+    if asked:
+        vertex["properties"]["statePartitions"] = {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 32768,
+            "description": (
+                "Of a stateful vertex: into how many partitions its state is to be redistributed. Not below the"
+                " upper bound. Without it there are as many as before, or as the upper bound asks for."
+            ),
+        }
     return {"type": "object", "additionalProperties": vertex}
 
 
@@ -55,7 +65,7 @@ def _reason(example: str) -> Parameter:
 
 
 _REQUIREMENTS_SCHEMA: dict[str, Any] = {
-    **_requirements(_BOUND),
+    **_requirements(_BOUND, asked=True),
     "minProperties": 1,
     "description": (
         "Keys are vertex ids; a unique vertex name is accepted as well. Every vertex must be there."
@@ -78,7 +88,8 @@ _WRITE = Doc(
     description=(
         "Durable when it is answered. Bounds equal to those in force change nothing and record nothing."
         " -1 asks for a default: 1, and the vertex's max parallelism. With dryRun=true nothing changes,"
-        " and the answer says what would happen."
+        " and the answer says what would happen. An upper bound above the max parallelism of a stateful vertex,"
+        " and statePartitions, redistribute its state: the job drains and restarts."
     ),
     answer=Empty,
     example={},

@@ -150,11 +150,11 @@ class BatchAttempt(BaseAttempt):
         self._keeper.remove_all()
         return self._last_word(type="stopped")
 
-    def _fail(self, failure: Failure) -> Ending:
+    def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         if not failure.recoverable and not self._fenced and self._keeper and self._keeper.is_driver_alone:
             # The job fails with it. If it does not after all, lost results are made again.
             self._keeper.remove_all()
-        return super()._fail(failure)
+        return super()._fail(failure, repartition_failed=repartition_failed)
 
     @property
     def _inbox_is_empty(self) -> bool:

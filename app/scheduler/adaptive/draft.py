@@ -12,6 +12,7 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.goal import goal_graph
 from app.scheduler.adaptive.refusal import InvalidTransition, refusal
 from app.scheduler.adaptive.state import Finished, JobState, Phase, Timeline, Timer
 from app.scheduler.adaptive.table import ENTRY, TRANSITIONS
@@ -79,9 +80,16 @@ class Draft:
     @property
     def demand(self) -> Demand:
         """What the requirements of the state ask for."""
-        if self._demand is None or self._demand.requirements is not self.state.requirements:
-            self._demand = Demand.of(self.state.graph, self.state.requirements)
-        return self._demand
+        known, state = self._demand, self.state
+        if known is None or known.requirements is not state.requirements or known.graph is not state.graph:
+            known = self._demand = Demand.of(state.graph, state.requirements)
+        return known
+
+    @property
+    def goal(self) -> Demand:
+        """What they ask for once the state has the partitions that they ask for."""
+        graph = goal_graph(self.state)
+        return self.demand if graph is self.state.graph else Demand.of(graph, self.state.requirements)
 
     def set(self, **changes: Any) -> None:
         """Replace fields of the state."""

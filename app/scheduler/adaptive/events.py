@@ -62,6 +62,17 @@ class AttemptRunning:
 
 
 @dataclass(frozen=True, slots=True)
+class StateRepartitioned:
+    """The driver of ``attempt`` found, or has just made, these numbers of state partitions, by query key.
+
+    It says so before AttemptRunning, if it was told to redistribute the state or if they are not what it was told.
+    """
+
+    attempt: int
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStartFailed:
     """The driver of ``attempt`` could not be started; nothing of it is left alive."""
 
@@ -141,6 +152,7 @@ class AttemptFailed:
 
     ``stopped``: nothing of the attempt is alive any more (the process is gone). ``vertex``: where, if known.
     ``stack``: the story for the log and the exception history, never for an answer's sentence.
+    ``repartition``: it was the redistribution of the state that failed; the state is as it was.
     """
 
     attempt: int
@@ -149,6 +161,7 @@ class AttemptFailed:
     recoverable: bool = True
     vertex: str | None = None
     stack: str | None = None
+    repartition: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +229,7 @@ Event = (
     | SlotShareUpdated
     | SlotsChanged
     | AttemptRunning
+    | StateRepartitioned
     | AttemptStartFailed
     | BatchCompleted
     | BatchAborted

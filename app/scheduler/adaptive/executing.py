@@ -135,7 +135,7 @@ def _begin_rescale(draft: Draft, view: Prospect) -> None:
     if view.rung is Rung.IN_PLACE:
         rescale_in_place(draft)
     else:
-        restart_for_rescale(draft, view.attainable)
+        restart_for_rescale(draft, view.attainable, view.rung or Rung.QUERY_RESTART)
 
 
 def _reseat(draft: Draft) -> None:
@@ -146,7 +146,7 @@ def _reseat(draft: Draft) -> None:
     plan = draft.state.plan
     if plan is None or plan_holds(draft.state, plan):
         return
-    view = prospect(draft)
+    view = prospect(draft, repartition=False)
     if view.attainable is not None and view.rung is None:
         moved = plan_for_slots(draft, plan, version=plan.version)
         assert moved is not None
@@ -169,7 +169,7 @@ def executing_slots(draft: Draft, event: SlotsChanged) -> None:
     assert plan is not None
     if not plan_holds(draft.state, plan):
         _reseat(draft)
-        view = prospect(draft)
+        view = prospect(draft, repartition=False)
         if view.rung is not None:
             _shrink(draft, plan, view)
             return
@@ -195,7 +195,7 @@ def _give_back(draft: Draft) -> None:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
     else:
         timeline.note(draft, message)
-    _begin_rescale(draft, prospect(draft))
+    _begin_rescale(draft, prospect(draft, repartition=False))
 
 
 def _shrink(draft: Draft, plan: Plan, view: Prospect) -> None:

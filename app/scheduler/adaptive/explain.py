@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.model.jobgraph import JobType
-from app.scheduler.adaptive import restarts
+from app.scheduler.adaptive import repartition, restarts
 from app.scheduler.adaptive.prospects import plan_holds, rung_between
 from app.scheduler.adaptive.state import (
     Canceling,
@@ -31,6 +31,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     sentences = [_slots_sentence(state), *_phase_sentences(state, now_ms)]
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
+    sentences.extend(_state_partitions(state))
     if state.idle_since_ms:
         since = min(since for _, since in state.idle_since_ms)
         left_ms = max(0, since + state.options.slot_idle_timeout_ms - now_ms)
@@ -38,6 +39,24 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     if state.stop is not None and state.stop.error is not None:
         sentences.append(f"The last stop could not be completed: {state.stop.error}")
     return tuple(sentences), violations(state)
+
+
+def _state_partitions(state: JobState) -> list[str]:
+    """What becomes of the partitions of the state, if anything is to."""
+    if isinstance(state.phase, Finished | Canceling | Failing):
+        return []
+    begun, to_come = repartition.in_words(state), repartition.to_come_in_words(state)
+    if begun is not None:
+        sentences = [f"A redistribution is under way: {begun}. Other numbers have to wait until it is done."]
+        if state.repartition is not None and state.repartition.failed:
+            sentences.append(f"{state.repartition.failed} attempt(s) at it failed.")
+        return sentences
+    if to_come:
+        return [f"A redistribution is to come, with a drain and a restart: {to_come}."]
+    refused = state.repartition_refused
+    if refused is not None and refused.requirements_uuid == state.requirements.uuid:
+        return [f"{refused.error} The same requirements, declared again, try it again."]
+    return []
 
 
 def violations(state: JobState) -> tuple[str, ...]:
@@ -75,6 +94,8 @@ def _why_kept(state: JobState) -> str:
             f"the lower bounds need {minimal} slots and the job holds {len(state.slots)}, so it keeps running as it "
             "is until slots come or the bounds change."
         )
+    if state.repartition_refused is not None:
+        return "its state could not be redistributed, and has too few partitions."
     if isinstance(state.phase, Rescaling):
         return "another plan is being applied."
     if isinstance(state.phase, Executing):
@@ -135,6 +156,11 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
     if state.graph.type is JobType.BATCH:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
     planned = _in_words(state, dict(phase.plan.parallelism))
+    if (change := repartition.in_words(state)) is not None:
+        return (
+            f"The driver of attempt {state.attempt} redistributes {change}, and then runs {planned}. A failure leaves "
+            "the state as it was."
+        )
     return f"The driver of attempt {state.attempt} is being started with {planned}."
 
 

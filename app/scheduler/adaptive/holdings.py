@@ -25,7 +25,8 @@ IDLE_TIMER = "slot-idle"
 def declare(draft: Draft) -> None:
     """Tell the cluster what the bounds in force need, if it was told otherwise or not at all."""
     state = draft.state
-    desired, minimal = draft.demand.desired, draft.demand.minimal
+    goal = draft.goal
+    desired, minimal = goal.desired, goal.minimal
     if state.graph.type is JobType.BATCH and isinstance(state.phase, Executing) and state.plan is not None:
         # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
         usable = state.plan.slot_count

@@ -36,13 +36,20 @@ def rung_between(graph: JobGraph, now: Mapping[str, int], then: Mapping[str, int
     return Rung.QUERY_RESTART
 
 
-def prospect(draft: Draft) -> Prospect:
-    """What the running job of ``draft`` could become now, and the timing that holds for it."""
+def prospect(draft: Draft, *, repartition: bool = True) -> Prospect:
+    """What the running job of ``draft`` could become now, and the timing that holds for it.
+
+    Not ``repartition``: with the state partitions that it has, whatever is asked for.
+    """
     state = draft.state
     plan = state.plan
     assert plan is not None
-    attainable = draft.demand.parallelism(state.usable_slots)
-    rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
+    goal = draft.goal if repartition else draft.demand
+    attainable = None if goal is draft.demand else goal.parallelism(state.usable_slots)
+    rung = None if attainable is None else Rung.STATE_REPARTITION
+    if attainable is None:
+        attainable = draft.demand.parallelism(state.usable_slots)
+        rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
     return Prospect(
         attainable,
         rung,

@@ -80,13 +80,11 @@ def lost_slot_record(record: RescaleRecord | None) -> bool:
     )
 
 
-def restart_for_rescale(draft: Draft, target: dict[str, int]) -> None:
+def restart_for_rescale(draft: Draft, target: dict[str, int], rung: Rung = Rung.QUERY_RESTART) -> None:
     """Stop at a batch boundary and start again at ``target``. No failure, so no restart strategy and no backoff."""
     draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
     state = draft.state
-    draft.set(
-        num_restarts=state.num_restarts + 1, num_rescales=state.num_rescales + 1, rung=Rung.QUERY_RESTART
-    )
+    draft.set(num_restarts=state.num_restarts + 1, num_rescales=state.num_rescales + 1, rung=rung)
     _stop_or_go_on(draft, StopMode.BOUNDARY)
 
 
@@ -118,7 +116,7 @@ def _go_on(draft: Draft) -> None:
     """Straight to the start if the parallelism restarted for is still the attainable one, else wait for slots."""
     state = draft.state
     target = _restarting(draft).target
-    if target is not None and dict(target) == draft.demand.parallelism(state.usable_slots):
+    if target is not None and dict(target) == draft.goal.parallelism(state.usable_slots):
         create_execution_graph(draft)
     else:
         enter_waiting(draft)

@@ -8,7 +8,7 @@ from app.model.jobgraph import JobType
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.status import JobStatus
-from app.scheduler.adaptive import holdings, manager, restarts, timeline
+from app.scheduler.adaptive import holdings, manager, repartition, restarts, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StartAttempt, StopMode
 from app.scheduler.adaptive.ending import (
@@ -30,12 +30,14 @@ from app.scheduler.adaptive.events import (
     RequirementsUpdated,
     SlotsChanged,
     StartScheduling,
+    StateRepartitioned,
     TimerFired,
 )
 from app.scheduler.adaptive.manager import Outlook, Timing, Verdict
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
+    JobState,
     Manager,
     RestartState,
     RetryingExecutionGraphCreation,
@@ -55,6 +57,7 @@ def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
     timeline.overtake_record(draft)
     draft.set(requirements=event.requirements)
+    repartition.adopt_free(draft)
     timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
     holdings.declare(draft)
 
@@ -74,6 +77,7 @@ def created_start(draft: Draft, event: StartScheduling) -> None:
 
 def created_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     draft.set(requirements=event.requirements)
+    repartition.adopt_free(draft)
 
 
 def note_slots(draft: Draft, event: SlotsChanged) -> None:
@@ -197,18 +201,26 @@ def _wait_is_over(draft: Draft) -> None:
 
 def create_execution_graph(draft: Draft) -> None:
     """Assign slots, all or nothing, and start the next attempt. The caller knows that the slots suffice."""
+    repartition.begin(draft)
     state = draft.state
     plan = _plan(draft)
     if plan is None:
         raise draft.refuse("There are too few slots for an attempt")
     reuse = state.driver_waiting
     rung = Rung.QUERY_RESTART if reuse else Rung.NEW_DRIVER
+    if state.repartition is not None:
+        rung = max(rung, Rung.STATE_REPARTITION, key=tuple(Rung).index)
     timeline.plan_chosen(draft, plan, rung)
     draft.set(attempt=state.attempt + 1, plan_version=plan.version, rung=rung)
     draft.set(attempt_alive=True, driver_waiting=False)
     draft.enter(CreatingExecutionGraph(plan))
     draft.emit(StartAttempt(draft.state.attempt, plan, reuse_driver=reuse))
-    draft.arm(START_TIMER, draft.now_ms + state.options.start_timeout_ms)
+    draft.arm(START_TIMER, draft.now_ms + _start_timeout_ms(draft.state))
+
+
+def _start_timeout_ms(state: JobState) -> int:
+    longer_ms = state.options.repartition_timeout_ms if state.repartition is not None else 0
+    return state.options.start_timeout_ms + longer_ms
 
 
 def _plan(draft: Draft) -> Plan | None:
@@ -234,6 +246,8 @@ def take_up_plan(draft: Draft) -> bool:
     phase = _creating(draft)
     if phase.failure is not None:
         return False
+    if draft.state.repartition is not None:
+        raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
     draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
     timeline.in_force(draft, phase.plan)
     return True
@@ -245,7 +259,9 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
     record_failure(draft, failure)
     phase = _creating(draft)
     if phase.failure is None:
-        draft.set_phase(failure=failure, recoverable=event.recoverable)
+        # The state is as it was, so the job goes on, whatever the failure of the redistribution.
+        give_up = isinstance(event, AttemptFailed) and event.repartition
+        draft.set_phase(failure=failure, recoverable=event.recoverable or give_up, give_up=give_up)
         if isinstance(event, AttemptFailed) and not event.stopped:
             draft.disarm(START_TIMER)
             order_stop(draft, StopMode.KILL)
@@ -266,6 +282,7 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     phase = _creating(draft)
     assert phase.failure is not None
     mark_dead(draft, driver_waiting=driver_waiting)
+    repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
     start_failed(draft, phase.failure, recoverable=phase.recoverable)
 
 
@@ -283,17 +300,32 @@ def creating_global_failure(draft: Draft, event: GlobalFailure) -> None:
 
 def creating_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == START_TIMER:
-        waited_ms = draft.state.options.start_timeout_ms
-        error = (
-            f"The driver did not start within {waited_ms} ms (slotwise.driver.start-timeout); it is killed."
-        )
+        waited_ms = _start_timeout_ms(draft.state)
+        option = "slotwise.driver.start-timeout"
+        if draft.state.repartition is not None:
+            option += " and slotwise.state.repartition.timeout"
+        error = f"The driver did not start within {waited_ms} ms ({option}); it is killed."
         failure = Failure(error, draft.now_ms, draft.state.attempt)
         record_failure(draft, failure)
-        draft.set_phase(failure=failure)
+        draft.set_phase(failure=failure, give_up=draft.state.repartition is not None)
         draft.disarm(START_TIMER)
         order_stop(draft, StopMode.KILL)
     elif event.name == STOP_TIMER:
         order_stop(draft, StopMode.KILL)
+
+
+def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
+    """The state has its partitions. If they are others than the plan was made for, another attempt is."""
+    phase = _creating(draft)
+    if phase.failure is not None:
+        return
+    if repartition.found(draft, event.partitions):
+        return
+    most = {vertex.id: vertex.max_parallelism for vertex in draft.state.graph.vertices}
+    if any(parallelism > most[vertex] for vertex, parallelism in phase.plan.parallelism):
+        enter_waiting(draft, exception="The state has fewer partitions than the plan was made for.")
+    else:
+        holdings.declare(draft)
 
 
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:

@@ -72,12 +72,14 @@ class WaitingForResources:
 class CreatingExecutionGraph:
     """Slots are reserved and the driver of ``state.attempt`` is being started with ``plan``.
 
-    ``failure`` is set once the start has failed and the rest of the attempt is being killed.
+    ``failure`` is set once the start has failed and the rest of the attempt is being killed. ``give_up``: and with it
+    the redistribution of the state.
     """
 
     plan: Plan
     failure: Failure | None = None
     recoverable: bool = True
+    give_up: bool = False
     kind: Literal["CreatingExecutionGraph"] = "CreatingExecutionGraph"
 
 
@@ -153,6 +155,28 @@ class Finished:
     kind: Literal["Finished"] = "Finished"
 
 
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """A redistribution of state that was begun: from ``before`` to ``after``, partitions by vertex id.
+
+    It is tried with the same numbers until the driver says that it is done, or it is given up. ``since_ms``: when the
+    first attempt at it was started. ``failed``: attempts that came to nothing.
+    """
+
+    before: tuple[tuple[str, int], ...]
+    after: tuple[tuple[str, int], ...]
+    since_ms: int
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepartitionRefused:
+    """A redistribution that was given up. Nothing of the kind is begun again until other requirements are declared."""
+
+    requirements_uuid: str
+    error: str
+
+
 Phase = (
     Created
     | WaitingForResources
@@ -215,6 +239,8 @@ class JobState:
     ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
     ``driver_waiting``: nothing of it writes any more, but its process waits for another attempt.
     ``idle_since_ms`` has, per surplus slot, the time from which it was not needed.
+    ``max_parallelism``: of stateful vertices, where it is not what was submitted; ``graph`` has it already.
+    While ``repartition`` is set ``graph`` has the partitions that the state is to get.
     ``batch``: how far a BATCH job has come, None before its first attempt runs and for a STREAMING one.
     """
 
@@ -250,6 +276,9 @@ class JobState:
     share: SlotShare = field(default_factory=SlotShare)
     slots_reason: str | None = None
     slots_changed_ms: int = 0
+    max_parallelism: tuple[tuple[str, int], ...] = ()
+    repartition: Repartition | None = None
+    repartition_refused: RepartitionRefused | None = None
 
     @property
     def usable_slots(self) -> int:

@@ -37,6 +37,7 @@ from app.scheduler.adaptive.events import (
     RequirementsUpdated,
     SlotsChanged,
     SlotShareUpdated,
+    StateRepartitioned,
     StopRequested,
     TimerFired,
 )
@@ -162,10 +163,10 @@ def _is_due(state: JobState, event: TimerFired, now_ms: int) -> bool:
 def _is_repetition(state: JobState, event: Event) -> bool:
     """Whether ``event`` says only what the state knows: equal bounds, equal slots."""
     if isinstance(event, RequirementsUpdated):
-        return state.requirements.same_bounds(event.requirements.as_dict())
+        # Another reason alone changes nothing: it is told with what it leads to.
+        return state.requirements.same_as(event.requirements) and state.repartition_refused is None
     if isinstance(event, SlotShareUpdated):
         return event.share == state.share
-    # Another reason alone changes nothing: it is told with what it leads to.
     return isinstance(event, SlotsChanged) and (event.slots, event.allowed) == (state.slots, state.allowed)
 
 
@@ -178,6 +179,7 @@ def _latest_ms(state: JobState) -> int:
 _OF_ATTEMPT: Final = frozenset(
     {
         AttemptRunning,
+        StateRepartitioned,
         AttemptStartFailed,
         BatchCompleted,
         BatchAborted,
@@ -207,6 +209,7 @@ _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
     (t.WAITING, "CancelRequested"): ending.cancel_unstarted,
     (t.WAITING, "GlobalFailure"): ending.fail_unstarted,
     (t.CREATING, "AttemptRunning"): executing.creating_running,
+    (t.CREATING, "StateRepartitioned"): starting.creating_repartitioned,
     (t.CREATING, "AttemptStartFailed"): starting.creating_failed,
     (t.CREATING, "AttemptFailed"): starting.creating_failed,
     (t.CREATING, "AttemptStopped"): starting.creating_stopped,

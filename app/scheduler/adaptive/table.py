@@ -6,14 +6,13 @@ Rule 3: `ENTRY` stands for what a phase does at once when it is entered, without
         may take a job along several edges in one step: the first under the event, the others under `ENTRY`.
 
 Not in the table, because they hold everywhere: an event of an earlier attempt and a timer that the state does not
-hold any more are dropped; a requirements update with equal bounds changes nothing. The diagram and the pages per
-state are made of `describe_edges`.
+hold any more are dropped; a requirements update with equal bounds changes nothing.
+
+`edges.describe_edges` gives the edges with their comments, from which the diagram and the pages per state are made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from app.scheduler.adaptive.events import Event
@@ -107,6 +106,10 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (CREATING, "AttemptRunning"): {
         EXECUTING: "the driver registered and its queries run",
         STAY: "too late: the attempt is being killed",
+    },
+    (CREATING, "StateRepartitioned"): {
+        STAY: "the state has the partitions that were asked for",
+        WAITING: "the state was found with fewer partitions than the plan needs: another plan is made",
     },
     (CREATING, "AttemptStartFailed"): {
         RETRYING: "the driver did not start, and the creation-retry strategy allows another attempt",
@@ -370,6 +373,8 @@ for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINI
         _TABLE[_phase, _event] = {STAY: _TABLE[_phase, "PlanApplied"][STAY]}
 for _phase in PHASES[:-1]:
     _TABLE[_phase, "SlotShareUpdated"] = {STAY: "the share of the slots is noted, and the cluster is told"}
+for _phase in (WAITING, RETRYING, EXECUTING, RESCALING, STOPPING, RESTARTING, FAILING, CANCELING, FINISHED):
+    _TABLE[_phase, "StateRepartitioned"] = {STAY: _TABLE[_phase, "AttemptRunning"][STAY]}
 
 TRANSITIONS: Final[dict[tuple[str, str], frozenset[str]]] = {
     (phase, event): frozenset(phase if target == STAY else target for target in targets)
@@ -378,20 +383,3 @@ TRANSITIONS: Final[dict[tuple[str, str], frozenset[str]]] = {
 """(phase kind, event kind or ENTRY) -> the phase kinds that can follow; the phase itself where it can stay."""
 
 EVENTS: Final = tuple(kind.__name__ for kind in Event.__args__)
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One edge of the table. ``target`` equals ``source`` where the phase is not left."""
-
-    source: str
-    event: str
-    target: str
-    when: str
-
-
-def describe_edges() -> Iterator[Edge]:
-    """Every edge with its comment, in table order."""
-    for (source, event), targets in _TABLE.items():
-        for target, when in targets.items():
-            yield Edge(source, event, source if target == STAY else target, when)

@@ -62,7 +62,7 @@ def open_record(
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
-    vertices, groups = _meaning(draft.demand, *_figures(state, state.last_plan))
+    vertices, groups = _meaning(draft.goal, *_figures(state, state.last_plan))
     # Someone asked for these two; a failover and new slots happen by themselves.
     asked = cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT)
     record = RescaleRecord(

@@ -55,6 +55,13 @@ def _plan_in_force_while_an_attempt_runs(state: JobState) -> str | None:
     return None
 
 
+def _nothing_runs_before_its_state_is_redistributed(state: JobState) -> str | None:
+    runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint)
+    if runs and state.repartition is not None:
+        return "an attempt runs, and the redistribution of its state is not done"
+    return None
+
+
 def _given_up(state: JobState) -> bool:
     return isinstance(state.phase, Finished)
 
@@ -211,6 +218,7 @@ def _stop_operation(state: JobState) -> str | None:
 
 _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _plan_in_force_while_an_attempt_runs,
+    _nothing_runs_before_its_state_is_redistributed,
     _at_most_one_attempt,
     _nothing_held_when_over,
     _plans_fit_graph_and_slots,

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from app.cli import submit
+from app.cli.errors import UsageError
+from app.cli.require import parse_partitions
 from app.model.ids import vertex_id
 from tests.unit.cli.conftest import details
 
@@ -350,3 +352,26 @@ def test_a_dry_run_that_would_be_refused_ends_with_1(slotwise: Run, fake: Any) -
     assert outcome.status == 1
     assert outcome.err == "The upper bound 99 exceeds the maximum 8.\n"
     assert outcome.json["refused"]
+
+
+@pytest.mark.parametrize(
+    "text", ["delays", "=6", "delays=", "delays=0", "delays=-1", "delays=6.0", "delays=six"]
+)
+def test_state_partitions_that_are_no_number_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_partitions([text, text])
+    assert str(refused.value).count("is not VERTEX=NUMBER") == 2
+
+
+def test_state_partitions_by_vertex() -> None:
+    assert parse_partitions(["delays=6", "a=b=12"]) == {"delays": 6, "a=b": 12}
+    with pytest.raises(UsageError, match="given twice"):
+        parse_partitions(["delays=6", "delays=8"])
+
+
+def test_require_sends_state_partitions_with_the_bounds(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    assert slotwise("require", "delays", "delays=:2", "--state-partitions", "delays=6").status == 0
+    (sent,) = fake.sent("PUT", REQUIREMENTS)
+    with_number = {vertex: one["statePartitions"] for vertex, one in sent.json.items() if len(one) > 1}
+    assert with_number == {vertex_id("delays", "delays"): 6}

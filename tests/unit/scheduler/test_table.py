@@ -10,6 +10,7 @@ from app.model.plan import Slot
 from app.model.rescale import TerminatedReason
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive import events as events_module
+from app.scheduler.adaptive.edges import describe_edges
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -28,6 +29,7 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     SlotShareUpdated,
     StartScheduling,
+    StateRepartitioned,
     StopRequested,
     SuspendRequested,
     TimerFired,
@@ -35,7 +37,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import _BATCH_HANDLERS, _BY_NAME, status_of, step
-from app.scheduler.adaptive.table import ENTRY, EVENTS, PHASES, STAY, TRANSITIONS, describe_edges
+from app.scheduler.adaptive.table import ENTRY, EVENTS, PHASES, STAY, TRANSITIONS
 from tests.unit.scheduler.driving import Job, bounds, slots
 from tests.unit.scheduler.phases import IN_PHASE, in_phase
 
@@ -55,6 +57,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
             for own in ((), slots(1), slots(2), slots(9), (Slot("else", "elsewhere"), *slots(1)))
         ],
         "AttemptRunning": [AttemptRunning(attempt)],
+        "StateRepartitioned": [StateRepartitioned(attempt, ())],
         "AttemptStartFailed": [
             AttemptStartFailed(attempt, "no java"),
             AttemptStartFailed(attempt, "no java", recoverable=False),

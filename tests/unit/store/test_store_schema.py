@@ -36,7 +36,7 @@ _ROWS = {
     "jobs": "INSERT INTO jobs VALUES ('j', 'name', 'STREAMING', '{}', '{}', 1, NULL)",
     "job_states": "INSERT INTO job_states VALUES ('j', 1, 't', 'RUNNING', NULL, '{}')",
     "leases": "INSERT INTO leases VALUES ('j', 'me', 1, 1)",
-    "requirements": "INSERT INTO requirements VALUES ('j', 1, 'u', '[]', NULL, NULL, 1)",
+    "requirements": "INSERT INTO requirements VALUES ('j', 1, 'u', '[]', NULL, NULL, NULL, 1)",
     "idempotency": "INSERT INTO idempotency VALUES ('j', 'k', 'h', 1, 1, 1)",
     "rescales": (
         "INSERT INTO rescales VALUES ('j', 1, 'u1', 'r', 1, 'INITIAL_SCHEDULE', 1, 2, 'SUCCEEDED', 'COMPLETED', "
@@ -62,10 +62,10 @@ REFUSED = {
     "an epoch of 0": "UPDATE leases SET epoch = 0",
     "a state without its job": "INSERT INTO job_states VALUES ('x', 1, 't', 'RUNNING', NULL, '{}')",
     "a lease without its job": "INSERT INTO leases VALUES ('x', 'me', 1, 1)",
-    "requirements without their job": "INSERT INTO requirements VALUES ('x', 1, 'u', '[]', NULL, NULL, 1)",
+    "requirements without their job": "INSERT INTO requirements VALUES ('x', 1, 'u', '[]', NULL, NULL, NULL, 1)",
     "an effect without its job": "INSERT INTO outbox VALUES ('x', 1, '{}', 1)",
     "a version of requirements twice": _ROWS["requirements"],
-    "a version 0 of requirements": "INSERT INTO requirements VALUES ('j', 0, 'u', '[]', NULL, NULL, 1)",
+    "a version 0 of requirements": "INSERT INTO requirements VALUES ('j', 0, 'u', '[]', NULL, NULL, NULL, 1)",
     "other requirements under the same version": "UPDATE requirements SET bounds = '[1]'",
     "an idempotency key twice": _ROWS["idempotency"],
     "an answer that is neither changed nor not": "UPDATE idempotency SET changed = 2",

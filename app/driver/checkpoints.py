@@ -1,0 +1,165 @@
+"""The checkpoint of a query as files: how far it is, how many state partitions it has, and another one in its place.
+
+A checkpoint is replaced by one that was made beside it, so it is whole at every instant:
+
+| directory | what it is |
+|---|---|
+| ``<query>`` | the checkpoint |
+| ``<query>.next`` | one in the making; worth nothing |
+| ``<query>.ready`` | one that is complete and is to take the place: this is finished by whoever comes next |
+| ``<query>.old`` | the one before, until the first batch after it is committed |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.driver.failures import DriverError
+from app.durablefiles import sync_to_disk
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+# Spark writes these files once, under another name first, and never changes them.
+_SHARED = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of a checkpoint: its newest planned and committed batch, and the state partitions that each was planned with.
+
+    -1 and None where there is none.
+    """
+
+    planned: int
+    committed: int
+    planned_partitions: int | None
+    partitions: int | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every planned batch is committed."""
+        return self.planned == self.committed
+
+    @property
+    def abandoned(self) -> int | None:
+        """The partitions of a redistribution that Spark began and did not finish here: it has to be that number."""
+        begun = self.planned_partitions
+        return begun if not self.is_whole and self.committed >= 0 and begun != self.partitions else None
+
+
+def standing(checkpoint: Path) -> Standing:
+    """How far the checkpoint is.
+
+    Raises:
+        DriverError: Spark wrote something there that is not understood.
+    """
+    planned = _newest(checkpoint / "offsets")
+    committed = min(_newest(checkpoint / "commits"), planned)
+    return Standing(
+        planned, committed, _partitions_of(checkpoint, planned), _partitions_of(checkpoint, committed)
+    )
+
+
+def has_state(checkpoint: Path) -> bool:
+    """Whether a stateful operator ever wrote there."""
+    return (checkpoint / "state").is_dir()
+
+
+def _newest(directory: Path) -> int:
+    try:
+        return max((int(entry.name) for entry in directory.iterdir() if entry.name.isdigit()), default=-1)
+    except FileNotFoundError:
+        return -1
+
+
+def _partitions_of(checkpoint: Path, batch: int) -> int | None:
+    if batch < 0:
+        return None
+    file = checkpoint / "offsets" / str(batch)
+    try:
+        # A version, then one line about the batch, then one for each source.
+        about = json.loads(file.read_text(encoding="utf-8").split("\n", 2)[1])
+        return int(about["conf"][_PARTITIONS])
+    except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
+        raise DriverError(
+            f"The file {file} does not say how many state partitions there are.", recoverable=True
+        ) from error
+
+
+# ---- one in the place of another
+
+
+def beside(checkpoint: Path, what: str) -> Path:
+    return checkpoint.with_name(f"{checkpoint.name}.{what}")
+
+
+def copy_beside(checkpoint: Path) -> Path:
+    """A copy to be changed; files of the state are shared, as nobody changes them.
+
+    Raises:
+        OSError: it could not be made.
+    """
+    copy = beside(checkpoint, "next")
+    discard(copy)
+    for entry in sorted(checkpoint.iterdir()):
+        target = copy / entry.name
+        copy.mkdir(exist_ok=True)
+        if entry.is_dir():
+            shutil.copytree(entry, target, copy_function=_share if entry.name == _SHARED else shutil.copy2)
+        else:
+            shutil.copy2(entry, target)
+    return copy
+
+
+def _share(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        # Not every file system has hard links.
+        shutil.copy2(source, target)
+
+
+def make_ready(checkpoint: Path) -> None:
+    """The copy is complete: from here on it takes the place of ``checkpoint``, whatever happens."""
+    copy, ready = beside(checkpoint, "next"), beside(checkpoint, "ready")
+    discard(ready)
+    copy.rename(ready)
+    sync_to_disk(checkpoint.parent)
+
+
+def finish_replacing(checkpoint: Path) -> bool:
+    """Put what is ready in the place of ``checkpoint``, also after a crash anywhere in here. Whether there was any."""
+    ready = beside(checkpoint, "ready")
+    discard(beside(checkpoint, "next"))
+    if not ready.is_dir():
+        return False
+    if checkpoint.is_dir():
+        old = beside(checkpoint, "old")
+        discard(old)
+        checkpoint.rename(old)
+    _take_the_place(ready, checkpoint)
+    return True
+
+
+def _take_the_place(ready: Path, checkpoint: Path) -> None:
+    ready.rename(checkpoint)
+    sync_to_disk(checkpoint.parent)
+
+
+def forget_old(checkpoint: Path) -> None:
+    """The checkpoint before is of no use any more; what cannot be removed now is the next one's."""
+    with contextlib.suppress(OSError):
+        discard(beside(checkpoint, "old"))
+
+
+def discard(directory: Path) -> None:
+    """
+    Raises:
+        OSError: it could not be removed.
+    """
+    if directory.exists():
+        shutil.rmtree(directory)

@@ -1,0 +1,147 @@
+"""Redistributing the state of a job's queries, before they are started.
+
+What Spark has for it writes a batch of its own into a checkpoint whose batches are all committed, and leaves that batch
+half done when it fails. So it is given a copy, which takes the place of the checkpoint when it is complete:
+
+1. A checkpoint with a planned batch is settled: its query runs that batch once more, and nothing else.
+2. The checkpoints of all queries concerned are copied, and the copies redistributed.
+3. The fence is looked at, and the copies take the places of the checkpoints.
+
+Until 3 a failure leaves the state as it was; from 3 on whoever comes next goes on with 3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.driver import checkpoints
+from app.driver.failures import DriverError
+from app.driver.recovery import mark_repartitioned
+from app.driver.session import query_session
+from app.model.analysis import Query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+class RepartitionFailed(DriverError):
+    """The state could not be redistributed, and is as it was."""
+
+
+class Repartitioner:
+    """For the queries with state of one job. Used before any of them is started.
+
+    ``settle(query)`` runs what is planned of a query, and nothing else. ``may_commit`` raises if the job is somebody
+    else's now.
+    """
+
+    def __init__(
+        self,
+        queries: Sequence[Query],
+        *,
+        session: SparkSession,
+        conf: Mapping[str, str],
+        checkpoint_dir: Path,
+        settle: Callable[[Query], None],
+        may_commit: Callable[[], None],
+    ) -> None:
+        self._wanted = {query: number for query in queries if (number := query.state_partitions) is not None}
+        self._session = session
+        self._conf = conf
+        self._checkpoint_dir = checkpoint_dir
+        self._settle = settle
+        self._may_commit = may_commit
+
+    def finish(self) -> None:
+        """Go on with what a driver before had decided."""
+        for query in self._wanted:
+            checkpoints.finish_replacing(self._place(query))
+
+    def found(self) -> dict[str, int]:
+        """How many partitions the state of each query has, by its key; one that never ran has as many as are wanted."""
+        return {query.key: self._found(query, wanted) for query, wanted in self._wanted.items()}
+
+    def run(self) -> None:
+        """Give each query the partitions that its graph says.
+
+        Raises:
+            RepartitionFailed: it was not possible; every checkpoint is as it was.
+            DriverError: a planned batch could not be settled.
+            Fenced: the job is somebody else's.
+        """
+        concerned = {
+            query: wanted for query, wanted in self._wanted.items() if self._found(query, wanted) != wanted
+        }
+        for query in concerned:
+            place = checkpoints.standing(self._place(query))
+            if not place.is_whole and place.abandoned is None:
+                self._settle(query)
+        try:
+            for query, wanted in concerned.items():
+                self._redistribute(query, wanted)
+        except Exception as error:
+            self._clear(concerned)
+            raise RepartitionFailed(_in_words(error), recoverable=True) from error
+        self._may_commit()
+        for query in concerned:
+            checkpoints.make_ready(self._place(query))
+        for query in concerned:
+            self._swap(query)
+
+    def _place(self, query: Query) -> Path:
+        return self._checkpoint_dir / query.key
+
+    def _found(self, query: Query, wanted: int) -> int:
+        place = self._place(query)
+        if not checkpoints.has_state(place):
+            return wanted
+        now = checkpoints.standing(place)
+        found = now.planned_partitions if now.partitions is None else now.partitions
+        return wanted if found is None else found
+
+    def _redistribute(self, query: Query, wanted: int) -> None:
+        copy = self._copy(query)
+        now = checkpoints.standing(copy)
+        # One that was begun in this checkpoint by hand: Spark lets nothing else be done before it is finished.
+        abandoned = now.abandoned
+        numbers = [wanted] if abandoned is None else [abandoned, wanted]
+        for number in numbers:
+            if checkpoints.standing(copy).partitions == number:
+                continue
+            session = query_session(self._session, self._conf, number)
+            _redistribute(session, copy, number)
+        after = checkpoints.standing(copy)
+        if not after.is_whole or after.partitions != wanted:
+            raise DriverError(
+                f"Spark left {after.partitions} partitions instead of {wanted}, or an open batch."
+            )
+        mark_repartitioned(copy, after.committed)
+
+    def _copy(self, query: Query) -> Path:
+        return checkpoints.copy_beside(self._place(query))
+
+    def _swap(self, query: Query) -> None:
+        checkpoints.finish_replacing(self._place(query))
+
+    def _clear(self, concerned: Mapping[Query, int]) -> None:
+        for query in concerned:
+            try:
+                checkpoints.discard(checkpoints.beside(self._place(query), "next"))
+            except OSError as error:
+                log.warning("the copy of a checkpoint could not be removed: %s", error)
+
+
+def _redistribute(session: SparkSession, checkpoint: Path, partitions: int) -> None:
+    manager: Any = session._streamingCheckpointManager
+    manager.repartition(str(checkpoint), partitions, True)
+
+
+def _in_words(error: Exception) -> str:
+    from app.driver.failures import describe
+
+    return describe(error).sentence

@@ -1,0 +1,123 @@
+"""The numbers of state partitions that a job's requirements ask for, and whether its state can be given them.
+
+A stateful vertex has as many state partitions as its max parallelism says. Other than Flink's key groups they can be
+changed while a job lives: by a redistribution of the state, with the job drained and restarted (docs/adr/0017).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+
+from app.model.analysis import queries
+from app.model.jobgraph import JobGraph, JobType, JobVertex
+from app.model.options import JobOptions
+from app.model.requirements import Requirements
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER_SETTING = "spark.sql.streaming.stateStore.providerClass"
+
+Numbers = tuple[tuple[str, int], ...]
+"""Numbers of state partitions by vertex id, in the order of the graph."""
+
+
+@functools.lru_cache(maxsize=256)
+def with_partitions(graph: JobGraph, numbers: Numbers) -> JobGraph:
+    """``graph`` with other max parallelisms. The initial bounds, which count no more, are kept within them."""
+    changed = dict(numbers)
+
+    def changed_vertex(vertex: JobVertex) -> JobVertex:
+        number = changed.get(vertex.id, vertex.max_parallelism)
+        return dataclasses.replace(
+            vertex,
+            max_parallelism=number,
+            parallelism=min(vertex.parallelism, number),
+            lower_bound=min(vertex.lower_bound, number),
+        )
+
+    return dataclasses.replace(graph, vertices=tuple(changed_vertex(vertex) for vertex in graph.vertices))
+
+
+def numbers_of(graph: JobGraph) -> Numbers:
+    """The numbers of state partitions of all stateful vertices."""
+    return tuple((vertex.id, vertex.max_parallelism) for vertex in graph.vertices if vertex.stateful)
+
+
+def wanted_graph(graph: JobGraph, requirements: Requirements) -> JobGraph:
+    """``graph`` with the state partitions that ``requirements`` ask for; ``graph`` itself if it has them.
+
+    A vertex is asked to have as many as was declared for it, and at least as many as its upper bound.
+    """
+    if graph.type is not JobType.STREAMING:
+        return graph
+    declared = dict(requirements.state_partitions)
+    numbers = []
+    for vertex in graph.vertices:
+        if vertex.stateful:
+            wish = declared.get(vertex.id, vertex.max_parallelism)
+            number = max(wish, requirements[vertex.id].upper)
+            if number != vertex.max_parallelism:
+                numbers.append((vertex.id, number))
+    return with_partitions(graph, tuple(numbers)) if numbers else graph
+
+
+def partitions_of_queries(graph: JobGraph) -> dict[str, int]:
+    """The number of state partitions of each query that has state, by its key."""
+    return {query.key: number for query in queries(graph) if (number := query.state_partitions) is not None}
+
+
+def is_redistributed(before: JobGraph, after: JobGraph) -> bool:
+    """Whether the state of any query has other partitions in ``after``.
+
+    All stateful vertices of a query have the partitions of the one that has most, so not each change of one is a
+    change of the query.
+    """
+    return before is not after and partitions_of_queries(before) != partitions_of_queries(after)
+
+
+def graph_of_checkpoint(graph: JobGraph, found: Mapping[str, int]) -> JobGraph:
+    """``graph`` with what the checkpoints of its queries were found to have, by query key."""
+    numbers: dict[str, int] = {}
+    for query in queries(graph):
+        number, expected = found.get(query.key), query.state_partitions
+        if number is None or expected is None or number == expected:
+            continue
+        for vertex in query.head:
+            if vertex.stateful and (vertex.max_parallelism == expected or vertex.max_parallelism > number):
+                numbers[vertex.id] = min(number, numbers.get(vertex.id, number))
+    ordered = tuple((vertex.id, numbers[vertex.id]) for vertex in graph.vertices if vertex.id in numbers)
+    return with_partitions(graph, ordered) if ordered else graph
+
+
+def change_in_words(graph: JobGraph, before: Iterable[tuple[str, int]], after: Mapping[str, int]) -> str:
+    """For example: "the state of counts from 8 to 12 partitions"."""
+    parts = [
+        f"the state of {graph.by_id[vertex].name} from {number} to {after[vertex]} partitions"
+        for vertex, number in before
+        if after.get(vertex, number) != number
+    ]
+    return " and ".join(parts)
+
+
+def why_fixed(graph: JobGraph, options: JobOptions, vertex: JobVertex, wanted: int) -> str | None:
+    """Why the state of ``vertex`` cannot have ``wanted`` partitions, as a sentence without its subject; else None."""
+    if graph.type is not JobType.STREAMING or not vertex.stateful:
+        return "It has no state that could be redistributed."
+    if not options.repartition_enabled:
+        return (
+            f"Its state has {vertex.max_parallelism} partitions, and slotwise.state.repartition.enabled is false "
+            "for this job."
+        )
+    provider = dict(graph.config).get(PROVIDER_SETTING, ROCKSDB)
+    if provider != ROCKSDB:
+        return (
+            f"Its state has {vertex.max_parallelism} partitions: only state of the RocksDB provider can be "
+            f"redistributed, and {PROVIDER_SETTING} is {provider}."
+        )
+    if wanted > options.repartition_max:
+        return (
+            f"Its state has {vertex.max_parallelism} partitions, and at most {options.repartition_max} can be asked "
+            "for (slotwise.state.repartition.max-partitions)."
+        )
+    return None

@@ -1,0 +1,121 @@
+"""Redistribution of state: other numbers of state partitions than a job was submitted with.
+
+It is done by the driver of an attempt, before that starts its queries and on a copy of their checkpoints, so the
+attempt before is dead by then, and a failure leaves the state as it was. Here is decided when one begins, and what
+becomes of it:
+
+* It begins with an attempt. Its numbers are durable before that is started, and stay the same for every attempt until
+  the driver says that the state has them: numbers that are asked for meanwhile have to wait.
+* It is given up if the driver says that it cannot be done, if it takes too long, or if `MAX_TRIES` attempts came to
+  nothing. The job then goes on with the partitions that it had.
+* What a driver finds in the checkpoint is the truth, whatever was asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.model.jobgraph import JobGraph
+from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.state_partitions import (
+    Numbers,
+    change_in_words,
+    graph_of_checkpoint,
+    is_redistributed,
+    numbers_of,
+    partitions_of_queries,
+    with_partitions,
+)
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.goal import goal_graph
+from app.scheduler.adaptive.state import JobState, Repartition, RepartitionRefused
+
+MAX_TRIES: Final = 3
+"""Attempts for one redistribution. Whatever kills a driver three times in it would do so for ever."""
+
+
+def adopt_free(draft: Draft) -> None:
+    """Take over numbers that need no redistribution: nothing ever ran, or no query has another number by them."""
+    state = draft.state
+    goal = goal_graph(state)
+    if goal is not state.graph and (state.attempt == 0 or not is_redistributed(state.graph, goal)):
+        _adopt(draft, goal)
+
+
+def begin(draft: Draft) -> None:
+    """An attempt is about to be made: it is to redistribute the state, if that is asked for and was not begun."""
+    state = draft.state
+    goal = goal_graph(state)
+    if goal is state.graph:
+        return
+    before, after = numbers_of(state.graph), numbers_of(goal)
+    _adopt(draft, goal)
+    draft.set(repartition=Repartition(before, after, draft.now_ms), repartition_refused=None)
+
+
+def found(draft: Draft, partitions: Numbers) -> bool:
+    """The driver tells what the checkpoints have. Whether it is what the graph says."""
+    state = draft.state
+    begun = state.repartition
+    numbers = dict(partitions)
+    expected = partitions_of_queries(state.graph)
+    as_told = all(numbers.get(key, number) == number for key, number in expected.items())
+    if not as_told:
+        _adopt(draft, graph_of_checkpoint(state.graph, numbers))
+        timeline.note(draft, "The state was found with other partitions than expected, which count now.")
+    elif begun is not None:
+        took_ms = max(0, draft.now_ms - begun.since_ms)
+        timeline.note(draft, f"Redistributed {_words(state, begun)} ({took_ms} ms after it was begun).")
+    draft.set(repartition=None)
+    return as_told
+
+
+def give_up(draft: Draft, error: str) -> None:
+    """The state keeps the partitions that it has. The record of the rescale ends; the restart has one of its own."""
+    state = draft.state
+    begun = state.repartition
+    if begun is None:
+        return
+    sentence = (
+        f"It was not possible to redistribute {_words(state, begun)}, so the state stays as it is: {error}"
+    )
+    timeline.close_record(draft, TerminatedReason.EXCEPTION_OCCURRED, message=sentence, exception=error)
+    _adopt(draft, with_partitions(state.graph, begun.before))
+    refused = RepartitionRefused(state.requirements.uuid, sentence)
+    draft.set(repartition=None, repartition_refused=refused)
+    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=sentence)
+
+
+def failed_try(draft: Draft, error: str, *, final: bool) -> None:
+    """An attempt that was to redistribute the state did not start. ``final``: no other is of use."""
+    begun = draft.state.repartition
+    if begun is None:
+        return
+    failed = begun.failed + 1
+    if final or failed >= MAX_TRIES:
+        give_up(draft, error if final else f"{failed} attempts at it failed, the last one so: {error}")
+    else:
+        draft.set(repartition=evolve(begun, failed=failed))
+
+
+def in_words(state: JobState) -> str | None:
+    """What is being redistributed, None if nothing is."""
+    return None if state.repartition is None else _words(state, state.repartition)
+
+
+def to_come_in_words(state: JobState) -> str | None:
+    """What is to be redistributed and was not begun, None if nothing is."""
+    goal = goal_graph(state)
+    if goal is state.graph:
+        return None
+    return change_in_words(state.graph, numbers_of(state.graph), dict(numbers_of(goal)))
+
+
+def _words(state: JobState, begun: Repartition) -> str:
+    return change_in_words(state.graph, begun.before, dict(begun.after))
+
+
+def _adopt(draft: Draft, graph: JobGraph) -> None:
+    draft.set(graph=graph, max_parallelism=numbers_of(graph))

@@ -1,0 +1,119 @@
+"""Redistribution of state on a real server with real drivers: there and back, and kill -9 at every point of it.
+
+After each: the number that was asked for, one driver at a time, and a sink that is exact at every instant that is
+looked at. `benchmarks/state_repartition.py` does the same with a million keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.acceptance.deployment import Deployment, counting, deployed, is_alive, wait_for
+from tests.acceptance.repartition_points import POINTS
+from tests.acceptance.test_kill_driver import check_one_writer_at_a_time
+
+pytestmark = pytest.mark.timeout(900)
+
+MORE, FEWER = 6, 3
+NAMES = ("numbers", "plain", "store")
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    directory = tmp_path_factory.mktemp("repartition")
+    with deployed(directory, points_in_drivers=True, warm_drivers=1) as made:
+        made.start(with_points=True)
+        made.submit(counting(directory))
+        yield made
+
+
+def partitions(deployment: Deployment) -> int:
+    (found,) = (one["maxParallelism"] for one in deployment.job()["vertices"] if one["name"] == "counts")
+    return int(found)
+
+
+def ask_for(deployment: Deployment, number: int) -> None:
+    body: dict[str, Any] = {name: {"parallelism": {"lowerBound": 1, "upperBound": 2}} for name in NAMES}
+    body["counts"] = {"parallelism": {"lowerBound": 1, "upperBound": number}}
+    if number < partitions(deployment):
+        body["counts"]["statePartitions"] = number
+    answer = deployment.call("PUT", f"/jobs/{deployment.job_id}/resource-requirements", json=body)
+    assert answer.is_success, answer.text
+
+
+def await_partitions(deployment: Deployment, number: int, known: int) -> list[dict[str, Any]]:
+    """Wait until the job runs with so many; the records since ``known``, oldest first."""
+
+    def there() -> bool:
+        newest = deployment.history()[0]
+        return (
+            deployment.job()["state"] == "RUNNING"
+            and partitions(deployment) == number
+            and newest["number"] > known
+            and newest["terminalState"] == "COMPLETED"
+        )
+
+    wait_for(f"the state has {number} partitions", there)
+    return [one for one in reversed(deployment.history()) if one["number"] > known]
+
+
+def state_directories(deployment: Deployment) -> set[str]:
+    """The partitions of the newest version of the state, by the names of their directories."""
+    (commits,) = (deployment.data_dir / "jobs" / deployment.job_id / "checkpoint").glob("*/commits")
+    newest = max(int(entry.name) for entry in commits.iterdir() if entry.name.isdigit())
+    versions = {str(newest), str(newest + 1)}
+    files = (commits.parent / "state" / "0").glob("*/*.*")
+    return {file.parent.name for file in files if file.name.split(".")[0] in versions}
+
+
+def test_more_and_fewer(deployment: Deployment) -> None:
+    before = deployment.job()["driverPid"]
+    for number in (MORE, FEWER):
+        known = deployment.history()[0]["number"]
+        ask_for(deployment, number)
+        (record,) = await_partitions(deployment, number, known)[:1]
+        assert record["rung"] == "state-repartition"
+        assert f"to {number} partitions" in record["message"]
+        deployment.await_progress()
+        wait_for(
+            "the state is written in so many parts",
+            lambda number=number: state_directories(deployment) == {str(one) for one in range(number)},
+        )
+    assert deployment.job()["driverPid"] == before, "in the same process"
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_in_a_redistribution(deployment: Deployment, point: str) -> None:
+    number = MORE if partitions(deployment) == FEWER else FEWER
+    known, pid = deployment.history()[0]["number"], int(deployment.job()["driverPid"])
+    deployment.kills.arm(point)
+    ask_for(deployment, number)
+    wait_for(f"{point} is reached", lambda: deployment.kills.fired(point))
+    wait_for("the driver is dead", lambda: not is_alive(pid))
+    records = await_partitions(deployment, number, known)
+    assert any(f"to {number} partitions" in (one["message"] or "") for one in records), records
+    assert [one["terminalState"] for one in records if one["terminalState"] == "FAILED"] == []
+    deployment.await_progress()
+    deployment.check_ends()
+    check_one_writer_at_a_time(deployment)
+
+
+def test_the_server_dies_with_it(deployment: Deployment) -> None:
+    number = MORE if partitions(deployment) == FEWER else FEWER
+    known = deployment.history()[0]["number"]
+    deployment.kills.arm("repartition-half-written")
+    ask_for(deployment, number)
+    wait_for("it is under way", lambda: deployment.kills.fired("repartition-half-written"))
+    deployment.kill_server()
+    deployment.start(with_points=False)
+    await_partitions(deployment, number, known)
+    deployment.await_progress()
+
+
+def test_after_all_of_them_the_output_is_exact(deployment: Deployment) -> None:
+    deployment.stop()
+    deployment.check_ends()
+    assert deployment.rows() == deployment.committed_rows() > 0

@@ -1,0 +1,81 @@
+"""What a driver of the simulated world does about state partitions, modelled after `app.driver.repartition`: on copies,
+which take the places of the checkpoints one after another; and what must hold of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.model.graphdoc import parse_document
+from app.model.state_partitions import partitions_of_queries
+from app.scheduler.adaptive.state import CreatingExecutionGraph
+
+if TYPE_CHECKING:
+    from tests.simulation.process import SimAttempt, SimProcess
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """The checkpoint of a job. ``owner``: what owner.json says. ``writers``: processes that may write it now.
+    ``partitions``: of the state of each query that has any."""
+
+    job_id: str
+    owner: tuple[int, int, SimProcess] | None = None
+    writers: dict[SimProcess, None] = field(default_factory=dict)
+    batches: int = 0
+    partitions: dict[str, int] = field(default_factory=dict)
+
+
+async def give_partitions(attempt: SimAttempt) -> str | None:
+    """Redistribute the state if that is ordered, and report what there is. Why it was not possible, if so."""
+    world, rng, checkpoint = attempt.world, attempt.world.rng, attempt.checkpoint
+    wanted = partitions_of_queries(parse_document(attempt.spec["graph"]))
+    # A query that never ran has as many as it is started with.
+    found = {key: checkpoint.partitions.setdefault(key, number) for key, number in wanted.items()}
+    if attempt.spec["repartition"] and found != wanted:
+        check_order(attempt, wanted)
+        world.oracles.count("redistribution begun")
+        await asyncio.sleep(rng.uniform(0.1, 6.0) if rng.random() < 0.9 else rng.uniform(10, 100))
+        if world.chance(0.15):
+            world.oracles.count("redistribution refused")
+            return "Spark could not redistribute the state."
+        if world.chance(0.2):
+            world.tell(f"{attempt}: dies while it redistributes the state")
+            attempt.process.kill_python()
+            await asyncio.sleep(60)
+        check_writer(attempt)
+        for key, number in wanted.items():
+            # Another driver that died here has left it half done.
+            checkpoint.partitions[key] = number
+            await asyncio.sleep(rng.uniform(0, 0.5))
+        world.oracles.count("redistribution done")
+        if world.chance(0.1):
+            attempt.process.kill_python()
+            await asyncio.sleep(60)
+        found = dict(wanted)
+    if attempt.spec["repartition"] or found != wanted:
+        attempt.report("repartitioned", state_partitions=found)
+    return None
+
+
+def check_order(attempt: SimAttempt, wanted: dict[str, int]) -> None:
+    """A number that was begun is seen through before another one is, unless it was given up."""
+    oracles = attempt.world.oracles
+    state = oracles.truth(attempt.job_id).state
+    assert state is not None
+    begun = state.repartition
+    if state.attempt == attempt.number and isinstance(state.phase, CreatingExecutionGraph):
+        oracles.check(
+            begun is not None and partitions_of_queries(state.graph) == wanted,
+            "redistribution",
+            f"{attempt} redistributes to {wanted}, and that is not durable: {begun}",
+        )
+
+
+def check_writer(attempt: SimAttempt) -> None:
+    """Nobody else may write the checkpoint when another one takes its place."""
+    writers = list(attempt.checkpoint.writers)
+    attempt.world.oracles.check(
+        writers == [attempt.process], "promise 2", f"{attempt} replaces the checkpoint; writers: {writers}"
+    )

@@ -1,0 +1,123 @@
+"""A checkpoint as files, and another one in its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.driver import checkpoints
+from app.driver.checkpoints import beside, copy_beside, finish_replacing, make_ready, standing
+from app.driver.failures import DriverError
+from app.driver.recovery import mark_repartitioned, read_past
+
+
+def planned(checkpoint: Path, batch: int, partitions: int) -> None:
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    about = json.dumps({"conf": {"spark.sql.shuffle.partitions": str(partitions)}})
+    (checkpoint / "offsets" / str(batch)).write_text(f"v1\n{about}\n7")
+
+
+def committed(checkpoint: Path, batch: int, partitions: int) -> None:
+    planned(checkpoint, batch, partitions)
+    (checkpoint / "commits").mkdir(exist_ok=True)
+    (checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    made = tmp_path / "query"
+    for batch in range(3):
+        committed(made, batch, 8)
+    (made / "state" / "0" / "1").mkdir(parents=True)
+    (made / "state" / "0" / "1" / "3.changelog").write_text("state")
+    (made / "slotwise-source-v").mkdir()
+    (made / "slotwise-source-v" / "log").write_text("rows")
+    (made / "metadata").write_text('{"id":"q"}')
+    return made
+
+
+def test_a_new_checkpoint_has_nothing(tmp_path: Path) -> None:
+    now = standing(tmp_path / "none")
+    assert (now.planned, now.partitions, now.is_whole, now.abandoned) == (-1, None, True, None)
+
+
+def test_how_far_it_is(checkpoint: Path) -> None:
+    assert standing(checkpoint).is_whole and standing(checkpoint).partitions == 8
+    planned(checkpoint, 3, 8)
+    assert not standing(checkpoint).is_whole and standing(checkpoint).abandoned is None
+
+
+def test_a_redistribution_that_was_begun_by_hand_is_known(checkpoint: Path) -> None:
+    planned(checkpoint, 3, 12)
+    now = standing(checkpoint)
+    assert (now.abandoned, now.partitions) == (12, 8)
+
+
+def test_what_spark_does_not_say_is_a_failure_with_the_file(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "2").write_text("v9\nwhat\n")
+    with pytest.raises(DriverError, match="offsets/2 does not say how many state partitions"):
+        standing(checkpoint)
+
+
+def test_a_copy_shares_the_state_and_nothing_else(checkpoint: Path) -> None:
+    (beside(checkpoint, "next") / "left").mkdir(parents=True)
+    copy = copy_beside(checkpoint)
+    assert not (copy / "left").exists()
+    assert (copy / "state/0/1/3.changelog").samefile(checkpoint / "state/0/1/3.changelog")
+    for name in ("metadata", "slotwise-source-v/log", "offsets/2", "commits/2"):
+        assert (copy / name).read_text() == (checkpoint / name).read_text()
+        assert not (copy / name).samefile(checkpoint / name)
+
+
+def test_without_hard_links_it_is_copied(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object) -> None:
+        raise OSError("no hard links here")
+
+    monkeypatch.setattr("os.link", refuse)
+    copy = copy_beside(checkpoint)
+    assert (copy / "state/0/1/3.changelog").read_text() == "state"
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("fatal", range(1, 4))
+def test_whoever_comes_next_finishes_it(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, fatal: int
+) -> None:
+    """Killed before each of the renames: until the first one the old one counts, and from then on the new one."""
+    committed(copy_beside(checkpoint), 3, 12)
+    calls = 0
+    rename = Path.rename
+
+    def killing(self: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == fatal:
+            raise Killed
+        return rename(self, target)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Path, "rename", killing)
+        make_ready(checkpoint)
+        finish_replacing(checkpoint)
+    assert finish_replacing(checkpoint) is (fatal > 1)
+    assert standing(checkpoint).partitions == (8 if fatal == 1 else 12)
+    left = {path.name for path in checkpoint.parent.iterdir()}
+    assert left == ({"query"} if fatal == 1 else {"query", "query.old"})
+    assert not finish_replacing(checkpoint), "once"
+    checkpoints.forget_old(checkpoint)
+    assert [path.name for path in checkpoint.parent.iterdir()] == ["query"]
+
+
+def test_the_batch_of_a_redistribution_gave_nothing_out(checkpoint: Path) -> None:
+    before = read_past(checkpoint)
+    committed(checkpoint, 3, 12)
+    mark_repartitioned(checkpoint, 3)
+    assert read_past(checkpoint) == before
+    planned(checkpoint, 4, 12)
+    (checkpoint / "slotwise-begun").write_text("4")
+    assert read_past(checkpoint).interrupted == 4

@@ -1,0 +1,42 @@
+"""Other numbers of state partitions are durable: in the state of a job and in its requirements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.model.state_partitions import numbers_of, with_partitions
+from app.scheduler.adaptive.state import Repartition, RepartitionRefused
+from app.store import codec
+from tests.unit.scheduler.test_state_repartition import AGG, begun, partitions, running
+
+
+def test_a_state_is_loaded_with_the_partitions_that_it_had() -> None:
+    job = begun(running())
+    submitted = job.graph
+    loaded = codec.load_state(codec.dump_state(job.state), submitted, job.state.options)
+    assert loaded == job.state
+    assert dict(numbers_of(loaded.graph))[AGG] == partitions(job) == 12
+    assert isinstance(loaded.repartition, Repartition)
+
+
+def test_what_was_given_up_is_remembered() -> None:
+    state = replace(running().state, repartition_refused=RepartitionRefused("r", "no space"))
+    assert codec.load_state(codec.dump_state(state), state.graph, state.options) == state
+
+
+def test_a_state_of_before_has_the_graph_as_submitted() -> None:
+    state = running().state
+    assert codec.load_state(codec.dump_state(state), state.graph, state.options).graph is state.graph
+
+
+def test_initial_bounds_stay_within_fewer_partitions() -> None:
+    graph = running().graph
+    fewer = with_partitions(with_partitions(graph, ((AGG, 8),)), ((AGG, 1),))
+    vertex = fewer.by_id[AGG]
+    assert (vertex.max_parallelism, vertex.parallelism, vertex.lower_bound) == (1, 1, 1)
+
+
+def test_numbers_of_requirements() -> None:
+    assert codec.dump_numbers(()) is None
+    assert codec.load_numbers(None) == ()
+    assert codec.load_numbers(codec.dump_numbers(((AGG, 6),))) == ((AGG, 6),)
