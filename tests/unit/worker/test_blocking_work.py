@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.store import OutcomeUnknown, StoreUnavailable
-from app.worker import attempts, control_plane, job_files
+from app.worker import attempts, job_files, submission
 from app.worker.views import Unavailable, UnknownJob
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
@@ -105,8 +105,8 @@ async def test_artifacts_are_written_beside_the_event_loop_and_before_the_job_is
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
-        slow = Slow(control_plane.write_artifacts)
-        monkeypatch.setattr(control_plane, "write_artifacts", slow)
+        slow = Slow(submission.write_artifacts)
+        monkeypatch.setattr(submission, "write_artifacts", slow)
         listed = replace(graph(), artifacts=("f.py",))
         submitting = asyncio.create_task(rig.plane.submit(listed, {"f.py": b"x = 1\n"}))
         try:
