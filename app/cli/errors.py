@@ -4,6 +4,7 @@ from __future__ import annotations
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
+EXIT_TAKEN_BACK = 3
 
 
 class CliError(Exception):
@@ -28,6 +29,12 @@ class Refused(CliError):
     def __init__(self, status: int, *errors: str) -> None:
         super().__init__(*errors)
         self.status = status
+
+
+class TakenBack(CliError):
+    """A rescale that was waited for was taken back: the job runs on as it did before."""
+
+    exit_code = EXIT_TAKEN_BACK
 
 
 class NoServer(CliError):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.client import TERMINAL, Client
-from app.cli.errors import CliError, Refused, UsageError
+from app.cli.errors import CliError, Refused, TakenBack, UsageError
 from app.cli.jobs import POLL_S, accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
@@ -54,6 +54,9 @@ def require(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")
     ] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Try again what was taken back, also with the same bounds.")
+    ] = False,
     reason: Annotated[str | None, typer.Option("--reason", help="Free text, kept in the history.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return once the rescale has ended.")] = False,
     as_json: JsonOption = False,
@@ -68,16 +71,18 @@ def require(
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         if dry_run:
-            show_dry_run(client, job_id, ask_dry_run(client, job_id, wanted, partitions), as_json)
+            asked = ask_dry_run(client, job_id, wanted, partitions, retry=retry)
+            show_dry_run(client, job_id, asked, as_json)
             return
         before = newest_record(client, job_id)
-        changed, version = declare(client, job_id, wanted, reason, partitions)
-        record, short = None, []
+        changed, version = declare(client, job_id, wanted, reason, partitions, retry=retry)
+        record, back, short = None, None, []
         began = time.monotonic()
         if wait and changed:
             with accepted(f"The bounds were accepted as version {version}, and stay so."):
                 record = wait_for_rescale(client, job_id, before)
                 short = missing(client, job_id)
+                back = taken_back(client, job_id, record)
         waited_ms = int((time.monotonic() - began) * 1000)
     if as_json:
         print_json(
@@ -93,6 +98,19 @@ def require(
             say_wrapped(f"From the request on it took {format_ms(waited_ms)}.")
     for sentence in short:
         warn(sentence)
+    _refuse_end(job, bounds, record, back)
+
+
+def _refuse_end(
+    job: str, bounds: list[str], record: dict[str, Any] | None, back: dict[str, Any] | None
+) -> None:
+    """The error of a rescale that did not succeed, or was taken back."""
+    if back is not None:
+        raise TakenBack(
+            f"The rescale was taken back: {back['reason']}",
+            f"The job runs as before; the bounds stay declared. To try them again: slotwise require {job} "
+            f"{' '.join(bounds)} --retry",
+        )
     if record is not None and record["terminatedReason"] not in _DONE:
         why = ": ".join(str(part) for part in (record["terminatedReason"], record.get("message")) if part)
         raise CliError(f"The rescale did not succeed: {why}", f"See: slotwise rescales {job}")
@@ -174,6 +192,8 @@ def declare(
     wanted: Wanted,
     reason: str | None,
     partitions: Mapping[str, int] = _NO_PARTITIONS,
+    *,
+    retry: bool = False,
 ) -> tuple[bool, int | None]:
     """PUT the bounds under If-Match, again when someone else was faster; (changed, version in force)."""
     path = f"/jobs/{job_id}/resource-requirements"
@@ -183,7 +203,7 @@ def declare(
         if reason:
             headers["X-Slotwise-Reason"] = reason
         try:
-            _, answer = client.request("PUT", path, body=body, headers=headers)
+            _, answer = client.request("PUT", path, params=_asked(retry=retry), body=body, headers=headers)
         except Refused as refused:
             if refused.status != 412 or attempt == MAX_TRIES:
                 raise
@@ -202,12 +222,21 @@ def _version(etag: str | None) -> int | None:
     return int(digits) if digits.isdigit() else None
 
 
+def _asked(*, retry: bool, dry_run: bool = False) -> dict[str, str]:
+    return {**({"dryRun": "true"} if dry_run else {}), **({"retry": "true"} if retry else {})}
+
+
 def ask_dry_run(
-    client: Client, job_id: str, wanted: Wanted, partitions: Mapping[str, int] = _NO_PARTITIONS
+    client: Client,
+    job_id: str,
+    wanted: Wanted,
+    partitions: Mapping[str, int] = _NO_PARTITIONS,
+    *,
+    retry: bool = False,
 ) -> dict[str, Any]:
     body, _ = merged(client, job_id, wanted, partitions)
     path = f"/jobs/{job_id}/resource-requirements"
-    answer, _ = client.request("PUT", path, params={"dryRun": "true"}, body=body)
+    answer, _ = client.request("PUT", path, params=_asked(retry=retry, dry_run=True), body=body)
     return dict(answer)
 
 
@@ -225,8 +254,9 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
     """The record that a change of the bounds leads to, once it has ended; None if there is none.
 
     ``before`` was the newest record when the change was declared. If it was open, the change may have become a part
-    of it. A record that a failover ended says nothing: the failover's own record brings the bounds into force. Each
-    such record is told on stderr, so that a job that fails again and again is not waited for in silence.
+    of it. If it is taken back, the way back is waited for too. A record that a failover ended says nothing: the
+    failover's own record brings the bounds into force. Each such record is told on stderr, so that a job that fails
+    again and again is not waited for in silence.
     """
     told: set[str] = set()
     was_open = before is not None and before["terminalState"] is None
@@ -248,6 +278,10 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
         for record in candidates:
             if not record["terminalState"]:
                 continue
+            back = next((one for one in candidates if one.get("rollbackOf") == record["number"]), None)
+            if back is not None and not back["terminalState"] and not over:
+                # It says how the rescale ended only once the job runs again.
+                break
             if over or record["terminatedReason"] != "JOB_FAILOVER_RESTARTING":
                 return record
             if record["rescaleUuid"] not in told:
@@ -257,6 +291,14 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
         if over or (not candidates and time.monotonic() > patience):
             return None
         time.sleep(POLL_S)
+
+
+def taken_back(client: Client, job_id: str, record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the explanation says of the rescale of ``record`` if it was taken back."""
+    if record is None:
+        return None
+    found: dict[str, Any] | None = client.get(f"/jobs/{job_id}/explanation").get("rollback")
+    return found if found is not None and found["rescale"] == record["number"] else None
 
 
 def missing(client: Client, job_id: str) -> list[str]:

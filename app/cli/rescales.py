@@ -237,6 +237,8 @@ def show_one(record: dict[str, Any]) -> None:
         "output gap": or_dash(format_ms(record.get("outputGapInMillis"))),
         "read again": "-" if reprocessed is None else f"{format_number(reprocessed)} records",
     }
+    if record.get("rollbackOf") is not None:
+        cells["takes back"] = f"record {record['rollbackOf']}"
     for name, cell in cells.items():
         say_wrapped(f"{name + ':':12}{cell}")
     show_vertices(record)

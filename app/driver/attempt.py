@@ -296,6 +296,9 @@ class Attempt(BaseAttempt):
 
     # -- ends
 
+    def _begun_version(self) -> int:
+        return max([self.spec.plan_version, *(each.begun_version for each in self._queries)])
+
     def _begin_stop(self, order: Orders | Terminate) -> None:
         if self._stop is not None:
             return

@@ -174,12 +174,13 @@ class BaseAttempt(ABC):
         log.error("the attempt failed: %s\n%s", failure.sentence, failure.stack)
         fields: dict[str, object] = {
             "type": "failed",
-            "plan_version": self.spec.plan_version,
+            "plan_version": self._begun_version(),
             "error": failure.sentence,
             "stack": failure.stack,
             "vertex": failure.vertex,
             "recoverable": failure.recoverable,
             "repartition_failed": repartition_failed,
+            "outside": failure.outside,
         }
         try:
             self._leave(fields)
@@ -195,6 +196,10 @@ class BaseAttempt(ABC):
         self._client.report(**fields)
         self._client.flush(LAST_WORD_S)
         return Ending.FAILED
+
+    def _begun_version(self) -> int:
+        """The newest plan that anything was begun with."""
+        return self.spec.plan_version
 
     def _give_up(self) -> Ending:
         log.error("a newer owner or attempt exists: this driver ends without writing anything more")

@@ -111,7 +111,9 @@ class Executors:
         if self.present:
             self._seen_at = now
         elif now - self._seen_at > _NONE_S:
-            raise DriverError(f"The job has had no executor for {_NONE_S:.0f} s.", recoverable=True)
+            raise DriverError(
+                f"The job has had no executor for {_NONE_S:.0f} s.", recoverable=True, outside=True
+            )
 
     def await_first(self) -> None:
         """Wait until the executors are there, or some of them for a while.
@@ -130,6 +132,7 @@ class Executors:
                     f"None of {self.wanted} executors has come within {FIRST_S:.0f} s. The page of the Spark master "
                     "says whether workers have free cores and memory, and the logs of the workers why executors end.",
                     recoverable=True,
+                    outside=True,
                 )
             time.sleep(_POLL_S)
 

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 class DriverError(Exception):
     """Something that a person can act on. The message is one sentence.
 
-    ``vertex`` is the name of the vertex concerned, ``recoverable`` whether another attempt may succeed unchanged.
+    ``vertex`` is the name of the vertex concerned, ``recoverable`` whether another attempt may succeed unchanged,
+    ``outside`` whether it is the cluster's doing and not the job's.
     """
 
-    def __init__(self, message: str, *, vertex: str | None = None, recoverable: bool = False) -> None:
+    def __init__(
+        self, message: str, *, vertex: str | None = None, recoverable: bool = False, outside: bool = False
+    ) -> None:
         super().__init__(message)
         self.vertex = vertex
         self.recoverable = recoverable
+        self.outside = outside
 
 
 class Fenced(Exception):
@@ -34,12 +38,21 @@ class BoundaryStop(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure as it is reported. ``sentence`` is for people, ``stack`` for the log."""
+    """A failure as it is reported. ``sentence`` is for people, ``stack`` for the log.
+
+    ``by_cluster``: it is known to be the cluster's doing.
+    """
 
     sentence: str
     stack: str
     vertex: str | None = None
     recoverable: bool = True
+    by_cluster: bool = False
+
+    @property
+    def outside(self) -> bool:
+        """Whether executors or their workers were lost, for no reason that the job has given."""
+        return self.by_cluster or _LOST_EXECUTOR.search(self.sentence) is not None
 
 
 _FINAL_ERRORS = (ImportError, AttributeError, SyntaxError, NameError, NotImplementedError)
@@ -48,6 +61,9 @@ _FINAL_SPARK = (
     "ParseException",
     "IllegalArgumentException",
     "UnsupportedOperationException",
+)
+_LOST_EXECUTOR = re.compile(
+    r"ExecutorLostFailure.*(exited unrelated to the running tasks|[Ww]orker lost|decommission)"
 )
 _SOURCE_ERROR = "SourceError"
 _IN_THE_WAY = "written by another process"
@@ -73,7 +89,7 @@ def describe(error: BaseException, *, vertex: str | None = None) -> Failure:
     """``error`` as a sentence with its place, for a report."""
     stack = "".join(traceback.format_exception(error))
     if isinstance(error, DriverError):
-        return Failure(str(error), stack, error.vertex or vertex, error.recoverable)
+        return Failure(str(error), stack, error.vertex or vertex, error.recoverable, error.outside)
     name, message, place = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
     if name == _SOURCE_ERROR:

@@ -64,6 +64,7 @@ class Gateway:
         self._entered_at: float | None = None
         self._runs: dict[int, BatchRun] = {}
         self._shuffles: dict[int, int] = {}
+        self.begun_version = 0
         self.stages: StageReader | None = None
         self.failure: Failure | None = None
 
@@ -119,6 +120,7 @@ class Gateway:
         self._beginning(batch_id)
         self._between_batches()
         plan = self._plans.for_batch(self._builder.query.own_sources, self._builder.query.key)
+        self.begun_version = max(self.begun_version, plan.version)
         output, groups = self._builder.tail(frame, plan.parallelism)
         shuffles = self._tail_shuffles(output, plan.version, len(groups))
         batch = BatchRef(self._query_id(), batch_id, self._epoch())

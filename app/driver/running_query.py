@@ -180,6 +180,12 @@ class RunningQuery:
         )
 
     @property
+    def begun_version(self) -> int:
+        """The newest plan that a batch was begun with, or its sources were split by; 0 without any."""
+        split = [self._control.planned_version(source, self.query.key) for source in self.query.own_sources]
+        return max([self.gateway.begun_version, *(each for each in split if each is not None)])
+
+    @property
     def backlog(self) -> int | None:
         """Records that wait at the sources; None if a source cannot tell."""
         waiting = [self._control.backlog(source, self.query.key) for source in self.query.own_sources]

@@ -212,6 +212,7 @@ FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and
 MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")
 BOOLEAN: Final = Kind(_boolean, lambda value: str(value).lower())
 SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
+MODE: Final = _choice({"none": "none", "reactive": "reactive"})
 DECIDER: Final = _choice({rule.value: rule.value for rule in DeciderRule})
 SKEW_STRATEGY: Final = _choice({one.value: one.value for one in SkewStrategy})
 POSITIVE_SIZE: Final = Kind(parse_size_bytes, format_size_bytes)

@@ -11,6 +11,7 @@ Where the defaults are our own:
 * ``retry-execution-graph-creation.*``: production Flink does not retry. We do, with exponential delay and at most ten
   attempts, so that neither a driver that cannot start once nor a late TaskManager ends a job.
 * ``web.adaptive-scheduler.rescale-history.size``: on, 1000 records; an open one is never evicted.
+* ``slotwise.rollback.*``: production Flink has nothing like it (ADR 20).
 * ``slotwise.in-place.*``: a rescale in place stops nothing, so by default nothing dampens it, but for a tenth of a
   second in which slots that are free can come: bounds that want more of them then lead to one rescale, not to two.
 """
@@ -32,6 +33,7 @@ from app.model.option_values import (
     DURATION,
     DURATION_OR_FOREVER,
     FRACTION,
+    MODE,
     MULTIPLIER,
     POSITIVE_COUNT,
     POSITIVE_DURATION,
@@ -52,6 +54,8 @@ FOREVER_MS: Final = -1
 """The value of a wait that never ends."""
 
 MAX_INT: Final = 2**31 - 1
+
+REACTIVE: Final = "reactive"
 
 _SCHEDULER = "jobmanager.adaptive-scheduler."
 _AUTO = "execution.batch.adaptive.auto-parallelism."
@@ -116,6 +120,8 @@ class JobOptions:
     decision, each vertex runs at its upper bound. ``auto_source``: the most tasks of a source, 0 for no such limit.
     ``skew_*``: see `skew`.
     ``slots_*``: with which share of the slots the job begins (`app.model.slot_share`).
+    ``rollback_watch_ms``: how long a rescale is on trial, 0 for never; ``rollback_min_throughput``: below this fraction
+    of the rows per busy second before it, a higher parallelism is taken back, 0 for never.
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
@@ -147,6 +153,9 @@ class JobOptions:
     repartition_enabled: bool = True
     repartition_max: int = 128
     repartition_timeout_ms: int = 1_800_000
+    rollback_watch_ms: int = 60_000
+    rollback_min_throughput: float = 0.5
+    mode: str = "none"
     decider: str = DeciderRule.FLIP_187.value
     volume_bytes: int = 16 * 1024 * 1024
     auto_enabled: bool = True
@@ -209,7 +218,14 @@ class JobOptions:
             failures = own["max_checkpoint_failures"]
             assert isinstance(failures, int)
             own["max_delay_ms"] = (failures + 1) * BATCH_INTERVAL_MS
+        if own.get("mode") == REACTIVE:
+            own = {"submission_wait_ms": FOREVER_MS, "submission_stabilization_ms": 0, **own}
         return cls(**own)  # type: ignore[arg-type]
+
+    @property
+    def is_reactive(self) -> bool:
+        """Whether the job follows whatever slots there are (FLIP-159): nobody declares bounds for it."""
+        return self.mode == REACTIVE
 
     @property
     def skew(self) -> Skew:
@@ -227,6 +243,7 @@ class JobOptions:
 
 _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("jobmanager.scheduler", "scheduler", SCHEDULER),
+    ("scheduler-mode", "mode", MODE),
     (_SCHEDULER + "submission.resource-wait-timeout", "submission_wait_ms", DURATION_OR_FOREVER),
     (_SCHEDULER + "submission.resource-stabilization-timeout", "submission_stabilization_ms", DURATION),
     (_SCHEDULER + "executing.cooldown-after-rescaling", "executing_cooldown_ms", DURATION),
@@ -251,6 +268,8 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.state.repartition.enabled", "repartition_enabled", BOOLEAN),
     ("slotwise.state.repartition.max-partitions", "repartition_max", POSITIVE_COUNT),
     ("slotwise.state.repartition.timeout", "repartition_timeout_ms", POSITIVE_DURATION),
+    ("slotwise.rollback.watch-period", "rollback_watch_ms", DURATION),
+    ("slotwise.rollback.min-throughput", "rollback_min_throughput", FRACTION),
     ("slotwise.batch.parallelism-decider", "decider", DECIDER),
     (_AUTO + "enabled", "auto_enabled", BOOLEAN),
     (_AUTO + "min-parallelism", "auto_min", POSITIVE_COUNT),
@@ -280,7 +299,6 @@ _RENAMED: Final[dict[str, str]] = {
 
 _GONE: Final[dict[str, str]] = {
     _SCHEDULER + "min-parallelism-increase": "any difference in parallelism is a reason to rescale",
-    "scheduler-mode": "there is no reactive mode; declare wide bounds instead",
     "slot.request.timeout": "the wait for slots is " + _SCHEDULER + "submission.resource-wait-timeout",
 }
 
@@ -292,11 +310,13 @@ _STREAMING_ONLY: Final = frozenset(
         (
             "slotwise.in-place.",
             "slotwise.state.",
+            "slotwise.rollback.",
             _SCHEDULER + "executing.",
             _SCHEDULER + "rescale-trigger.",
         )
     )
 ) | {
+    "scheduler-mode",
     _SCHEDULER + "submission.resource-stabilization-timeout",
     "slotwise.batch.timeout",
     "slotwise.batch.interval",

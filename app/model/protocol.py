@@ -114,7 +114,8 @@ class Report:
     """One thing that happened. ``type`` says which of the fields below are set.
 
     running: the queries were started. batch: one was committed. plan-applied: see events.PlanApplied.
-    failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying).
+    failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
+    ``plan_version`` is the newest one that a batch was begun with. ``outside``: as in events.AttemptFailed.
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
     repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running.
     failed with ``repartition_failed``: the state could not be redistributed and is as it was.
@@ -162,6 +163,7 @@ class Report:
     run: int = 0
     results: tuple[Result, ...] = ()
     lost: tuple[str, ...] = ()
+    outside: bool = False
     tasks_done: int = 0
     tasks_total: int = 0
     state_partitions: dict[str, int] = field(default_factory=dict)
@@ -185,6 +187,8 @@ def outcome_document(report: Report) -> dict[str, object]:
         "vertex": report.vertex,
         "recoverable": report.recoverable,
         "repartition_failed": report.repartition_failed,
+        "plan_version": report.plan_version,
+        "outside": report.outside,
     }
 
 

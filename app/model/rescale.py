@@ -80,7 +80,7 @@ class RescaleRecord:
 
     ``number`` counts the records of the job from 1. ``spans`` holds closed spans; the span of the current state is
     added when it is left or when the record ends. ``output_gap_ms`` is the longest pause between two completed
-    batches around the change less the steady interval.
+    batches around the change less the steady interval. ``rollback_of``: this one takes back that record's rescale.
     """
 
     uuid: str
@@ -100,6 +100,7 @@ class RescaleRecord:
     reprocessed_records: int | None = None
     requested_by: str | None = None
     request_reason: str | None = None
+    rollback_of: int | None = None
 
     @property
     def is_open(self) -> bool:

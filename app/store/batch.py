@@ -268,6 +268,7 @@ def _rescale_row(job_id: str, record: RescaleRecord) -> Row:
         record.reprocessed_records,
         codec.plain_text(record.requested_by),
         codec.plain_text(record.request_reason),
+        record.rollback_of,
         codec.dump_vertices(record.vertices),
         codec.dump_groups(record.groups),
         codec.dump_spans(record.spans),

@@ -311,6 +311,7 @@ def _record(row: Row[Any]) -> RescaleRecord:
         reprocessed_records=row.reprocessed_records,
         requested_by=row.requested_by,
         request_reason=row.request_reason,
+        rollback_of=row.rollback_of,
     )
 
 

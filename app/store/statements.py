@@ -164,7 +164,7 @@ UPSERT_RESCALE = _upsert(
     (
         "job_id", "number", "uuid", "requirements_uuid", "attempt_id", "cause", "start_ms", "end_ms", "reason",
         "terminal_state", "message", "rung", "output_gap_ms", "reprocessed_records", "requested_by",
-        "request_reason", "vertices", "groups", "spans",
+        "request_reason", "rollback_of", "vertices", "groups", "spans",
     ),
 )  # fmt: skip
 UPSERT_ATTEMPT = _upsert(

@@ -184,6 +184,7 @@ rescales = Table(
     Column("reprocessed_records", BigInteger),
     Column("requested_by", Text),
     Column("request_reason", Text),
+    Column("rollback_of", BigInteger),
     Column("vertices", Text, nullable=False),
     Column("groups", Text, nullable=False),
     Column("spans", Text, nullable=False),

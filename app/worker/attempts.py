@@ -38,8 +38,8 @@ from app.worker.attempt_record import (
 from app.worker.clock import Clock
 from app.worker.drivers import (
     Deliver,
+    died,
     ended_early,
-    ended_in_words,
     expect_exit,
     is_known_failure,
     kill_surely,
@@ -141,7 +141,8 @@ class Attempts:
         outcome = last_word(record.attempt, self._work_dir(record.attempt))
         if handle is None:
             sentence = f"The driver process {record.ref.pid} ended while no control plane was running."
-            self._end(record.attempt, outcome or AttemptFailed(record.attempt, sentence, stopped=True))
+            gone = AttemptFailed(record.attempt, sentence, stopped=True, outside=True)
+            self._end(record.attempt, outcome or gone)
             return False
         self._take(record, handle, adopted=True)
         self._log.info("driver adopted", attempt=record.attempt, pid=record.ref.pid)
@@ -348,9 +349,8 @@ class Attempts:
         self._handle = None
         live = self._live
         if live is not None:
-            died = AttemptFailed(live.attempt, ended_in_words(live.ref.pid, status), stopped=True)
-            unannounced = AttemptStopped(live.attempt) if self._failure_reported else died
-            self._end(live.attempt, self._outcome or unannounced)
+            crash = None if self._failure_reported else died(live.attempt, live.ref.pid, status)
+            self._end(live.attempt, self._outcome or crash or AttemptStopped(live.attempt))
 
     async def _kill_handle(self, after_s: float = 0.0) -> None:
         """End the process, if there is one; when this returns nothing of it lives."""

@@ -148,7 +148,7 @@ class ControlPlane:
         errors += [f"artifacts: the file {name} was sent along but is not listed." for name in unlisted]
         job_id = self._new_id()
         now_ms = self._clock.now_ms()
-        requirements = initial_requirements(job_id, graph, requested_by)
+        requirements = initial_requirements(job_id, graph, requested_by, reactive=options.is_reactive)
         errors += refusal_at_submission(graph, requirements, options)
         if errors:
             raise InvalidRequest(*errors)
@@ -217,7 +217,12 @@ class ControlPlane:
         numbers, more = resolve_partitions(state, bounds, update.state_partitions)
         desk = self._keeper.desk
         return dry_run(
-            state, bounds, numbers, [*errors, *more], reach=lambda *asked: desk.prospect(job_id, *asked)
+            state,
+            bounds,
+            numbers,
+            [*errors, *more],
+            reach=lambda *asked: desk.prospect(job_id, *asked),
+            retry=update.retry,
         )
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:

@@ -41,6 +41,7 @@ from app.scheduler.batch.orders import region_orders
 from app.scheduler.batch.scheduling import is_complete
 from app.store.writes import Write
 from app.worker.attempt_record import AttemptLog, AttemptRecord, read_outcome
+from app.worker.pace import PaceMeter, pace_of
 from app.worker.persistence import StateDiverged, WriteFailed
 
 log = structlog.get_logger()
@@ -84,15 +85,18 @@ def orders_for(state: JobState, epoch: int) -> Orders:
     return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results, slots=len(state.slots))
 
 
-def event_of(report: Report, attempt: int) -> Event | None:
+def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
     """The event that a report stands for. Ends of attempts are told by `Attempts`, once nothing lives any more."""
     match report.type:
         case "running":
-            return AttemptRunning(attempt, tuple(sorted(report.source_bytes.items())))
+            before = meter.before(report.plan_version)
+            return AttemptRunning(attempt, tuple(sorted(report.source_bytes.items())), before)
         case "repartitioned":
             return StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
         case "batch":
-            return BatchCompleted(attempt, report.query_id, report.batch_id, report.plan_version)
+            return BatchCompleted(
+                attempt, report.query_id, report.batch_id, report.plan_version, pace=pace_of(report)
+            )
         case "plan-applied":
             return PlanApplied(
                 attempt,
@@ -100,6 +104,7 @@ def event_of(report: Report, attempt: int) -> Event | None:
                 output_gap_ms=report.output_gap_ms,
                 reprocessed_records=report.reprocessed_records,
                 idle=report.idle,
+                before=meter.before(report.plan_version),
             )
         case "region-finished":
             return RegionFinished(attempt, report.region, report.run, report.results)
@@ -169,6 +174,9 @@ def _failed(report: Report, attempt: int, *, stopped: bool) -> AttemptFailed:
         vertex=report.vertex,
         stack=report.stack,
         repartition=report.repartition_failed,
+        outside=report.outside,
+        plan_version=report.plan_version,
+        at_ms=report.at_ms,
     )
 
 
@@ -184,6 +192,12 @@ def ended_early(state: JobState, attempt: int) -> Event | None:
     if state.attempt == attempt and state.attempt_alive:
         return AttemptStartFailed(attempt, "The driver ended before the job ran.")
     return None
+
+
+def died(attempt: int, pid: int, status: int | None) -> AttemptFailed:
+    """The end of a driver that had not announced it. It is the job's own doing only if the process ended itself."""
+    own = status is not None and status > 0 and status != _FENCED_EXIT_STATUS
+    return AttemptFailed(attempt, ended_in_words(pid, status), stopped=True, outside=not own)
 
 
 def ended_in_words(pid: int, status: int | None) -> str:

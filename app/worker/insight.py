@@ -14,11 +14,13 @@ from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.prospects import rung_between
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
+from app.scheduler.adaptive.trial import effective
 from app.scheduler.among_jobs import sentences_of
 from app.scheduler.arbiter import Verdict
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.worker.requirements import is_same, reactive_sentence
 from app.worker.slot_shares import refusal_by_cap
 from app.worker.views import DryRun, Explanation, JobView
 
@@ -30,19 +32,28 @@ def dry_run(
     errors: list[str],
     *,
     reach: Callable[[int, int], int],
+    retry: bool = False,
 ) -> DryRun:
     """What declaring ``bounds``, and ``numbers`` of state partitions, would lead to with the slots that exist now.
 
-    ``reach``: to how many slots the job comes that wants so many, and cannot do without so many.
+    ``reach``: to how many slots the job comes that wants so many, and cannot do without so many. ``retry``: what was
+    taken back would be tried again.
     """
     current = _in_force(state)
     slots_before = state.plan.slot_count if state.plan else 0
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
+    same = is_same(state, bounds, numbers)
     wanted = Requirements("", state.requirements.version + 1, tuple(bounds.items()), state_partitions=numbers)
-    refused = refusal_by_cap(state, wanted)
+    if state.options.is_reactive and not (same and retry):
+        refused: str | None = reactive_sentence(state)
+    else:
+        refused = refusal_by_cap(state, wanted)
     if refused is not None:
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
+    held_back = same and not retry and state.taken_back is not None
+    if held_back:
+        wanted = effective(wanted, state.taken_back)
     graph = wanted_graph(state.graph, wanted)
     desired, minimal = required_slots(graph, wanted), minimal_slots(graph, wanted)
     reachable = min(desired, reach(desired, minimal))
@@ -50,6 +61,10 @@ def dry_run(
     if state.graph.type is JobType.BATCH and (state.plan is not None or parallelism is not None):
         return _dry_run_of_batch(state, bounds, wanted, reachable)
     sentences: list[str] = []
+    if held_back:
+        sentences.append(
+            "These bounds were tried and taken back: nothing is done for them unless it is a retry."
+        )
     if parallelism is None:
         sentences.append(
             f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job would "
@@ -115,7 +130,8 @@ def explanation(
     state = view.state
     sentences, violations = explain(state, now_ms)
     words = list(sentences)
-    desired = required_slots(state.graph, state.requirements)
+    goal = effective(state.requirements, state.taken_back)
+    desired = required_slots(state.graph, goal)
     if not view.status.is_globally_terminal and len(state.slots) < desired:
         others = total_slots - free_slots - len(state.slots)
         words.append(
@@ -129,13 +145,13 @@ def explanation(
     return Explanation(
         state=state,
         status=status_of(state),
-        desired_slots=desired,
+        desired_slots=required_slots(state.graph, state.requirements),
         minimal_slots=minimal_slots(state.graph, state.requirements),
         held_slots=len(state.slots),
         used_slots=state.plan.slot_count if state.plan else 0,
         attainable=in_force
         if state.graph.type is JobType.BATCH
-        else determine_parallelism(state.graph, state.requirements, len(state.slots)),
+        else determine_parallelism(state.graph, goal, len(state.slots)),
         in_force=in_force,
         sentences=tuple(words),
         violations=tuple(violations),

@@ -33,6 +33,7 @@ from app.worker.attempts import Attempts
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for
 from app.worker.job_worker import JobWorker
+from app.worker.pace import PaceMeter
 from app.worker.persistence import JobWriter, ended_ms
 from app.worker.slot_desk import SlotDesk
 from app.worker.views import JobView, Unavailable
@@ -128,6 +129,7 @@ class Job:
         self._places = places
         self._on_ended = on_ended
         self._ended = ended
+        self._meter = PaceMeter()
         self._taken = (0, 0)
         self._taking = asyncio.Lock()
         self.worker = JobWorker(
@@ -221,11 +223,12 @@ class Job:
         if report.type == "batch":
             self.last_batches = {**self.last_batches, report.query_id: report}
             self.last_batch_ms = self._clock.now_ms()
+            self._meter.note(report)
         elif report.type == "region-progress" and self._is_current_run(report):
             self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)
         self._taken = (attempt, report.seq)
-        event = event_of(report, attempt)
+        event = event_of(report, attempt, self._meter)
         if event is not None:
             self.worker.deliver(event)
 

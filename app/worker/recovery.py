@@ -227,7 +227,7 @@ class JobKeeper:
         if isinstance(state.phase, Created):
             job.deliver(StartScheduling())
         elif row is None and isinstance(state.phase, Executing | Rescaling | StopWithSavepoint):
-            job.deliver(AttemptFailed(state.attempt, "The driver of the attempt is not known.", stopped=True))
+            job.deliver(AttemptFailed(state.attempt, "Its driver is not known.", stopped=True, outside=True))
         outbox = tuple(effect.effect for effect in stored.effects)
         job.worker.start((*outbox, *(effect for effect in implied_effects(state) if effect not in outbox)))
 

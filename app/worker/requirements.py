@@ -25,13 +25,19 @@ from app.worker.views import (
 )
 
 
-def initial_requirements(job_id: str, graph: JobGraph, requested_by: str | None) -> Requirements:
-    """The bounds that the graph declares: version 1."""
+def initial_requirements(
+    job_id: str, graph: JobGraph, requested_by: str | None, *, reactive: bool = False
+) -> Requirements:
+    """The bounds that the graph declares: version 1. In reactive mode there is no upper one but the max parallelism."""
     return Requirements(
         uuid=derive_id(job_id, "requirements", 1),
         version=1,
         bounds=tuple(
-            (vertex.id, Bounds(vertex.lower_bound, vertex.parallelism)) for vertex in graph.vertices
+            (
+                vertex.id,
+                Bounds(vertex.lower_bound, vertex.max_parallelism if reactive else vertex.parallelism),
+            )
+            for vertex in graph.vertices
         ),
         requested_by=requested_by,
     )
@@ -119,8 +125,18 @@ def request_hash(update: RequirementsUpdate) -> str:
     parts: list[object] = [sorted(update.bounds.items()), update.if_match, update.reason]
     if update.state_partitions:
         parts.append(sorted(update.state_partitions.items()))
+    if update.retry:
+        parts.append(True)
     text = json.dumps(parts, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def reactive_sentence(state: JobState) -> str:
+    """Why nobody declares bounds for a job in reactive mode, as in production Flink."""
+    return (
+        f"Job {state.job_id} runs in reactive mode (scheduler-mode: reactive): it follows the slots that there are, "
+        "and its resource requirements cannot be changed."
+    )
 
 
 def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
@@ -136,8 +152,11 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
     numbers, more = resolve_partitions(state, bounds, update.state_partitions)
     if errors or more:
         raise InvalidRequest(*errors, *more)
-    same = state.requirements.same_bounds(bounds) and numbers == _not_there_yet(state)
-    if same and not _is_another_try(state):
+    same = is_same(state, bounds, numbers)
+    again = update.retry and state.taken_back is not None
+    if state.options.is_reactive and not (same and again):
+        raise StateConflict(reactive_sentence(state))
+    if same and not again and not _is_another_try(state):
         return Verdict(None, RequirementsResult(state.requirements.version, changed=False))
     version = state.requirements.version + 1
     requirements = Requirements(
@@ -154,9 +173,19 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
     return Verdict(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))
 
 
+def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:
+    """Whether ``bounds`` and ``numbers`` of state partitions are those in force."""
+    return state.requirements.same_bounds(bounds) and numbers == _not_there_yet(state)
+
+
 def _is_another_try(state: JobState) -> bool:
-    """Whether a redistribution of state was given up that the same requirements would ask for again."""
+    """Whether a redistribution of state was given up that the same requirements would ask for again.
+
+    Not while a rescale is taken back: what comes again and again does not lift that, a retry does.
+    """
     refused = state.repartition_refused
+    if state.taken_back is not None:
+        return False
     return refused is not None and wanted_graph(state.graph, state.requirements) is not state.graph
 
 

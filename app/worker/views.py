@@ -77,6 +77,7 @@ class RequirementsUpdate:
 
     Keys of ``bounds`` are vertex ids (lower case) or unique vertex names. ``if_match`` is the version of If-Match.
     ``state_partitions``: numbers asked for expressly, by such keys.
+    ``retry``: what was taken back is to be tried again, also if the bounds are those in force.
     """
 
     bounds: dict[str, tuple[int, int]]
@@ -85,6 +86,7 @@ class RequirementsUpdate:
     requested_by: str | None = None
     reason: str | None = None
     state_partitions: dict[str, int] = field(default_factory=dict)
+    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,7 @@ def _create_rescales() -> None:
         sa.Column("reprocessed_records", sa.BigInteger(), nullable=True),
         sa.Column("requested_by", sa.Text(), nullable=True),
         sa.Column("request_reason", sa.Text(), nullable=True),
+        sa.Column("rollback_of", sa.BigInteger(), nullable=True),
         sa.Column("vertices", sa.Text(), nullable=False),
         sa.Column("groups", sa.Text(), nullable=False),
         sa.Column("spans", sa.Text(), nullable=False),

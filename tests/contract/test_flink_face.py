@@ -21,6 +21,7 @@ RECORD_ADDITIONS = (
     "rung",
     "outputGapInMillis",
     "reprocessedRecords",
+    "rollbackOf",
 )
 RECORD_NULLABLE = {
     "/endTimestampInMillis": {"null"},

@@ -17,8 +17,17 @@ PARTITIONS = (4, 6, 8, 12)
 _SCHEDULER = "jobmanager.adaptive-scheduler."
 
 
-def random_graph(rng: random.Random, number: int, *, batch: bool) -> JobGraph:
-    """A job of some vertices, with options of all sorts."""
+_FRAGILE = "-fragile"
+
+
+def limit_of(name: str) -> int | None:
+    """The parallelism above which a job of this name fails in its first batch, None if there is none."""
+    _, fragile, limit = name.partition(_FRAGILE)
+    return int(limit) if fragile else None
+
+
+def random_graph(rng: random.Random, number: int, *, batch: bool, fragile: bool = False) -> JobGraph:
+    """A job of some vertices, with options of all sorts. A ``fragile`` one starts at most at its limit."""
     config = {
         _SCHEDULER + "submission.resource-stabilization-timeout": rng.choice(("0 ms", "1 s", "10 s")),
         _SCHEDULER + "submission.resource-wait-timeout": rng.choice(("-1", "300 s")),
@@ -35,14 +44,17 @@ def random_graph(rng: random.Random, number: int, *, batch: bool) -> JobGraph:
     if rng.random() < 0.2:
         config["restart-strategy.type"] = "fixed-delay"
         config["restart-strategy.fixed-delay.attempts"] = "3"
+    if rng.random() < 0.1 and not fragile:
+        config["slotwise.rollback.watch-period"] = "0 ms"
+    limit = rng.choice((2, 3)) if fragile else 4
     inner = rng.random() < 0.4
     vertices: list[dict[str, Any]] = [
-        {"name": "events", "source": {"format": "rate"}, "parallelism": rng.randint(1, 4)},
+        {"name": "events", "source": {"format": "rate"}, "parallelism": rng.randint(1, limit)},
         {
             "name": "counts",
             "inputs": ["events"],
             "sql": "SELECT value % 10 AS k, count(*) AS n FROM events GROUP BY value % 10",
-            "parallelism": rng.randint(1, 4),
+            "parallelism": rng.randint(1, limit),
             "maxParallelism": 8,
         },
     ]
@@ -53,7 +65,7 @@ def random_graph(rng: random.Random, number: int, *, batch: bool) -> JobGraph:
                 "name": "again",
                 "inputs": ["counts"],
                 "sql": "SELECT k % 2 AS j, count(*) AS n FROM counts GROUP BY k % 2",
-                "parallelism": rng.randint(1, 4),
+                "parallelism": rng.randint(1, limit),
                 "maxParallelism": 8,
             }
         )
@@ -63,11 +75,13 @@ def random_graph(rng: random.Random, number: int, *, batch: bool) -> JobGraph:
             "name": "store",
             "inputs": [last],
             "sink": {"format": "noop", "outputMode": "complete"},
-            "parallelism": rng.randint(1, 4),
+            "parallelism": rng.randint(1, limit),
             "slotSharingGroup": rng.choice(("default", "sinks")),
         }
     )
     name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
+    if fragile:
+        name = f"job-{number}{_FRAGILE}{limit}"
     return parse_document({"name": name, "type": "STREAMING", "config": config, "vertices": vertices})
 
 

@@ -15,10 +15,13 @@ from app.model.rescale import RescaleRecord
 from app.model.state_partitions import partitions_of_queries
 from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.state import Executing, Finished, JobState, Repartition
+from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import determine_parallelism, minimal_slots
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
 from tests.simulation.batch_oracles import check_end, check_progress
+from tests.simulation.fragile import Trials
+from tests.simulation.partitions import check_redistribution
 from tests.simulation.shares import ShareOracles, reachable_slots
 
 if TYPE_CHECKING:
@@ -70,6 +73,7 @@ class Oracles:
         self.violation: BaseException | None = None
         self.counts: dict[str, int] = {}
         self.shares = ShareOracles(self)
+        self.trials = Trials(self)
 
     def broken(self, error: BaseException) -> None:
         if self.violation is None:
@@ -176,8 +180,9 @@ class Oracles:
             check_progress(self.world, truth.state, state)
         truth.state = state
         self.shares.committed(job_id, state)
+        self.trials.saved(job_id, state)
         self._slots_held_once()
-        self._partitions(job_id, truth, state)
+        check_redistribution(self, job_id, state)
         if state.timeline.records:
             opened = state.timeline.open.number if state.timeline.open else None
             self.check(
@@ -199,23 +204,6 @@ class Oracles:
                 self.check(
                     bool(violations), "promise 5", f"{outside} run outside their bounds, and no word of it"
                 )
-
-    def _partitions(self, job_id: str, truth: JobTruth, state: JobState) -> None:
-        """What is being redistributed stays the same until it is done or given up; a job that runs knows its state."""
-        begun = truth.repartition
-        if begun is not None and state.repartition is not None:
-            same = (begun.before, begun.after) == (state.repartition.before, state.repartition.after)
-            self.check(same, "redistribution", f"{begun} became {state.repartition} before it was done")
-        if begun is not None and state.repartition is None and state.repartition_refused is None:
-            checkpoint = self.world.checkpoints.get(job_id)
-            expected = partitions_of_queries(state.graph)
-            found = checkpoint.partitions if checkpoint is not None else {}
-            self.check(
-                isinstance(state.phase, Finished) or found == expected,
-                "redistribution",
-                f"{begun} of {job_id[-2:]} counts as done; the state has {found}, the job thinks {expected}",
-            )
-        truth.repartition = state.repartition
 
     def _slots_held_once(self) -> None:
         """By what is durable. Two control planes that serve at once would each have a host of its own."""
@@ -303,7 +291,7 @@ class Oracles:
             state = truth.state
             if state is None or isinstance(state.phase, Finished) or state.graph.type is JobType.BATCH:
                 continue
-            least = minimal_slots(state.graph, state.requirements)
+            least = minimal_slots(state.graph, effective(state.requirements, state.taken_back))
             if not isinstance(state.phase, Executing) or state.plan is None or state.plan.slot_count < least:
                 return f"job {job_id[-2:]} is in {state.phase.kind} with {len(state.slots)} slots, and needs {least}"
         return None
@@ -320,22 +308,31 @@ class Oracles:
                 continue
             if state.graph.type is JobType.BATCH:
                 return f"batch job {job_id[-2:]} is in {state.phase.kind}: {state.batch}"
-            if not isinstance(state.phase, Executing):
-                return f"job {job_id[-2:]} is in {state.phase.kind}"
-            if truth.open is not None:
-                return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
-            assert state.plan is not None
-            wanted = determine_parallelism(state.graph, state.requirements, reachable_slots(state))
-            if dict(state.plan.parallelism) != wanted:
-                return f"job {job_id[-2:]} does not run at its upper bounds: {state.plan.parallelism}"
-            found = self.world.checkpoints[job_id].partitions
-            if found != partitions_of_queries(state.graph):
-                return f"job {job_id[-2:]} thinks that its state has other partitions than {found}"
-            driver = self._driver_of(job_id)
-            if driver is None:
-                return f"job {job_id[-2:]} has no driver that runs"
-            if driver.plan.parallelism != wanted:
-                return f"the driver of job {job_id[-2:]} runs at another plan than is in force"
+            if (complaint := self._unrest(job_id, truth, state)) is not None:
+                return complaint
+        return None
+
+    def _unrest(self, job_id: str, truth: JobTruth, state: JobState) -> str | None:
+        """Why a streaming job that is not over is not at rest."""
+        if not isinstance(state.phase, Executing):
+            return f"job {job_id[-2:]} is in {state.phase.kind}"
+        if truth.open is not None:
+            return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
+        assert state.plan is not None
+        if (complaint := self.trials.complaint(job_id, state)) is not None:
+            return complaint
+        goal = effective(state.requirements, state.taken_back)
+        wanted = determine_parallelism(state.graph, goal, reachable_slots(state))
+        if dict(state.plan.parallelism) != wanted:
+            return f"job {job_id[-2:]} does not run at its upper bounds: {state.plan.parallelism}"
+        found = self.world.checkpoints[job_id].partitions
+        if found != partitions_of_queries(state.graph):
+            return f"job {job_id[-2:]} thinks that its state has other partitions than {found}"
+        driver = self._driver_of(job_id)
+        if driver is None:
+            return f"job {job_id[-2:]} has no driver that runs"
+        if driver.plan.parallelism != wanted:
+            return f"the driver of job {job_id[-2:]} runs at another plan than is in force"
         return None
 
     def _driver_of(self, job_id: str) -> SimAttempt | None:

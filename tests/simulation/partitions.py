@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from app.model.graphdoc import parse_document
 from app.model.state_partitions import partitions_of_queries
-from app.scheduler.adaptive.state import CreatingExecutionGraph
+from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished, JobState
 
 if TYPE_CHECKING:
+    from tests.simulation.oracles import Oracles
     from tests.simulation.process import SimAttempt, SimProcess
 
 
@@ -79,3 +80,22 @@ def check_writer(attempt: SimAttempt) -> None:
     attempt.world.oracles.check(
         writers == [attempt.process], "promise 2", f"{attempt} replaces the checkpoint; writers: {writers}"
     )
+
+
+def check_redistribution(oracles: Oracles, job_id: str, state: JobState) -> None:
+    """What is being redistributed stays the same until it is done or given up; a job that runs knows its state."""
+    truth = oracles.truth(job_id)
+    begun = truth.repartition
+    if begun is not None and state.repartition is not None:
+        same = (begun.before, begun.after) == (state.repartition.before, state.repartition.after)
+        oracles.check(same, "redistribution", f"{begun} became {state.repartition} before it was done")
+    if begun is not None and state.repartition is None and state.repartition_refused is None:
+        checkpoint = oracles.world.checkpoints.get(job_id)
+        expected = partitions_of_queries(state.graph)
+        found = checkpoint.partitions if checkpoint is not None else {}
+        oracles.check(
+            isinstance(state.phase, Finished) or found == expected,
+            "redistribution",
+            f"{begun} of {job_id[-2:]} counts as done; the state has {found}, the job thinks {expected}",
+        )
+    truth.repartition = state.repartition

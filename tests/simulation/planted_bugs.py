@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.model.protocol import Report
-from app.scheduler.adaptive import repartition, timeline
+from app.scheduler.adaptive import holdings, repartition, rollback, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.worker.attempts import Attempts
@@ -124,6 +124,22 @@ def redistribution_changes_its_mind() -> contextlib.AbstractContextManager[None]
     return instead(repartition, "begin", begin)
 
 
+def never_taken_back() -> contextlib.AbstractContextManager[None]:
+    """A job that fails after a rescale is started at the same parallelism, as often as the strategy allows."""
+    return instead(rollback, "blamed", lambda *_args, **_more: None)
+
+
+def taken_back_for_a_moment() -> contextlib.AbstractContextManager[None]:
+    """Whatever happens to the slots, what was taken back is tried again."""
+
+    def lift(draft: Any) -> None:
+        if draft.state.taken_back is not None:
+            rollback.lift(draft)
+            holdings.declare(draft)
+
+    return instead(rollback, "lift_if_cluster_changed", lift)
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a PUT is answered before it is durable": answered_before_durable,
     "a driver is started before the old one is gone": started_before_the_old_is_gone,
@@ -134,6 +150,8 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "reports are acknowledged before they are durable": acknowledged_before_durable,
     "a redistribution counts as done when its driver died": redistribution_taken_for_done,
     "a redistribution that was begun changes its mind": redistribution_changes_its_mind,
+    "a bad rescale is not taken back": never_taken_back,
+    "a bad rescale is tried again and again": taken_back_for_a_moment,
     **planted_batch_bugs.PLANTED,
     **shares.PLANTED,
     **planted_member_bugs.PLANTED,

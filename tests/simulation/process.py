@@ -18,6 +18,7 @@ from app.cluster.ports import DriverRef
 from app.model.protocol import OUTCOME_FILE, Orders, Registration, Report, outcome_document
 from app.worker.views import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
+from tests.simulation.fragile import breaks
 from tests.simulation.partitions import Checkpoint, give_partitions
 from tests.simulation.world import Away, World
 
@@ -233,6 +234,8 @@ class SimAttempt:
                     return ended
             if world.chance(world.knobs.batch_fails):
                 return await self._fail("A function raised ValueError.")
+            if (why := breaks(self)) is not None:
+                return await self._fail(why)
             if left is not None and left <= 0:
                 return await self._last_word("finished")
             plan = self.plan
@@ -277,7 +280,8 @@ class SimAttempt:
         return False
 
     async def _fail(self, error: str, **more: bool) -> bool:
-        fields = {"error": error, "recoverable": not self.world.chance(0.02), **more}
+        fields: dict[str, Any] = {"plan_version": self.plan.plan_version, "error": error}
+        fields |= {"recoverable": not self.world.chance(0.02), **more}
         if not more and not fields["recoverable"]:
             self.world.oracles.truth(self.job_id).may_end_otherwise = True
         if not self.world.chance(0.05):
@@ -288,7 +292,7 @@ class SimAttempt:
         raise Exit(4)
 
     def _leave(self, kind: str, **fields: Any) -> None:
-        outcome = outcome_document(Report(seq=0, at_ms=1, type=kind, **fields))  # type: ignore[arg-type]
+        outcome = outcome_document(Report(seq=0, at_ms=self.world.wall_ms, type=kind, **fields))  # type: ignore[arg-type]
         (Path(self.spec["work_dir"]) / OUTCOME_FILE).write_text(json.dumps(outcome))
 
     async def _last_word(self, kind: str, **fields: Any) -> bool:
@@ -313,7 +317,7 @@ class SimAttempt:
     def report(self, kind: str, **fields: Any) -> None:
         self.seq += 1
         self.world.tell(f"{self}: reports {self.seq} {kind} {fields}")
-        self.reports.append(Report(self.seq, 1, kind, **fields))  # type: ignore[arg-type]
+        self.reports.append(Report(self.seq, self.world.wall_ms, kind, **fields))  # type: ignore[arg-type]
         self.changed.set()
         self._new_report.set()
 

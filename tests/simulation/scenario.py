@@ -18,6 +18,7 @@ from app.model.options import JobOptions
 from app.worker.requirements import resolve_bounds
 from app.worker.views import ControlPlaneError, RequirementsUpdate
 from tests.simulation.database import database, let_go
+from tests.simulation.fragile import may_put, overreach
 from tests.simulation.jobs import random_bounds, random_graph
 from tests.simulation.oracles import Oracles, Violation, described
 from tests.simulation.plane import Incarnation, Killed
@@ -113,8 +114,7 @@ class Scenario:
         world, knobs = self._world, self._knobs
         await self._revive()
         deeds = [world.spawn(self._client(number)) for number in range(knobs.jobs)]
-        deeds.append(world.spawn(self._cut_planes()))
-        deeds.append(world.spawn(self._move_slots()))
+        deeds += [world.spawn(self._cut_planes()), world.spawn(self._move_slots())]
         if knobs.driver_dies_every_s:
             deeds.append(world.spawn(self._kill_drivers()))
         if knobs.store_down:
@@ -245,16 +245,16 @@ class Scenario:
     # -- clients
 
     async def _client(self, number: int) -> None:
-        world, rng = self._world, self._world.rng
+        world, rng, knobs = self._world, self._world.rng, self._knobs
         await asyncio.sleep(rng.uniform(0, 10) if number else 0)
-        graph = random_graph(rng, number, batch=rng.random() < 0.3 or self._knobs.crowd)
+        graph = random_graph(rng, number, batch=rng.random() < 0.3 or knobs.crowd, fragile=knobs.fragile)
         while True:
             try:
                 job_id = await world.network.call("submit", lambda plane: plane.plane.submit(graph, {}))
                 break
             except (Away, ControlPlaneError):
                 await asyncio.sleep(1)
-        while not (self._knobs.crowd and world.oracles.is_over(job_id)):
+        while not (knobs.crowd and world.oracles.is_over(job_id)):
             await asyncio.sleep(rng.expovariate(1 / 4))
             dice = rng.random()
             if dice < 0.03:
@@ -266,7 +266,7 @@ class Scenario:
                 await self.ask(job_id, lambda plane: plane.explained(job_id))
             elif dice < 0.25:
                 await self.ask(job_id, put_share(world, job_id))
-            else:
+            elif may_put(graph, world.oracles.truth(job_id).state):
                 await self._put(job_id, graph)
 
     async def ask(self, job_id: str, work: Any) -> Any:
@@ -352,8 +352,10 @@ class Scenario:
                 world.oracles.count("scarce")
                 least = world.oracles.least_slots()
                 await self._until(world.oracles.all_run, {"host": least + world.rng.randint(0, 3)})
-            enough = 24 * max(1, len(world.oracles.jobs))
-            await self._until(world.oracles.settled, {"host": enough // 2, "other": enough // 2})
+            enough = dict.fromkeys(("host", "other"), 12 * max(1, len(world.oracles.jobs)))
+            await self._until(world.oracles.settled, enough)
+            if await plane.spawn(overreach(plane, world.oracles, world.rng)):
+                await self._until(world.oracles.settled, enough)
         world.oracles.check_slots()
         world.oracles.shares.check_end(plane)
         store, writer = database().open("reader")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Finished, JobState
+from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import minimal_slots, required_slots
 from app.worker.slot_desk import SlotDesk
 from app.worker.slot_shares import SlotShareUpdate
@@ -76,7 +77,8 @@ class ShareOracles:
 
 def reachable_slots(state: JobState) -> int:
     """With how many slots a job runs that has room enough."""
-    most, cap = required_slots(state.graph, state.requirements), state.share.cap
+    goal = effective(state.requirements, state.taken_back)
+    most, cap = required_slots(state.graph, goal), state.share.cap
     return most if cap is None else min(most, cap)
 
 

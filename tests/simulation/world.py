@@ -37,7 +37,8 @@ class Away(Exception):
 class Knobs:
     """How this seed's world is. Probabilities are per occasion.
 
-    ``crowd``: all jobs are batch jobs, and at rest too they have no more slots than the largest of them needs.
+    ``fragile``: the streaming jobs fail in their first batch above some parallelism. ``crowd``: all jobs are batch
+    jobs, and at rest too they have no more slots than the largest of them needs.
     """
 
     chaos_s: float
@@ -60,6 +61,7 @@ class Knobs:
     crowd: bool
     result_lost: float
     slot_holding_ms: int
+    fragile: bool
 
     @classmethod
     def draw(cls, rng: random.Random) -> Knobs:
@@ -68,6 +70,7 @@ class Knobs:
 
         takeovers = rng.random() < 0.4
         crowd = rng.random() < 0.15
+        wall_jumps = rng.random() < 0.4
         return cls(
             chaos_s=rng.choice((20.0, 40.0) if crowd else (20.0, 40.0, 80.0)),
             jobs=rng.choice((3, 3, 4) if crowd else (1, 1, 2, 3)),
@@ -84,11 +87,13 @@ class Knobs:
             driver_dies_every_s=rng.choice((0.0, 15.0, 40.0)),
             store_down=rng.random() < 0.25,
             doubts=sometimes(0.15, 0.05),
-            wall_jumps=rng.random() < 0.4,
+            wall_jumps=wall_jumps,
             slots=rng.choice((MOST_SLOTS_NEEDED, 4) if crowd else (2, 4, 8)),
             crowd=crowd,
             result_lost=rng.choice((0.0, 0.05, 0.2)),
             slot_holding_ms=rng.choice((0, 5_000, 60_000)),
+            # Under a clock that jumps by an hour, a watch period is as long as it likes.
+            fragile=not crowd and not wall_jumps and rng.random() < 0.4,
         )
 
 
@@ -100,7 +105,7 @@ class SimClock(SystemClock):
         super().__init__()
 
     def _wall_ms(self) -> int:
-        return EPOCH_MS + int((self._world.now_s + self._world.wall_offset_s) * 1000)
+        return self._world.wall_ms
 
     def _steady_ms(self) -> int:
         return int(self._world.now_s * 1000)
@@ -186,6 +191,11 @@ class World:
     @property
     def now_s(self) -> float:
         return self.loop.time()
+
+    @property
+    def wall_ms(self) -> int:
+        """What the wall clock says."""
+        return EPOCH_MS + int((self.now_s + self.wall_offset_s) * 1000)
 
     def tell(self, text: str) -> None:
         if self.tracing:

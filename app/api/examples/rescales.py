@@ -53,6 +53,7 @@ RECORD: dict[str, Any] = {
     "rung": "in-place",
     "outputGapInMillis": 40,
     "reprocessedRecords": 0,
+    "rollbackOf": None,
 }
 RECORD_DETAILS: dict[str, Any] = {
     **RECORD,
@@ -126,6 +127,9 @@ EXPLANATION: dict[str, Any] = {
             "inForce": 2,
         }
     },
+    "reactive": False,
+    "rollback": None,
+    "onTrialUntilInMillis": None,
     "sentences": ["The upper bounds need 4 slots; the job holds 2."],
     "violations": [],
     "lastBatchTimestampInMillis": NOW - 300,

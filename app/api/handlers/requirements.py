@@ -42,7 +42,8 @@ async def get(context: Context, request: Request) -> Response:
 
 
 async def put(context: Context, request: Request) -> Response:
-    is_dry_run = boolean(query(request, ("dryRun",)), "dryRun")
+    parameters = query(request, ("dryRun", "retry"))
+    is_dry_run, retry = boolean(parameters, "dryRun"), boolean(parameters, "retry")
     view = find_job(context, request)
     job_id = view.state.job_id
     version = if_match(request, view.state.requirements.version, "The requirements are")
@@ -57,6 +58,7 @@ async def put(context: Context, request: Request) -> Response:
         idempotency_key=idempotency_key,
         requested_by=requested_by(request),
         reason=why,
+        retry=retry,
     )
     if is_dry_run:
         return json_response(render_dry_run(context.control_plane.dry_run(job_id, update)))

@@ -89,13 +89,18 @@ _WRITE = Doc(
         "Durable when it is answered. Bounds equal to those in force change nothing and record nothing."
         " -1 asks for a default: 1, and the vertex's max parallelism. With dryRun=true nothing changes,"
         " and the answer says what would happen. An upper bound above the max parallelism of a stateful vertex,"
-        " and statePartitions, redistribute its state: the job drains and restarts."
+        " and statePartitions, redistribute its state: the job drains and restarts. Bounds that were tried and"
+        " taken back (explanation: rollback) are tried again with retry=true. In reactive mode nobody declares"
+        " bounds: 409."
     ),
     answer=Empty,
     example={},
     also=(rescale_schema.DryRun, rescales_examples.DRY_RUN),
     parameters=(
         query_parameter("dryRun", "Say what would happen; change nothing.", {"type": "boolean"}, False),
+        query_parameter(
+            "retry", "Try again what was taken back, with the same bounds.", {"type": "boolean"}, True
+        ),
         _if_match("the requirements are"),
         Parameter(
             "Idempotency-Key",

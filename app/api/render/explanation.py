@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.scheduler.adaptive.state import JobState
 from app.worker.views import DryRun, Explanation
 
 
@@ -34,6 +35,9 @@ def explanation(value: Explanation) -> dict[str, Any]:
             }
             for vertex in state.graph.vertices
         },
+        "reactive": state.options.is_reactive,
+        "rollback": _rollback(state),
+        "onTrialUntilInMillis": None if state.watch is None else state.watch.until_ms,
         "sentences": list(value.sentences),
         "violations": list(value.violations),
         "lastBatchTimestampInMillis": value.last_batch_ms,
@@ -55,6 +59,19 @@ def _slot_share(value: Explanation) -> dict[str, Any]:
         "why": None if verdict is None else verdict.why.value,
         "missing": 0 if verdict is None else verdict.missing,
         "dueTimestampInMillis": None if verdict is None else verdict.due_ms,
+    }
+
+
+def _rollback(state: JobState) -> dict[str, Any] | None:
+    taken = state.taken_back
+    if taken is None:
+        return None
+    return {
+        "rescale": taken.record or None,
+        "timestampInMillis": taken.at_ms,
+        "reason": taken.why,
+        "tried": dict(taken.tried),
+        "backAt": dict(taken.good),
     }
 
 

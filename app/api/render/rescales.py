@@ -57,6 +57,7 @@ def rescale_record(
         "rung": None if record.rung is None else record.rung.value,
         "outputGapInMillis": record.output_gap_ms,
         "reprocessedRecords": record.reprocessed_records,
+        "rollbackOf": record.rollback_of,
     }
 
 
@@ -170,7 +171,7 @@ def rescales_config(state: JobState) -> dict[str, Any]:
     options = state.options
     return {
         "rescaleHistoryMax": options.rescale_history_size,
-        "schedulerExecutionMode": None,
+        "schedulerExecutionMode": "REACTIVE" if options.is_reactive else None,
         "submissionResourceWaitTimeoutInMillis": options.submission_wait_ms,
         "submissionResourceStabilizationTimeoutInMillis": options.submission_stabilization_ms,
         "slotIdleTimeoutInMillis": options.slot_idle_timeout_ms,

@@ -80,6 +80,9 @@ class Rescale(Schema):
         ),
     )
     reprocessed: int | None = Field(alias="reprocessedRecords")
+    rollback_of: int | None = Field(
+        alias="rollbackOf", description="The number of the record whose rescale this one takes back."
+    )
 
 
 class RescaleCounts(Schema):
@@ -123,7 +126,7 @@ class RescalesSummary(Schema):
 
 class RescalesConfig(Schema):
     history_max: int = Field(alias="rescaleHistoryMax")
-    execution_mode: None = Field(alias="schedulerExecutionMode", description="There is no reactive mode.")
+    execution_mode: Literal["REACTIVE"] | None = Field(alias="schedulerExecutionMode")
     wait: int = Field(alias="submissionResourceWaitTimeoutInMillis", description="-1: for ever.")
     stabilization: int = Field(alias="submissionResourceStabilizationTimeoutInMillis")
     idle: int = Field(alias="slotIdleTimeoutInMillis")
@@ -154,6 +157,19 @@ class VertexExplained(Schema):
     in_force: int | None = Field(alias="inForce")
 
 
+class RollbackExplained(Schema):
+    """A rescale that was taken back. It holds until other bounds are declared, or these again with retry=true."""
+
+    rescale: int | None = Field(description="The number of its record.")
+    at: Millis = Field(alias="timestampInMillis")
+    reason: str
+    tried: dict[str, int] = Field(description="The parallelism per vertex id that was taken back.")
+    back_at: dict[str, int] = Field(
+        alias="backAt",
+        description="The parallelism before, which is the most now, whatever the bounds ask for.",
+    )
+
+
 class Explanation(Schema):
     jid: Id
     name: str
@@ -163,6 +179,12 @@ class Explanation(Schema):
     slots: SlotsExplained
     share: ShareExplained = Field(alias="slotShare")
     vertices: dict[str, VertexExplained]
+    reactive: bool = Field(description="Whether the job follows whatever slots there are.")
+    rollback: RollbackExplained | None
+    on_trial_until: int | None = Field(
+        alias="onTrialUntilInMillis",
+        description="Until then the last rescale is taken back if it turns out bad.",
+    )
     sentences: list[str]
     violations: list[str] = Field(description="Bounds that the parallelism in force breaks, and why.")
     last_batch: int | None = Field(alias="lastBatchTimestampInMillis")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, StateSpan
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
@@ -14,8 +15,9 @@ from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.goal import goal_graph
 from app.scheduler.adaptive.refusal import InvalidTransition, refusal
-from app.scheduler.adaptive.state import Finished, JobState, Phase, Timeline, Timer
+from app.scheduler.adaptive.state import Finished, JobState, Phase, TakenBack, Timeline, Timer
 from app.scheduler.adaptive.table import ENTRY, TRANSITIONS
+from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import Demand
 
 MAX_TRANSITIONS_PER_STEP: Final = 16
@@ -57,6 +59,8 @@ class Draft:
     __slots__ = (
         "_demand",
         "_owned",
+        "_requirements",
+        "_taken",
         "_timeline",
         "effects",
         "event_kind",
@@ -70,6 +74,8 @@ class Draft:
         self.state = state
         self._owned = False
         self._demand: Demand | None = None
+        self._requirements: Requirements | None = None
+        self._taken: TakenBack | None = None
         self._timeline: Timeline | None = None
         self.now_ms = now_ms
         self.effects: list[Effect] = []
@@ -79,17 +85,35 @@ class Draft:
 
     @property
     def demand(self) -> Demand:
-        """What the requirements of the state ask for."""
-        known, state = self._demand, self.state
-        if known is None or known.requirements is not state.requirements or known.graph is not state.graph:
-            known = self._demand = Demand.of(state.graph, state.requirements)
-        return known
+        """What the job goes for: what its requirements ask for, but for what was taken back."""
+        state = self.state
+        if (
+            self._demand is None
+            or self._demand.graph is not state.graph
+            or self._requirements is not state.requirements
+            or self._taken is not state.taken_back
+        ):
+            self._demand = Demand.of(state.graph, effective(state.requirements, state.taken_back))
+            self._requirements, self._taken = state.requirements, state.taken_back
+        return self._demand
 
     @property
     def goal(self) -> Demand:
-        """What they ask for once the state has the partitions that they ask for."""
-        graph = goal_graph(self.state)
-        return self.demand if graph is self.state.graph else Demand.of(graph, self.state.requirements)
+        """The same once the state has the partitions that the requirements ask for."""
+        demand, graph = self.demand, goal_graph(self.state)
+        return demand if graph is self.state.graph else Demand.of(graph, demand.requirements)
+
+    @property
+    def declared(self) -> Demand:
+        """What the requirements of the state ask for: records show this."""
+        state = self.state
+        return self.demand if state.taken_back is None else Demand.of(state.graph, state.requirements)
+
+    @property
+    def declared_goal(self) -> Demand:
+        """The same once the state has the partitions that they ask for."""
+        state = self.state
+        return self.goal if state.taken_back is None else Demand.of(goal_graph(state), state.requirements)
 
     def set(self, **changes: Any) -> None:
         """Replace fields of the state."""

@@ -12,6 +12,7 @@ from app.model.batch import Result
 from app.model.plan import Slot
 from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.state import Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,12 @@ class AttemptRunning:
     """The driver of ``attempt`` registered and started its queries with the plan it was given.
 
     ``source_bytes``: of a BATCH job, the sizes of the files of its sources by vertex id, where they are known.
+    ``before``: the pace of each query at the plan before, as far as it is known.
     """
 
     attempt: int
     source_bytes: tuple[tuple[str, int], ...] = ()
+    before: tuple[Pace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ class AttemptStartFailed:
 class BatchCompleted:
     """A micro-batch was committed: our completed checkpoint, hence a rescale trigger.
 
-    ``output_gap_ms`` and ``reprocessed_records`` are known for the first batch after a (re)start only.
+    ``output_gap_ms`` and ``reprocessed_records`` are known for the first batch after a (re)start only. ``pace`` is that
+    of a batch after which more rows waited at the sources: any other one says nothing of what the job can do.
     """
 
     attempt: int
@@ -94,6 +98,7 @@ class BatchCompleted:
     plan_version: int
     output_gap_ms: int | None = None
     reprocessed_records: int | None = None
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,7 @@ class PlanApplied:
     """Every query of ``attempt`` has committed a batch at ``plan_version``, or has no data and will run its next so.
 
     ``output_gap_ms``: the longest pause between two completed batches around the change less the steady interval.
+    ``before``: the pace of each query at the plan before, as far as it is known.
     """
 
     attempt: int
@@ -117,6 +123,7 @@ class PlanApplied:
     output_gap_ms: int | None = None
     reprocessed_records: int | None = None
     idle: bool = False
+    before: tuple[Pace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,9 @@ class AttemptFailed:
     ``stopped``: nothing of the attempt is alive any more (the process is gone). ``vertex``: where, if known.
     ``stack``: the story for the log and the exception history, never for an answer's sentence.
     ``repartition``: it was the redistribution of the state that failed; the state is as it was.
+    ``outside``: it is not the job's own doing; its process was killed, or is gone for a reason that nobody knows.
+    ``plan_version``: the newest plan that it had begun a batch with, 0 if that is not known. ``at_ms``: when, if it was
+    learned later.
     """
 
     attempt: int
@@ -162,6 +172,9 @@ class AttemptFailed:
     vertex: str | None = None
     stack: str | None = None
     repartition: bool = False
+    outside: bool = False
+    plan_version: int = 0
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
-from app.scheduler.adaptive import manager, timeline
+from app.scheduler.adaptive import manager, rollback, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -25,10 +25,11 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.holdings import slots_of
 from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
+from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
 from app.scheduler.adaptive.manager import Verdict
 from app.scheduler.adaptive.prospects import Prospect, longest_cooldown_ms, plan_holds, prospect
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
-from app.scheduler.adaptive.starting import arm_manager, replace_requirements, replace_slots, take_up_plan
+from app.scheduler.adaptive.starting import arm_manager, take_up_plan
 from app.scheduler.adaptive.state import (
     Executing,
     Manager,
@@ -42,7 +43,7 @@ RESOURCE_TIMER: Final = "resource-wait"
 
 def creating_running(draft: Draft, event: AttemptRunning) -> None:
     """The attempt runs at its plan. The rescale is complete once it has committed a batch."""
-    if take_up_plan(draft):
+    if take_up_plan(draft, event.before):
         enter_executing(draft, first_batch=False)
 
 
@@ -222,10 +223,30 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
         _confirm(draft, event.output_gap_ms, event.reprocessed_records)
     phase = _executing(draft)
     assert phase is not None
+    if draft.state.watch is not None and phase.first_batch and _take_back_slow(draft, event):
+        return
     if phase.manager.stage in ("Cooldown", "Idling") and phase.manager.failed_batches_left is None:
         return
     view = prospect(draft)
     _settle(draft, *manager.on_trigger(phase.manager, view.outlook, draft.now_ms), view)
+
+
+def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
+    """Whether the throughput has collapsed since the rescale on trial, and the way back has begun.
+
+    Not while another change is in the making: that one is tried first.
+    """
+    why = rollback.weigh(draft, event)
+    watch = draft.state.watch
+    if why is None or watch is None or draft.state.timeline.open is not None:
+        return False
+    taken = rollback.condemn(draft, rollback.trial_in(watch), why)
+    view = prospect(draft)
+    if taken is None or view.rung is None:
+        return False
+    rollback.open_rollback(draft, taken)
+    _begin_rescale(draft, view)
+    return True
 
 
 def executing_batch_aborted(draft: Draft, event: BatchAborted) -> None:

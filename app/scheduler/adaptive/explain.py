@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from app.model.jobgraph import JobType
+from app.model.rescale import TriggerCause
 from app.scheduler.adaptive import repartition, restarts
 from app.scheduler.adaptive.prospects import plan_holds, rung_between
 from app.scheduler.adaptive.state import (
@@ -21,6 +20,8 @@ from app.scheduler.adaptive.state import (
     StopWithSavepoint,
     WaitingForResources,
 )
+from app.scheduler.adaptive.trial import effective
+from app.scheduler.adaptive.words import change_in_words, in_words, parallelism_in_words, seconds
 from app.scheduler.batch.explain import batch_sentences, batch_violations
 from app.scheduler.batch.progress import REGION_TIMER
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
@@ -28,14 +29,16 @@ from app.scheduler.slots import determine_parallelism, minimal_slots, required_s
 
 def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(sentences, violations): what is wanted, held and in force; and each bound that does not hold, and why."""
-    sentences = [_slots_sentence(state), *_phase_sentences(state, now_ms)]
+    sentences = [*_mode(state), _slots_sentence(state), *_phase_sentences(state, now_ms)]
+    if not isinstance(state.phase, Finished):
+        sentences.extend(_trial_sentences(state, now_ms))
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
     sentences.extend(_state_partitions(state))
     if state.idle_since_ms:
         since = min(since for _, since in state.idle_since_ms)
         left_ms = max(0, since + state.options.slot_idle_timeout_ms - now_ms)
-        sentences.append(f"{len(state.idle_since_ms)} surplus slot(s) are given back in {_seconds(left_ms)}.")
+        sentences.append(f"{len(state.idle_since_ms)} surplus slot(s) are given back in {seconds(left_ms)}.")
     if state.stop is not None and state.stop.error is not None:
         sentences.append(f"The last stop could not be completed: {state.stop.error}")
     return tuple(sentences), violations(state)
@@ -87,7 +90,45 @@ def violations(state: JobState) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _mode(state: JobState) -> list[str]:
+    if not state.options.is_reactive:
+        return []
+    return ["The job runs in reactive mode: it takes whatever slots there are, up to its max parallelism."]
+
+
+def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
+    """What was taken back, why, what is in force instead and what would change that; or what is on trial."""
+    taken, watch = state.taken_back, state.watch
+    if taken is not None:
+        number = f"Rescale {taken.record}" if taken.record else "The rescale"
+        change = change_in_words(state.graph, taken.good, taken.tried)
+        again = (
+            "It is tried again when other bounds are declared, or the same ones with slotwise require --retry"
+            + (", or after slots were lost." if taken.cause is not TriggerCause.UPDATE_REQUIREMENT else ".")
+        )
+        return [
+            f"{number} ({change}) was taken back {seconds(max(0, now_ms - taken.at_ms))} ago: {taken.why}",
+            f"The job runs at {parallelism_in_words(state.graph, taken.good)} at most, whatever its bounds ask "
+            f"for. {again}",
+        ]
+    if watch is None or now_ms >= watch.until_ms or state.plan is None:
+        return []
+    falls = state.options.rollback_min_throughput if watch.before else 0
+    also = f", or if its throughput falls below {falls:g} of what it was," if falls else ""
+    return [
+        f"The last rescale is on trial for {seconds(watch.until_ms - now_ms)} more: if the job fails{also} it goes "
+        f"back to {parallelism_in_words(state.graph, watch.good)}."
+    ]
+
+
 def _why_kept(state: JobState) -> str:
+    taken = state.taken_back
+    if taken is not None:
+        number = f"rescale {taken.record}" if taken.record else "a rescale"
+        return (
+            f"{number} was taken back, so what ran before is in force until other bounds are declared or it is tried "
+            "again."
+        )
     minimal = minimal_slots(state.graph, state.requirements)
     if len(state.slots) < minimal:
         return (
@@ -147,7 +188,7 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
         when_again = _timer(state, REGION_TIMER, now_ms, "The next start is")
         return batch_sentences(state, state.batch, when_again)
     assert state.plan is not None
-    return [f"The job runs at {_in_words(state, dict(state.plan.parallelism))}."]
+    return [f"The job runs at {in_words(state.graph, dict(state.plan.parallelism))}."]
 
 
 def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
@@ -155,7 +196,7 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
         return f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"
     if state.graph.type is JobType.BATCH:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
-    planned = _in_words(state, dict(phase.plan.parallelism))
+    planned = in_words(state.graph, dict(phase.plan.parallelism))
     if (change := repartition.in_words(state)) is not None:
         return (
             f"The driver of attempt {state.attempt} redistributes {change}, and then runs {planned}. A failure leaves "
@@ -165,7 +206,7 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
 
 
 def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:
-    target = _in_words(state, dict(phase.target.parallelism))
+    target = in_words(state.graph, dict(phase.target.parallelism))
     sentences = [f"The job is being rescaled in place to {target}; it takes effect at the next micro-batch."]
     if phase.sent > 1:
         sentences.append(f"The plan was sent {phase.sent} times.")
@@ -194,7 +235,7 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
 def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> list[str]:
     why = f"after a failure: {phase.failures[0].error}" if phase.failures else "because of a rescale."
     if phase.target is not None:
-        why = f"for a rescale to {_in_words(state, dict(phase.target))}."
+        why = f"for a rescale to {in_words(state.graph, dict(phase.target))}."
     done = (
         _timer(state, "backoff", now_ms, "It is started again")
         if phase.stopped
@@ -207,12 +248,14 @@ def _difference(state: JobState, now_ms: int) -> list[str]:
     """Why a running job does not run at its upper bounds."""
     assert state.plan is not None
     current = dict(state.plan.parallelism)
-    attainable = determine_parallelism(state.graph, state.requirements, len(state.slots))
-    desired = required_slots(state.graph, state.requirements)
+    wanted = effective(state.requirements, state.taken_back)
+    attainable = determine_parallelism(state.graph, wanted, len(state.slots))
+    desired = required_slots(state.graph, wanted)
     sentences = []
     if len(state.slots) < desired:
+        what = "its upper bounds" if state.taken_back is None else "what it ran at before"
         sentences.append(
-            f"It does not reach its upper bounds because {desired - len(state.slots)} slot(s) are missing."
+            f"It does not reach {what} because {desired - len(state.slots)} slot(s) are missing."
         )
     if attainable is None or attainable == current:
         return sentences
@@ -223,23 +266,15 @@ def _difference(state: JobState, now_ms: int) -> list[str]:
         if timer.name in ("cooldown", "evaluation", "stabilization", "trigger")
     ]
     when = (
-        f" Its next step is due in {_seconds(max(0, due[0].at_ms - now_ms))} or with a batch." if due else ""
+        f" Its next step is due in {seconds(max(0, due[0].at_ms - now_ms))} or with a batch." if due else ""
     )
     assert rung is not None
     sentences.append(
-        f"The slots allow {_in_words(state, attainable)} ({rung}): that waits for its time.{when}"
+        f"The slots allow {in_words(state.graph, attainable)} ({rung}): that waits for its time.{when}"
     )
     return sentences
 
 
-def _in_words(state: JobState, parallelism: Mapping[str, int]) -> str:
-    return ", ".join(f"{state.graph.by_id[vertex].name} {count}" for vertex, count in parallelism.items())
-
-
 def _timer(state: JobState, name: str, now_ms: int, what: str) -> str:
     at_ms = next((timer.at_ms for timer in state.timers if timer.name == name), None)
-    return "" if at_ms is None else f"{what} in {_seconds(max(0, at_ms - now_ms))}."
-
-
-def _seconds(duration_ms: int) -> str:
-    return f"{duration_ms / 1000:.1f} s"
+    return "" if at_ms is None else f"{what} in {seconds(max(0, at_ms - now_ms))}."

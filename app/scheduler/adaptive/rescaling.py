@@ -8,7 +8,7 @@ for ever; but a driver that keeps committing batches at an older plan is restart
 from __future__ import annotations
 
 from app.model.plan import Rung
-from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive import rollback, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -19,9 +19,9 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.executing import enter_executing
 from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, given_back, plan_for_slots, send_plan
+from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
 from app.scheduler.adaptive.prospects import plan_holds, prospect, rung_between
 from app.scheduler.adaptive.restarting import restart_for_rescale
-from app.scheduler.adaptive.starting import replace_requirements, replace_slots
 from app.scheduler.adaptive.state import Rescaling
 
 
@@ -37,7 +37,10 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     target = _rescaling(draft).target
     if event.plan_version < target.version:
         return
+    before = draft.state.plan
+    rollback.prove(draft)
     draft.set(plan=target, last_plan=target)
+    rollback.put_on_trial(draft, target, before, event.before)
     timeline.in_force(draft, target)
     timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
     enter_executing(draft, first_batch=True)

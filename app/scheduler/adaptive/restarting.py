@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
-from app.scheduler.adaptive import restarts, timeline
+from app.scheduler.adaptive import restarts, rollback, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import (
@@ -27,15 +27,28 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, create_execution_graph, enter_waiting
 from app.scheduler.adaptive.state import Failure, Restarting
+from app.scheduler.adaptive.trial import Trial
 
 
 def handle_failure(
-    draft: Draft, failure: Failure, *, stopped: bool, recoverable: bool, driver_waiting: bool
+    draft: Draft,
+    failure: Failure,
+    *,
+    stopped: bool,
+    recoverable: bool,
+    driver_waiting: bool,
+    cause: AttemptFailed | None = None,
 ) -> None:
-    """Ask the restart strategy, then restart or fail. ``stopped``: nothing of the attempt writes any more."""
+    """Take a rescale back; or ask the restart strategy, then restart or fail.
+
+    ``stopped``: nothing of the attempt writes any more. ``cause``: what may be blamed on a rescale that is on trial.
+    """
     record_failure(draft, failure)
+    found = rollback.blamed(draft, cause)
     if stopped:
         mark_dead(draft, driver_waiting=driver_waiting)
+    if found is not None and _take_back(draft, failure, found):
+        return
     state = draft.state
     if not recoverable:
         _fail(draft, failure, f"{failure.error} The failure is not recoverable.")
@@ -48,6 +61,23 @@ def handle_failure(
         return
     break_off_stop(draft, failure.error)
     _restart_after_failure(draft, failure, decision.delay_ms)
+
+
+def _take_back(draft: Draft, failure: Failure, found: Trial) -> bool:
+    """Restart at the parallelism before. It is the rescale that failed: no restart strategy is asked, no backoff runs.
+
+    So a failure that is final for an attempt is none for the job, which was well before.
+    """
+    taken = rollback.condemn(draft, found, failure.error)
+    if taken is None:
+        return False
+    break_off_stop(draft, failure.error)
+    rollback.close_failed(draft, taken, failure)
+    draft.enter(Restarting(backoff_ms=0, failures=(failure,)), failure.error)
+    rollback.open_rollback(draft, taken)
+    draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
+    _stop_or_go_on(draft, StopMode.KILL)
+    return True
 
 
 def _fail(draft: Draft, failure: Failure, cause: str) -> None:
@@ -82,6 +112,7 @@ def lost_slot_record(record: RescaleRecord | None) -> bool:
 
 def restart_for_rescale(draft: Draft, target: dict[str, int], rung: Rung = Rung.QUERY_RESTART) -> None:
     """Stop at a batch boundary and start again at ``target``. No failure, so no restart strategy and no backoff."""
+    rollback.prove(draft)
     draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
     state = draft.state
     draft.set(num_restarts=state.num_restarts + 1, num_rescales=state.num_rescales + 1, rung=rung)
@@ -172,6 +203,7 @@ def running_failed(draft: Draft, event: AttemptFailed) -> None:
         stopped=event.stopped,
         recoverable=event.recoverable,
         driver_waiting=False,
+        cause=event,
     )
 
 

@@ -8,7 +8,7 @@ from app.model.jobgraph import JobType
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.status import JobStatus
-from app.scheduler.adaptive import holdings, manager, repartition, restarts, timeline
+from app.scheduler.adaptive import holdings, manager, repartition, restarts, rollback, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StartAttempt, StopMode
 from app.scheduler.adaptive.ending import (
@@ -33,38 +33,24 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
+from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
 from app.scheduler.adaptive.manager import Outlook, Timing, Verdict
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
     JobState,
     Manager,
+    Pace,
     RestartState,
     RetryingExecutionGraphCreation,
     WaitingForResources,
 )
+from app.scheduler.adaptive.trial import Trial, trial_of
 from app.scheduler.slots import assign
 
 WAIT_TIMER: Final = "wait-timeout"
 START_TIMER: Final = "start-timeout"
 BACKOFF_TIMER: Final = "backoff"
-
-
-# ---- common to all phases
-
-
-def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
-    """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
-    timeline.overtake_record(draft)
-    draft.set(requirements=event.requirements)
-    repartition.adopt_free(draft)
-    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
-    holdings.declare(draft)
-
-
-def replace_slots(draft: Draft, event: SlotsChanged) -> None:
-    slots = tuple({slot.id: slot for slot in event.slots}.values())
-    draft.set(slots=slots, allowed=event.allowed, slots_reason=event.reason)
 
 
 # ---- Created
@@ -241,14 +227,16 @@ def _creating(draft: Draft) -> CreatingExecutionGraph:
     return phase
 
 
-def take_up_plan(draft: Draft) -> bool:
+def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
     """The attempt runs, and its plan is in force; False if it is too late for that, because it is being killed."""
     phase = _creating(draft)
     if phase.failure is not None:
         return False
     if draft.state.repartition is not None:
         raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
+    before = draft.state.last_plan
     draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
+    rollback.put_on_trial(draft, phase.plan, before, pace)
     timeline.in_force(draft, phase.plan)
     return True
 
@@ -261,7 +249,10 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
     if phase.failure is None:
         # The state is as it was, so the job goes on, whatever the failure of the redistribution.
         give_up = isinstance(event, AttemptFailed) and event.repartition
-        draft.set_phase(failure=failure, recoverable=event.recoverable or give_up, give_up=give_up)
+        own = isinstance(event, AttemptFailed) and not event.outside
+        draft.set_phase(
+            failure=failure, recoverable=event.recoverable or give_up, give_up=give_up, outside=not own
+        )
         if isinstance(event, AttemptFailed) and not event.stopped:
             draft.disarm(START_TIMER)
             order_stop(draft, StopMode.KILL)
@@ -281,9 +272,27 @@ def creating_stopped(draft: Draft, event: AttemptStopped) -> None:
 def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     phase = _creating(draft)
     assert phase.failure is not None
+    found = None if phase.outside else trial_of(draft.state, draft.now_ms)
+    mark_dead(draft, driver_waiting=driver_waiting)
+    # While the state is being redistributed that is what failed, not a parallelism: it has rules of its own.
+    own = not phase.outside and draft.state.repartition is None
+    found = trial_of(draft.state, draft.now_ms) if own else None
     mark_dead(draft, driver_waiting=driver_waiting)
     repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
-    start_failed(draft, phase.failure, recoverable=phase.recoverable)
+    if found is None or not _take_back(draft, phase.failure, found):
+        start_failed(draft, phase.failure, recoverable=phase.recoverable)
+
+
+def _take_back(draft: Draft, failure: Failure, found: Trial) -> bool:
+    """No attempt runs at what a rescale asks for: start one at the parallelism before, at once."""
+    taken = rollback.condemn(draft, found, failure.error)
+    if taken is None:
+        return False
+    rollback.close_failed(draft, taken, failure)
+    draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
+    rollback.open_rollback(draft, taken)
+    enter_waiting(draft)
+    return True
 
 
 def creating_global_failure(draft: Draft, event: GlobalFailure) -> None:

@@ -14,7 +14,7 @@ from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Plan, Rung, Slot
 from app.model.requirements import Requirements
-from app.model.rescale import RescaleRecord
+from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.batch.progress import BatchProgress
@@ -57,6 +57,52 @@ class Failure:
     stack: str | None = None
 
 
+Parallelism = tuple[tuple[str, int], ...]
+"""Per vertex id, in the graph's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How many rows a query has processed in how much time of running batches, while more rows waited."""
+
+    query_id: str
+    rows: int
+    busy_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A rescale on trial: ``tried`` is in force since ``since_ms``, and ``good`` is what it goes back to if need be.
+
+    It has passed once a batch is committed after ``until_ms``. ``record`` is the number of its rescale record, and
+    ``cause`` that record's. ``before`` is the pace of each query at ``good``; ``after`` has the latest batches since.
+    """
+
+    good: Parallelism
+    tried: Parallelism
+    record: int
+    cause: TriggerCause
+    since_ms: int
+    until_ms: int
+    before: tuple[Pace, ...] = ()
+    after: tuple[Pace, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """A rescale that failed its trial: the job runs at ``good`` at most, whatever the bounds ask for.
+
+    ``why``: a sentence. ``record`` and ``cause``: as in `Watch`.
+    """
+
+    good: Parallelism
+    tried: Parallelism
+    record: int
+    cause: TriggerCause
+    at_ms: int
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Created:
     kind: Literal["Created"] = "Created"
@@ -72,14 +118,15 @@ class WaitingForResources:
 class CreatingExecutionGraph:
     """Slots are reserved and the driver of ``state.attempt`` is being started with ``plan``.
 
-    ``failure`` is set once the start has failed and the rest of the attempt is being killed. ``give_up``: and with it
-    the redistribution of the state.
+    ``failure`` is set once the start has failed and the rest of the attempt is being killed; not ``outside`` if that is
+    the job's own doing. ``give_up``: and with it the redistribution of the state.
     """
 
     plan: Plan
     failure: Failure | None = None
     recoverable: bool = True
     give_up: bool = False
+    outside: bool = True
     kind: Literal["CreatingExecutionGraph"] = "CreatingExecutionGraph"
 
 
@@ -242,6 +289,7 @@ class JobState:
     ``max_parallelism``: of stateful vertices, where it is not what was submitted; ``graph`` has it already.
     While ``repartition`` is set ``graph`` has the partitions that the state is to get.
     ``batch``: how far a BATCH job has come, None before its first attempt runs and for a STREAMING one.
+    ``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
     """
 
     job_id: str
@@ -279,6 +327,8 @@ class JobState:
     max_parallelism: tuple[tuple[str, int], ...] = ()
     repartition: Repartition | None = None
     repartition_refused: RepartitionRefused | None = None
+    watch: Watch | None = None
+    taken_back: TakenBack | None = None
 
     @property
     def usable_slots(self) -> int:

@@ -101,6 +101,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
             and moves.failed_batches_left is None
             and (moves.stage == "Idling" or moves.stage == "Cooldown")
             and not state.timeline.closed
+            and state.watch is None
         ):
             return state, ()
     if kind in _OF_ATTEMPT:
@@ -163,8 +164,10 @@ def _is_due(state: JobState, event: TimerFired, now_ms: int) -> bool:
 def _is_repetition(state: JobState, event: Event) -> bool:
     """Whether ``event`` says only what the state knows: equal bounds, equal slots."""
     if isinstance(event, RequirementsUpdated):
-        # Another reason alone changes nothing: it is told with what it leads to.
-        return state.requirements.same_as(event.requirements) and state.repartition_refused is None
+        # Another reason alone changes nothing: it is told with what it leads to. What was refused or taken back may be
+        # asked for again.
+        again = state.repartition_refused is not None or state.taken_back is not None
+        return not again and state.requirements.same_as(event.requirements)
     if isinstance(event, SlotShareUpdated):
         return event.share == state.share
     return isinstance(event, SlotsChanged) and (event.slots, event.allowed) == (state.slots, state.allowed)

@@ -117,7 +117,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     (CREATING, "AttemptFailed"): {
         STAY: "the attempt failed while starting; what is left of it is killed",
-        RETRYING: "the attempt died while starting, and the creation-retry strategy allows another",
+        RETRYING: "it died while starting: the creation-retry strategy allows another, or a rescale is taken back",
         FINISHED: "the attempt died while starting, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptStopped"): {
@@ -179,8 +179,8 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     (EXECUTING, "BatchCompleted"): {
         STAY: "no rescale waits for a batch",
-        RESCALING: "a rescale in place was waiting for a committed batch",
-        RESTARTING: "a rescale by restart was waiting for a committed batch",
+        RESCALING: "a rescale in place was waiting for a committed batch, or one on trial is taken back in place",
+        RESTARTING: "a rescale by restart was waiting for a committed batch, or one on trial is taken back so",
     },
     (EXECUTING, "BatchAborted"): {
         STAY: "no rescale waits, or too few batches were given up yet",
@@ -202,7 +202,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     (EXECUTING, "AttemptRunning"): {STAY: "told again"},
     (EXECUTING, "AttemptFailed"): {
-        RESTARTING: "a failure, and the restart strategy allows a restart",
+        RESTARTING: "a failure: the restart strategy allows a restart, or a rescale on trial is taken back",
         FAILING: "a failure that is final, or the restart strategy allows no restart",
     },
     (EXECUTING, "AttemptStartFailed"): {
@@ -236,7 +236,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (RESCALING, "BatchAborted"): {STAY: "a batch was given up; the plan is still being applied"},
     (RESCALING, "AttemptRunning"): {STAY: "told again"},
     (RESCALING, "AttemptFailed"): {
-        RESTARTING: "a failure, and the restart strategy allows a restart",
+        RESTARTING: "a failure: the restart strategy allows a restart, or a rescale on trial is taken back",
         FAILING: "a failure that is final, or the restart strategy allows no restart",
     },
     (RESCALING, "AttemptStartFailed"): {

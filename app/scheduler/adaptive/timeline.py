@@ -50,6 +50,7 @@ def open_record(
     *,
     start_ms: int | None = None,
     message: str | None = None,
+    rollback_of: int | None = None,
 ) -> None:
     """Begin a record for the bounds in force. None may be open.
 
@@ -62,7 +63,7 @@ def open_record(
     known = timeline.requirements_uuid == state.requirements.uuid
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
-    vertices, groups = _meaning(draft.goal, *_figures(state, state.last_plan))
+    vertices, groups = _meaning(draft.declared_goal, *_figures(state, state.last_plan))
     # Someone asked for these two; a failover and new slots happen by themselves.
     asked = cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT)
     record = RescaleRecord(
@@ -77,6 +78,7 @@ def open_record(
         message=message,
         requested_by=state.requirements.requested_by if asked else None,
         request_reason=state.requirements.reason if asked else None,
+        rollback_of=rollback_of,
     )
     draft.set_timeline(
         open=record, records=number, requirements_uuid=state.requirements.uuid, attempt_id=attempt_id
@@ -138,7 +140,7 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
     slots_before = {one.group_name: one.pre for one in record.groups}
     # A new attempt of a BATCH job keeps what is finished; the rest is decided anew.
     after = _figures(draft.state, plan, (RegionStatus.FINISHED,))
-    vertices, groups = _meaning(draft.demand, before, slots_before, *after)
+    vertices, groups = _meaning(draft.declared, before, slots_before, *after)
     if record.rung is not None:
         rung = max(record.rung, rung, key=_RUNGS.index)
     record = evolve(record, vertices=vertices, groups=groups, rung=rung)
@@ -156,7 +158,7 @@ def in_force(draft: Draft, plan: Plan) -> None:
     record = draft.state.timeline.open
     if record is None or has_plan(record):
         return
-    vertices, groups = _meaning(draft.demand, *_figures(draft.state, plan))
+    vertices, groups = _meaning(draft.declared, *_figures(draft.state, plan))
     if (vertices, groups) != (record.vertices, record.groups):
         message = _joined(record.message, _CAME_FIRST)
         draft.set_timeline(open=evolve(record, vertices=vertices, groups=groups, message=message))

@@ -216,6 +216,19 @@ def _stop_operation(state: JobState) -> str | None:
     return None if stopping == running else "a stop is in progress in the wrong phase, or the other way round"
 
 
+def _one_trial_at_a_time(state: JobState) -> str | None:
+    watch, taken = state.watch, state.taken_back
+    if watch is not None and taken is not None:
+        return "a rescale is on trial while another one is taken back"
+    for good, tried in [(one.good, one.tried) for one in (watch, taken) if one is not None]:
+        names = [vertex.id for vertex in state.graph.vertices]
+        if [vertex for vertex, _ in good] != names or [vertex for vertex, _ in tried] != names:
+            return "a trial does not name every vertex once, in order"
+        if good == tried:
+            return "a rescale is on trial that changes nothing"
+    return None
+
+
 _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _plan_in_force_while_an_attempt_runs,
     _nothing_runs_before_its_state_is_redistributed,
@@ -229,4 +242,5 @@ _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _status_times,
     _surplus_is_not_used,
     _stop_operation,
+    _one_trial_at_a_time,
 )

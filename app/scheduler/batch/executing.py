@@ -19,7 +19,8 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.starting import replace_requirements, replace_slots, take_up_plan
+from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
+from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing, Failure
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.failover import regions_to_restart

@@ -143,6 +143,37 @@ def test_waiting_goes_on_with_the_record_of_a_failover(slotwise: Run, fake: Any)
     assert outcome.err == "Waiting on: record 2 ended by a failover (the driver died)\n"
 
 
+def test_a_rescale_that_is_taken_back_is_waited_for_until_the_job_runs_again(
+    slotwise: Run, fake: Any
+) -> None:
+    failed = record(
+        2, terminalState="FAILED", terminatedReason="EXCEPTION_OCCURRED", message="Taken back: boom"
+    )
+    going, done = {**open_record(3), "rollbackOf": 2}, record(3, rollbackOf=2)
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    histories = ([record(1)], [going, failed, record(1)], [done, failed, record(1)])
+    fake.on("GET", HISTORY, *((200, history) for history in histories))
+    vertex = {"name": "delays", "lowerBound": 1, "upperBound": 4, "inForce": 2}
+    said = {"vertices": {"a": vertex}, "rollback": {"rescale": 2, "reason": "boom"}}
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, said))
+    outcome = slotwise("require", "delays", "delays=:4", "--wait")
+    assert outcome.status == 3
+    assert "The rescale was taken back: boom" in outcome.err
+    assert "slotwise require delays delays=:4 --retry" in outcome.err
+    assert len(fake.sent("GET", HISTORY)) == 3, "the way back was waited for"
+
+
+def test_a_retry_is_asked_for_as_one(slotwise: Run, fake: Any) -> None:
+    fake.on("PUT", REQUIREMENTS, (200, {}, {"ETag": '"2"'}))
+    assert slotwise("require", "delays", "delays=:4", "--retry").status == 0
+    assert fake.sent("PUT", REQUIREMENTS)[0].query == {"retry": "true"}
+
+
+def test_the_record_of_a_way_back_names_the_other(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", f"/jobs/{JOB_ID}/rescales/details/{3:032x}", (200, record(3, rollbackOf=2)))
+    assert "takes back: record 2" in slotwise("rescales", "delays", "--record", f"{3:032x}").out
+
+
 def test_a_change_that_was_overtaken_ends_with_1(slotwise: Run, fake: Any) -> None:
     late = record(2, terminalState="IGNORED", terminatedReason="RESOURCE_REQUIREMENTS_UPDATED")
     outcome = wait(slotwise, fake, [record(1)], [open_record(3), late, record(1)])

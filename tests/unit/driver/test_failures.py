@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from app.driver.failures import DriverError, describe
+import pytest
+
+from app.driver.failures import DriverError, Failure, describe
 
 
 def test_a_sentence_of_our_own_stays_as_it_is() -> None:
@@ -62,3 +64,27 @@ def test_of_the_causes_in_java_the_innermost_that_says_something_is_named() -> N
 
     sentence = describe(Py4JJavaError()).sentence
     assert "Cannot read /data/x" in sentence and "None" not in sentence
+
+
+LOST = (
+    "Vertex store failed: SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most "
+    "recent failure: Lost task 0.3 in stage 1.0 (TID 3) (10.0.0.7 executor 1): ExecutorLostFailure (executor 1 exited "
+)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "outside"),
+    [
+        (LOST + "unrelated to the running tasks) Reason: Worker shutting down", True),
+        (LOST + "caused by one of the running tasks) Reason: worker lost: 10.0.0.7", True),
+        (LOST + "caused by one of the running tasks) Reason: Command exited with code 137", False),
+        ("Vertex store failed: ConnectionError: too many connections", False),
+    ],
+)
+def test_a_lost_worker_is_not_the_jobs_own_doing(sentence: str, outside: bool) -> None:
+    assert Failure(sentence, "").outside is outside
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_an_error_says_itself_whether_it_is_the_clusters_doing(outside: bool) -> None:
+    assert describe(DriverError("There has been no executor.", outside=outside)).outside is outside

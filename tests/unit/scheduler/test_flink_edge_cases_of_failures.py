@@ -27,6 +27,9 @@ from app.scheduler.adaptive.state import Restarting
 from tests.unit.scheduler.driving import Job, restarting_job
 from tests.unit.scheduler.phases import in_phase
 
+NO_ROLLBACK: dict[str, object] = {"slotwise.rollback.watch-period": "0 ms"}
+"""Flink does not take a rescale back."""
+
 
 def test_l14_a_rescale_restart_spends_no_restart_budget_and_counts_both() -> None:
     job = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").hold(4)
@@ -149,7 +152,7 @@ def test_l17_a_stop_that_fails_runs_on_with_a_new_cooldown_and_leaves_the_record
 
 
 def test_l19_attempt_ids_count_within_the_same_requirements() -> None:
-    job = Job(upper=4).run(held=2)
+    job = Job(upper=4, options=NO_ROLLBACK).run(held=2)
     job.put(1, 3)
     job.wait(60_000)
     job.hold(3).applied()
@@ -168,7 +171,7 @@ def test_l19_attempt_ids_count_within_the_same_requirements() -> None:
 
 
 def test_l19_better_a_failover_during_a_rescale_keeps_the_cause_and_the_spans_of_both() -> None:
-    job = Job(upper=4).run().put(1, 3, requested_by="ann", reason="lunch").hold(3)
+    job = Job(upper=4, options=NO_ROLLBACK).run().put(1, 3, requested_by="ann", reason="lunch").hold(3)
     assert job.kind == "Rescaling"
     job.wait(700).do(AttemptFailed(1, "boom", stopped=True))
     interrupted = job.records[-1]

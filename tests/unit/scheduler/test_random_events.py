@@ -49,6 +49,7 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import Timer
+from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import determine_parallelism, minimal_slots
 from tests.unit.scheduler.driving import Job, bounds, chain, group_graph, mixed
 
@@ -81,6 +82,7 @@ OPTIONS: dict[str, dict[str, object]] = {
         _CREATION + "restart-strategy.fixed-delay.delay": "0 s",
     },
     "no restarts": {"restart-strategy.type": "none", _CREATION + "restart-strategy.type": "none"},
+    "no rollback": {"slotwise.rollback.watch-period": "0 ms"},
     "waits for ever": {"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"},
 }
 ENOUGH_SLOTS = tuple(Slot(f"slot-{index}", f"tm-{index // 3}") for index in range(30))
@@ -365,7 +367,8 @@ def _has_wish(job: Job) -> bool:
     """Whether the slots allow another parallelism than is in force."""
     state = job.state
     assert state.plan is not None
-    attainable = determine_parallelism(state.graph, state.requirements, state.usable_slots)
+    wanted = effective(state.requirements, state.taken_back)
+    attainable = determine_parallelism(state.graph, wanted, state.usable_slots)
     return attainable is not None and attainable != dict(state.plan.parallelism)
 
 

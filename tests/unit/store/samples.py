@@ -102,6 +102,7 @@ def record(
         output_gap_ms=120 if reason else None,
         requested_by="ann",
         request_reason="morning load",
+        rollback_of=number - 1 if number > 1 else None,
     )
 
 

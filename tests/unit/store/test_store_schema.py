@@ -40,11 +40,11 @@ _ROWS = {
     "idempotency": "INSERT INTO idempotency VALUES ('j', 'k', 'h', 1, 1, 1)",
     "rescales": (
         "INSERT INTO rescales VALUES ('j', 1, 'u1', 'r', 1, 'INITIAL_SCHEDULE', 1, 2, 'SUCCEEDED', 'COMPLETED', "
-        "NULL, 'in-place', NULL, NULL, NULL, NULL, '[]', '[]', '[]')"
+        "NULL, 'in-place', NULL, NULL, NULL, NULL, NULL, '[]', '[]', '[]')"
     ),
     "open rescale": (
         "INSERT INTO rescales VALUES ('j', 2, 'u2', 'r', 1, 'INITIAL_SCHEDULE', 1, NULL, NULL, NULL, "
-        "NULL, NULL, NULL, NULL, NULL, NULL, '[]', '[]', '[]')"
+        "NULL, NULL, NULL, NULL, NULL, NULL, NULL, '[]', '[]', '[]')"
     ),
     "attempts": "INSERT INTO attempts VALUES ('j', 1, 1, 'd', NULL, NULL, NULL, 'h', 'LIVE', 0, 1, NULL)",
     "artifacts": "INSERT INTO artifacts (job_id, name, sha256, content) VALUES ('j', 'a', 's', '')",

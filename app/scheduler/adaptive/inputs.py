@@ -1,0 +1,24 @@
+"""Other bounds and other slots, as every phase takes them over before it draws its own conclusions."""
+
+from __future__ import annotations
+
+from app.model.rescale import TriggerCause
+from app.scheduler.adaptive import holdings, repartition, rollback, timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import RequirementsUpdated, SlotsChanged
+
+
+def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
+    timeline.overtake_record(draft)
+    rollback.lift(draft)
+    draft.set(requirements=event.requirements)
+    repartition.adopt_free(draft)
+    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
+    holdings.declare(draft)
+
+
+def replace_slots(draft: Draft, event: SlotsChanged) -> None:
+    slots = tuple({slot.id: slot for slot in event.slots}.values())
+    draft.set(slots=slots, allowed=event.allowed, slots_reason=event.reason)
+    rollback.lift_if_cluster_changed(draft)

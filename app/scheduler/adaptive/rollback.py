@@ -1,0 +1,174 @@
+"""Rolling a rescale back: putting it on trial, judging it, and taking it back. `trial` has the rules."""
+
+from __future__ import annotations
+
+from app.model.plan import Plan
+from app.model.rescale import TerminatedReason, TriggerCause
+from app.scheduler.adaptive import holdings, timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted
+from app.scheduler.adaptive.state import Failure, Pace, TakenBack, Watch
+from app.scheduler.adaptive.trial import (
+    Trial,
+    collapse,
+    counted,
+    is_raise,
+    is_watched,
+    possible,
+    record_of,
+    slots_for,
+    trial_of,
+)
+from app.scheduler.adaptive.words import change_in_words, parallelism_in_words
+
+
+def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace, ...]) -> None:
+    """``plan`` has come into force in the place of ``before``. Its watch begins if it is another parallelism.
+
+    What it goes back to is the last parallelism that has passed. A job that is restarted for another reason during the
+    watch is watched anew. While something is taken back nothing is on trial: there is nothing better to go back to.
+    """
+    state = draft.state
+    watch, period_ms = state.watch, state.options.rollback_watch_ms
+    good = None if before is None else before.parallelism
+    if watch is not None:
+        good, pace = watch.good, watch.before or pace
+    if good is not None:
+        good = possible(state.graph, good)
+    new: Watch | None = None
+    if is_watched(state) and good is not None and state.taken_back is None and plan.parallelism != good:
+        forced = state.usable_slots < slots_for(state, good)
+        if watch is not None or not forced:
+            record, cause = record_of(state)
+            if watch is not None and watch.tried == plan.parallelism:
+                record, cause = watch.record, watch.cause
+            pace = pace if is_raise(good, plan.parallelism) else ()
+            until_ms = draft.now_ms + period_ms
+            new = Watch(good, plan.parallelism, record, cause, draft.now_ms, until_ms, pace)
+    if new is not watch:
+        draft.set(watch=new)
+
+
+def prove(draft: Draft, grace_ms: int = 0) -> None:
+    """The job is seen to run: what was on trial has passed if its time is over, and was so ``grace_ms`` ago."""
+    watch = draft.state.watch
+    if watch is not None and draft.now_ms >= watch.until_ms + grace_ms:
+        draft.set(watch=None)
+
+
+def blamed(draft: Draft, event: AttemptFailed | None) -> Trial | None:
+    """The rescale to blame for a failure of the running attempt, None for an ``event`` that is nobody's own doing.
+
+    A process that was killed, or is gone for a reason that nobody knows, is not the rescale's fault.
+    """
+    period_ms = draft.state.options.rollback_watch_ms
+    if event is None or event.outside:
+        prove(draft, grace_ms=period_ms)
+        return None
+    at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
+    found = trial_of(draft.state, at_ms, event.plan_version)
+    if found is None and draft.state.watch is not None and at_ms >= draft.state.watch.until_ms:
+        draft.set(watch=None)
+    return found
+
+
+def condemn(draft: Draft, found: Trial, why: str) -> TakenBack | None:
+    """From now on the parallelism before is the most there may be. None if that would lead to the same again.
+
+    The cluster is told: slots that only the rescale wanted are free for others.
+    """
+    state = draft.state
+    before = state.watch
+    taken = TakenBack(found.good, found.tried, found.record, found.cause, draft.now_ms, why)
+    draft.set(taken_back=taken, watch=None)
+    wish = draft.demand.parallelism(state.usable_slots)
+    if wish is not None and tuple(wish.items()) == found.tried:
+        draft.set(taken_back=None, watch=before)
+        return None
+    holdings.declare(draft)
+    return taken
+
+
+def close_failed(draft: Draft, taken: TakenBack, failure: Failure) -> None:
+    """End the record that is open: as failed if it is that of the rescale, else as one that a failover cut short."""
+    record = draft.state.timeline.open
+    if record is None:
+        return
+    back = parallelism_in_words(draft.state.graph, taken.good)
+    own = record.number == taken.record
+    timeline.close_record(
+        draft,
+        TerminatedReason.EXCEPTION_OCCURRED if own else TerminatedReason.JOB_FAILOVER_RESTARTING,
+        message=f"Taken back, to {back}: {failure.error}" if own else failure.error,
+        exception=failure.error,
+    )
+
+
+def open_rollback(draft: Draft, taken: TakenBack) -> None:
+    """Begin the record of the way back. None may be open."""
+    change = change_in_words(draft.state.graph, taken.good, taken.tried)
+    timeline.open_record(
+        draft,
+        TriggerCause.RECOVERABLE_FAILOVER,
+        message=f"Takes back rescale {taken.record} ({change}): {taken.why}",
+        rollback_of=taken.record or None,
+    )
+
+
+def weigh(draft: Draft, event: BatchCompleted) -> str | None:
+    """Count a batch of a job that runs at what is on trial; why it is to be taken back if its pace has collapsed."""
+    prove(draft)
+    state = draft.state
+    watch, plan, least = state.watch, state.plan, state.options.rollback_min_throughput
+    if watch is None or not watch.before or event.pace is None or least == 0:
+        return None
+    if plan is None or event.plan_version < plan.version or plan.parallelism != watch.tried:
+        return None
+    watch = counted(watch, event.pace)
+    draft.set(watch=watch)
+    found = collapse(watch, least)
+    # In the first half of the watch a host may still be busy with the change itself.
+    if found is None or 2 * (draft.now_ms - watch.since_ms) < watch.until_ms - watch.since_ms:
+        return None
+    before, after = found
+    return (
+        f"The throughput fell from {before:,.0f} to {after:,.0f} rows per second of running batches while more rows "
+        f"waited, below {least:g} of what it was (slotwise.rollback.min-throughput)."
+    )
+
+
+def trial_in(watch: Watch) -> Trial:
+    """``watch`` as what is blamed now."""
+    return Trial(watch.good, watch.tried, watch.record, watch.cause)
+
+
+def lift(draft: Draft) -> None:
+    """What was taken back may be tried again.
+
+    If what it goes back to is not in force yet, the last plan is a bad one: it must not be taken for what has passed.
+    """
+    state = draft.state
+    taken = state.taken_back
+    if taken is None:
+        return
+    watch: Watch | None = None
+    last = state.last_plan
+    on_the_way = state.plan is None or state.plan.parallelism == taken.tried
+    if on_the_way and last is not None and last.parallelism != taken.good:
+        until_ms = draft.now_ms + state.options.rollback_watch_ms
+        watch = Watch(taken.good, last.parallelism, taken.record, taken.cause, draft.now_ms, until_ms)
+    draft.set(taken_back=None, watch=watch)
+
+
+def lift_if_cluster_changed(draft: Draft) -> None:
+    """What slots that came had led to may be tried again once the job has lost some: those that come then are others.
+
+    Bounds that somebody declared stay refused: they were refused whatever the slots.
+    """
+    state = draft.state
+    taken = state.taken_back
+    if taken is None or taken.cause is TriggerCause.UPDATE_REQUIREMENT:
+        return
+    if state.usable_slots < slots_for(state, taken.good):
+        lift(draft)
+        holdings.declare(draft)

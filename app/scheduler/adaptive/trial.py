@@ -1,0 +1,154 @@
+"""A rescale on trial: how long, against what it is weighed, and what counts once it was taken back (ADR 20).
+
+A rescale is on trial from the moment its plan is on its way until a batch is committed after the watch period. If the
+job fails of itself in that time, or its throughput collapses, the parallelism before comes back into force, and the job
+runs at no more until other bounds are declared. The requirements stay as they were declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.model.jobgraph import JobGraph, JobType
+from app.model.plan import Plan
+from app.model.requirements import Bounds, Requirements
+from app.model.rescale import TriggerCause
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    JobState,
+    Pace,
+    Parallelism,
+    Rescaling,
+    StopWithSavepoint,
+    TakenBack,
+    Watch,
+)
+
+WARM_UP_BATCHES: Final = 2
+"""The first batches of a query at another parallelism start Python processes and compile: they are not counted."""
+
+LEAST_BATCHES: Final = 3
+MOST_BATCHES: Final = 5
+"""Of so many batches of a query, the latest ones, its pace is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is on trial now: the fields are those of `Watch`."""
+
+    good: Parallelism
+    tried: Parallelism
+    record: int
+    cause: TriggerCause
+
+
+def effective(requirements: Requirements, taken: TakenBack | None) -> Requirements:
+    """The bounds that decisions are made with: the parallelism that is back in force is the most there may be.
+
+    A vertex whose upper bound was lowered goes back above it, and one whose lower bound was raised below it.
+    """
+    if taken is None:
+        return requirements
+    good = dict(taken.good)
+    bounds = tuple(
+        (vertex, Bounds(min(own.lower, good[vertex]), good[vertex])) for vertex, own in requirements.bounds
+    )
+    return evolve(requirements, bounds=bounds)
+
+
+def possible(graph: JobGraph, parallelism: Parallelism) -> Parallelism:
+    """``parallelism`` as far as the state of ``graph`` has the partitions for it: those do not come back."""
+    return tuple((vertex, min(count, graph.by_id[vertex].max_parallelism)) for vertex, count in parallelism)
+
+
+def coming_plan(state: JobState) -> Plan | None:
+    """The plan that is on its way into force."""
+    phase = state.phase
+    if isinstance(phase, CreatingExecutionGraph):
+        return phase.plan
+    return phase.target if isinstance(phase, Rescaling | StopWithSavepoint) else None
+
+
+def is_watched(state: JobState) -> bool:
+    """Whether rescales of the job are put on trial. A BATCH job is not rescaled."""
+    return state.options.rollback_watch_ms > 0 and state.graph.type is JobType.STREAMING
+
+
+def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Trial | None:
+    """What a failure at ``at_ms`` is to be blamed on; None if no rescale is on trial.
+
+    ``plan_version``: the newest plan that the job had begun a batch with, 0 if unknown. A plan that is on its way is
+    not to blame if nothing ran at it.
+    """
+    if not is_watched(state) or state.taken_back is not None or state.last_plan is None:
+        return None
+    watch, coming = state.watch, coming_plan(state)
+    starting = isinstance(state.phase, CreatingExecutionGraph)
+    if watch is not None and at_ms >= watch.until_ms and not starting:
+        watch = None
+    good = possible(state.graph, state.last_plan.parallelism if watch is None else watch.good)
+    if coming is None or 0 < plan_version < coming.version:
+        if watch is None or watch.tried == good:
+            return None
+        return Trial(good, watch.tried, watch.record, watch.cause)
+    if coming.parallelism == good:
+        return None
+    if watch is not None and coming.parallelism == watch.tried:
+        return Trial(good, watch.tried, watch.record, watch.cause)
+    return Trial(good, coming.parallelism, *record_of(state))
+
+
+def record_of(state: JobState) -> tuple[int, TriggerCause]:
+    """The record of the rescale whose plan is on its way or has just come into force."""
+    record = state.timeline.open or state.timeline.last_completed
+    return (0, TriggerCause.UPDATE_REQUIREMENT) if record is None else (record.number, record.cause)
+
+
+def slots_for(state: JobState, parallelism: Parallelism) -> int:
+    """The slots that ``parallelism`` takes."""
+    counts = dict(parallelism)
+    return sum(max(counts[vertex] for vertex in members) for _, members in state.graph.groups)
+
+
+# ---- throughput
+
+
+def is_raise(good: Parallelism, tried: Parallelism) -> bool:
+    """Whether no vertex runs at less. Less parallelism is meant to have less throughput: it cannot be blamed for it."""
+    before = dict(good)
+    return all(count >= before[vertex] for vertex, count in tried)
+
+
+def counted(watch: Watch, pace: Pace) -> Watch:
+    """``watch`` with one batch more; of each query the latest ones are kept."""
+    own = [one for one in watch.after if one.query_id == pace.query_id]
+    if len(own) >= WARM_UP_BATCHES + MOST_BATCHES:
+        # The first ones stay as marks that the warm-up is over.
+        gone = own[WARM_UP_BATCHES]
+        kept = list(watch.after)
+        kept.remove(gone)
+        return evolve(watch, after=(*kept, pace))
+    return evolve(watch, after=(*watch.after, pace))
+
+
+def collapse(watch: Watch, least: float) -> tuple[float, float] | None:
+    """(before, after) in rows per busy second if the job's pace has fallen below ``least`` times what it was.
+
+    None as long as there is not enough to tell: each query that was measured before has to have run some batches since,
+    with more rows waiting at its sources each time.
+    """
+    before = after = 0.0
+    for own in watch.before:
+        since = [one for one in watch.after if one.query_id == own.query_id][WARM_UP_BATCHES:]
+        if len(since) < LEAST_BATCHES:
+            return None
+        before += per_second([own])
+        after += per_second(since)
+    return (before, after) if watch.before and after < least * before else None
+
+
+def per_second(paces: Sequence[Pace]) -> float:
+    return sum(one.rows for one in paces) * 1000 / max(1, sum(one.busy_ms for one in paces))

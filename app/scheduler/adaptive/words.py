@@ -1,0 +1,32 @@
+"""Parallelism and durations in words, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from app.model.jobgraph import JobGraph
+from app.scheduler.adaptive.state import Parallelism
+
+
+def in_words(graph: JobGraph, parallelism: Mapping[str, int]) -> str:
+    """'source 2, sink 4'"""
+    return parallelism_in_words(graph, parallelism.items())
+
+
+def parallelism_in_words(graph: JobGraph, parallelism: Iterable[tuple[str, int]]) -> str:
+    """'source 2, sink 4'"""
+    return ", ".join(f"{graph.by_id[vertex].name} {count}" for vertex, count in parallelism)
+
+
+def change_in_words(graph: JobGraph, before: Parallelism, after: Parallelism) -> str:
+    """'sink 2 to 4': the vertices that differ."""
+    old = dict(before)
+    return ", ".join(
+        f"{graph.by_id[vertex].name} {old[vertex]} to {count}"
+        for vertex, count in after
+        if count != old[vertex]
+    )
+
+
+def seconds(duration_ms: int) -> str:
+    return f"{duration_ms / 1000:.1f} s"

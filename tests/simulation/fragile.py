@@ -1,0 +1,121 @@
+"""Jobs that fail in their first batch above some parallelism: rescales to more of it have to be taken back."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from app.model.jobgraph import JobGraph
+from app.model.rescale import TriggerCause
+from app.scheduler.adaptive.explain import explain
+from app.scheduler.adaptive.state import Executing, JobState
+from app.worker.views import RequirementsUpdate
+from tests.simulation.jobs import limit_of
+
+if TYPE_CHECKING:
+    from tests.simulation.oracles import Oracles
+    from tests.simulation.plane import Incarnation
+    from tests.simulation.process import SimAttempt
+
+BACK_WITHIN_S = 60.0
+"""In a quiet world: the watch period."""
+
+MOST_BREAKS_AT_REST = 4
+"""Slots are given twice and bounds are declared once when the world is quiet; each of it may be tried once."""
+
+
+def breaks(attempt: SimAttempt) -> str | None:
+    """Why a batch of ``attempt`` fails at its plan, None if it does not."""
+    limit = limit_of(attempt.spec["graph"]["name"])
+    if limit is None or max(attempt.plan.parallelism.values()) <= limit:
+        return None
+    attempt.world.oracles.trials.broke(attempt)
+    return f"A sink takes {limit} connections."
+
+
+def may_put(graph: JobGraph, state: JobState | None) -> bool:
+    """A job that never ran has nothing to go back to."""
+    return limit_of(graph.name) is None or (state is not None and state.last_plan is not None)
+
+
+class Trials:
+    """What must hold of rescales that are taken back."""
+
+    def __init__(self, oracles: Oracles) -> None:
+        self._oracles = oracles
+        self._broke_s: dict[str, float] = {}
+        self._at_rest: dict[str, int] = {}
+        # The version of bounds that were taken back, and the attempt that had tried them.
+        self._refused: dict[str, tuple[int, int]] = {}
+
+    def broke(self, attempt: SimAttempt) -> None:
+        oracles, world = self._oracles, self._oracles.world
+        oracles.count("broke")
+        state = oracles.truth(attempt.job_id).state
+        version, before = self._refused.get(attempt.job_id, (0, 0))
+        oracles.check(
+            state is None or state.requirements.version != version or attempt.number <= before,
+            "rollback",
+            f"{attempt} runs above its limit again, for bounds that were taken back",
+        )
+        if world.quiet:
+            self._broke_s.setdefault(attempt.job_id, world.now_s)
+            count = self._at_rest[attempt.job_id] = self._at_rest.get(attempt.job_id, 0) + 1
+            oracles.check(
+                count <= MOST_BREAKS_AT_REST, "rollback", f"job {attempt.job_id[-2:]} breaks again and again"
+            )
+
+    def saved(self, job_id: str, state: JobState) -> None:
+        """A state became durable."""
+        oracles, world = self._oracles, self._oracles.world
+        taken = state.taken_back
+        if taken is not None and taken.cause is TriggerCause.UPDATE_REQUIREMENT:
+            self._refused.setdefault(job_id, (0, 0))
+            if self._refused[job_id][0] != state.requirements.version:
+                self._refused[job_id] = (state.requirements.version, state.attempt)
+        if not isinstance(state.phase, Executing) or state.plan is None:
+            return
+        if state.taken_back is not None:
+            oracles.count("taken back")
+            sentences, _ = explain(state, world.wall_ms)
+            oracles.check(
+                any("was taken back" in one for one in sentences),
+                "rollback",
+                f"job {job_id[-2:]} runs at what was before, and no word of it",
+            )
+        limit = limit_of(state.graph.name)
+        if limit is None or not state.phase.first_batch:
+            return
+        if max(count for _, count in state.plan.parallelism) <= limit and job_id in self._broke_s:
+            took_s = world.now_s - self._broke_s.pop(job_id)
+            oracles.check(
+                took_s <= BACK_WITHIN_S,
+                "rollback",
+                f"job {job_id[-2:]} runs as before after {took_s:.0f} s only",
+            )
+
+    def complaint(self, job_id: str, state: JobState) -> str | None:
+        """Of a job at rest: none if it can run at its plan."""
+        limit = limit_of(state.graph.name)
+        if limit is None or state.plan is None:
+            return None
+        above = [vertex for vertex, count in state.plan.parallelism if count > limit]
+        return f"job {job_id[-2:]} runs above its limit {limit}" if above else None
+
+
+async def overreach(plane: Incarnation, oracles: Oracles, rng: random.Random) -> bool:
+    """Ask for more than fragile jobs can take, in a quiet world. Whether any was asked."""
+    asked = False
+    for job_id, truth in oracles.jobs.items():
+        state = truth.state
+        limit = None if state is None else limit_of(state.graph.name)
+        if state is None or limit is None or not isinstance(state.phase, Executing):
+            continue
+        known = max(bounds.upper for _, bounds in state.requirements)
+        upper = limit + 1 + (known == limit + 1) + 2 * rng.randint(0, 1)
+        wanted = {vertex.name: (1, min(vertex.max_parallelism, upper)) for vertex in state.graph.vertices}
+        oracles.put_attempted(job_id, plane.plane.dry_run(job_id, RequirementsUpdate(wanted)).bounds)
+        await plane.plane.update_requirements(job_id, RequirementsUpdate(wanted, requested_by="eve"))
+        oracles.count("overreach")
+        asked = True
+    return asked
