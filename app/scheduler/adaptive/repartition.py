@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.jobgraph import JobGraph
+from app.model.plan import Plan
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.state_partitions import (
     Numbers,
@@ -26,7 +27,7 @@ from app.model.state_partitions import (
     partitions_of_queries,
     with_partitions,
 )
-from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive import holdings, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.goal import goal_graph
@@ -37,10 +38,15 @@ MAX_TRIES: Final = 3
 
 
 def adopt_free(draft: Draft) -> None:
-    """Take over numbers that need no redistribution: nothing ever ran, or no query has another number by them."""
+    """Take over numbers that need no redistribution: nothing ever ran, or no query has another number by them.
+
+    Not those below what runs: they are taken over by the next attempt.
+    """
     state = draft.state
     goal = goal_graph(state)
-    if goal is not state.graph and (state.attempt == 0 or not is_redistributed(state.graph, goal)):
+    if goal is state.graph or not all(_allows(goal, plan) for plan in holdings.plans_of(state)):
+        return
+    if state.attempt == 0 or not is_redistributed(state.graph, goal):
         _adopt(draft, goal)
 
 
@@ -115,6 +121,11 @@ def to_come_in_words(state: JobState) -> str | None:
 
 def _words(state: JobState, begun: Repartition) -> str:
     return change_in_words(state.graph, begun.before, dict(begun.after))
+
+
+def _allows(graph: JobGraph, plan: Plan) -> bool:
+    most = {vertex.id: vertex.max_parallelism for vertex in graph.vertices}
+    return all(count <= most[vertex] for vertex, count in plan.parallelism)
 
 
 def _adopt(draft: Draft, graph: JobGraph) -> None:

@@ -328,12 +328,12 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
     phase = _creating(draft)
     if phase.failure is not None:
         return
-    if repartition.found(draft, event.partitions):
-        return
+    as_told = repartition.found(draft, event.partitions)
     most = {vertex.id: vertex.max_parallelism for vertex in draft.state.graph.vertices}
-    if any(parallelism > most[vertex] for vertex, parallelism in phase.plan.parallelism):
+    if not as_told and any(parallelism > most[vertex] for vertex, parallelism in phase.plan.parallelism):
         enter_waiting(draft, exception="The state has fewer partitions than the plan was made for.")
     else:
+        # Bounds that had to wait for this redistribution count from now on.
         holdings.declare(draft)
 
 

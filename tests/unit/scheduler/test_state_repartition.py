@@ -11,7 +11,7 @@ from app.model.jobgraph import JobGraph, JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
 from app.model.state_partitions import numbers_of, partitions_of_queries, wanted_graph
-from app.scheduler.adaptive.effects import SendPlan, StartAttempt, StopAttempt, StopMode
+from app.scheduler.adaptive.effects import DeclareResources, SendPlan, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
@@ -238,3 +238,24 @@ def test_vertices_without_state_have_nothing_to_redistribute() -> None:
     graph = stateful()
     pairs = tuple((one.id, Bounds(1, 8)) for one in graph.vertices)
     assert wanted_graph(graph, Requirements("r", 1, pairs)) is graph
+
+
+def test_bounds_that_had_to_wait_for_a_redistribution_are_told_to_the_cluster_once_it_is_done() -> None:
+    job = begun(running(held=12))
+    put(job, 20)
+    assert job.state.declared_slots == 12, "one after the other"
+    job.do(StateRepartitioned(job.state.attempt, ((SINK, 12),)))
+    assert job.effect(DeclareResources).desired == 20
+
+
+def test_fewer_partitions_than_tasks_run_are_not_taken_over_under_them() -> None:
+    """Of two stateful vertices of a query the one with more partitions says how many there are."""
+    inner = replace(vertex("again", ["agg"], maximum=12), stateful=True)
+    agg = replace(vertex("agg", ["source"], maximum=8), stateful=True)
+    graph = JobGraph(
+        "under-test", JobType.STREAMING, (vertex("source"), agg, inner, vertex("sink", ["again"]))
+    )
+    job = Job(graph, upper=2, options={STABILIZATION: "10 s"}).run(held=2)
+    put(job, 2, 6)
+    assert (job.kind, partitions(job)) == ("Executing", 6), "nothing has to be done for it"
+    assert partitions(put(job, 1, 1)) == 6, "two tasks run"
