@@ -70,13 +70,16 @@ class SlotPool:
 
     @property
     def free(self) -> int:
-        return max(0, len(self._free) - self._withheld)
+        """What can be given out now: nothing while the cluster cannot be seen."""
+        return 0 if self._suspended else max(0, len(self._free) - self._withheld)
 
     @property
     def jobs(self) -> int:
         return len(self._holders)
 
     def free_on(self, task_manager: str) -> int:
+        if self._suspended:
+            return 0
         return sum(1 for slot in self._free.values() if slot.task_manager_id == task_manager)
 
     def held_by(self, job_id: str) -> tuple[Slot, ...]:

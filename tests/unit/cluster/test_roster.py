@@ -171,6 +171,7 @@ def test_while_the_master_is_away_jobs_that_run_keep_their_slots_and_others_get_
     pool.take_offer(Offer((("w", 6),), suspended=True))
     assert pool.review(1) == {"starts"}
     assert (len(pool.held_by("runs")), pool.held_by("starts")) == (2, ())
+    assert (pool.free, pool.free_on("w")) == (0, 0)
     pool.declare("comes", 1, 1)
     assert pool.review(2) == set()
     pool.note_giving("runs", Giving(running=False))
