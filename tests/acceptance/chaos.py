@@ -1,0 +1,379 @@
+"""Three servers on one PostgreSQL, four real jobs, and somebody who kills: what was promised must hold all the time.
+
+    python -m tests.acceptance.chaos [--minutes 30] [--seed 1] [--servers 3] [--jobs 4]
+
+Every few seconds something happens, drawn from the seed: a server is killed with -9 and started again, or stopped for
+longer than its lease; PostgreSQL is restarted as after a crash; a driver, its JVM or a Python worker is killed.
+Meanwhile a client for each job declares bounds at any server, with the same Idempotency-Key until it is answered. At
+the end:
+
+* no PUT that was answered is lost: the last one is in force, and their versions rise;
+* never were there two drivers on one checkpoint, as seen by an observer that knows nothing but processes and files;
+* every sink is exact;
+* every rescale has ended, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+import psycopg
+
+from tests.acceptance.deployment import OK, expected_counts, stored_counts, wait_for
+from tests.acceptance.members import Job, Server, Servers, servers_on
+from tests.databases import PostgresServer
+
+LEASE_S = 3.0
+REST_S = 180.0
+CALM_S = (5.0, 15.0)
+LOCK = b"_SLOTWISE_DRIVER_LOCK="
+DEFECTS = (
+    "a step failed",
+    "a transaction of a job met a defect",
+    "an effect could not be performed",
+    "a background task failed",
+)
+AUDIT = """
+CREATE TABLE chaos_ends (uuid TEXT NOT NULL);
+CREATE FUNCTION chaos_note() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN IF NEW.terminal_state IS NOT NULL THEN INSERT INTO chaos_ends VALUES (NEW.uuid); END IF; RETURN NEW; END';
+CREATE TRIGGER chaos_audit AFTER INSERT OR UPDATE ON rescales FOR EACH ROW EXECUTE FUNCTION chaos_note();
+"""
+
+
+@dataclass
+class Client:
+    """Declares bounds of one job, one after another. ``answered``: the version and the bound of each that was."""
+
+    job: Job
+    rng: random.Random
+    servers: Callable[[], list[Server]]
+    stopping: threading.Event
+    answered: list[tuple[int, int]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        upper = 0
+        while not self.stopping.wait(self.rng.uniform(0.5, 3.0)):
+            upper = self.rng.choice([each for each in (1, 2, 3, 4) if each != upper])
+            self._put(upper, uuid.uuid4().hex)
+
+    def _put(self, upper: int, key: str) -> None:
+        while True:
+            with contextlib.suppress(httpx.HTTPError, IndexError):
+                answer = self.job.put(self.rng.choice(self.servers()), upper, key=key)
+                if answer.status_code == OK:
+                    self.answered.append((int(answer.headers["ETag"].strip('"')), upper))
+                    return
+                if answer.status_code != 503:
+                    self.refused.append(f"{answer.status_code}: {answer.text}")
+                    return
+            time.sleep(0.1)
+
+
+class Observer:
+    """Looks for two drivers on one checkpoint, by processes and by the files that a driver leaves where it works."""
+
+    def __init__(self, data_dir: Path, stopping: threading.Event) -> None:
+        self.seen: list[str] = []
+        self.looks = 0
+        self._data_dir = data_dir
+        self._stopping = stopping
+
+    def run(self) -> None:
+        while not self._stopping.wait(0.1):
+            self.look()
+
+    def look(self) -> None:
+        """The files first: whoever is found to live after its successor has begun is one too many."""
+        begun = {job_dir.name: drivers_in_turn(job_dir) for job_dir in (self._data_dir / "jobs").glob("*")}
+        alive = set(living_drivers(self._data_dir).values())
+        self.looks += 1
+        for job_id, drivers in begun.items():
+            if len(alive.intersection(drivers)) > 1:
+                self.seen.append(f"{time.time():.3f}: drivers {alive & set(drivers)} of job {job_id}")
+
+
+def drivers_in_turn(job_dir: Path) -> list[str]:
+    """The drivers that have begun an attempt of the job."""
+    found = []
+    for link in job_dir.glob("attempt-*/driver.log"):
+        with contextlib.suppress(OSError):
+            found.append(Path(os.readlink(link)).stem)
+    return found
+
+
+def living_drivers(data_dir: Path) -> dict[int, str]:
+    """The driver of each process that can write a checkpoint, by pid: its Python process and its JVM."""
+    found = {}
+    prefix = LOCK + os.fsencode(data_dir)
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            lock = next((each for each in variables if each.startswith(prefix)), None)
+            command = (entry / "cmdline").read_bytes() if lock is not None else b""
+            if lock is not None and (b"app.driver" in command or b"java" in command.split(b"\0")[0]):
+                found[int(entry.name)] = Path(os.fsdecode(lock.removeprefix(LOCK))).stem
+    return found
+
+
+class Chaos:
+    """What happens, drawn from ``rng``."""
+
+    def __init__(self, servers: Servers, postgres: PostgresServer, rng: random.Random, count: int) -> None:
+        self.happened: Counter[str] = Counter()
+        self._servers = servers
+        self._postgres = postgres
+        self._rng = rng
+        self.up: list[Server] = [servers.start() for _ in range(count)]
+        self._count = count
+
+    def alive(self) -> list[Server]:
+        """Those that a client may find; one that is stopped is among them."""
+        return list(self.up)
+
+    def one(self) -> None:
+        """One thing happens, and is over."""
+        action = self._rng.choices(
+            [self.kill_server, self.stop_server, self.restart_postgres, self.kill_driver, self.kill_worker],
+            weights=[3, 2, 2, 2, 1],
+        )[0]
+        self.happened[action.__name__] += 1
+        action()
+
+    def kill_server(self) -> None:
+        doomed = self._rng.choice(self.up)
+        self.up.remove(doomed)
+        doomed.kill()
+        time.sleep(self._rng.uniform(0.0, 5.0))
+        self.restart()
+
+    def stop_server(self) -> None:
+        stopped = self._rng.choice(self.up)
+        stopped.stop()
+        time.sleep(self._rng.uniform(LEASE_S + 1.0, 3 * LEASE_S))
+        stopped.go_on()
+
+    def restart_postgres(self) -> None:
+        self._postgres.kill()
+        time.sleep(self._rng.uniform(0.0, 4.0))
+        self._postgres.launch()
+
+    def kill_driver(self) -> None:
+        """Its Python process, or its JVM."""
+        found = living_drivers(self._servers.data_dir)
+        if found:
+            kill(self._rng.choice(sorted(found)))
+
+    def kill_worker(self) -> None:
+        """A Python worker of a driver: what an executor is on a cluster."""
+        workers = []
+        for pid in living_drivers(self._servers.data_dir):
+            with contextlib.suppress(psutil.Error):
+                workers += [
+                    child.pid
+                    for child in psutil.Process(pid).children(recursive=True)
+                    if any("pyspark" in word for word in child.cmdline())
+                ]
+        if workers:
+            kill(self._rng.choice(sorted(workers)))
+
+    def restart(self) -> None:
+        """As many servers as there should be. One that cannot start (its database is away) is tried again."""
+        for _ in range(20):
+            if len(self.up) >= self._count:
+                return
+            try:
+                self.up.append(self._servers.start())
+            except AssertionError:
+                time.sleep(1.0)
+        raise AssertionError("a server cannot be started again")
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@dataclass
+class Result:
+    """What came of it; `faults` is empty if all that was promised holds."""
+
+    seconds: float
+    happened: Counter[str]
+    answered: int
+    looks: int
+    rescales: int
+    rows: int
+    faults: list[str]
+
+
+def run(
+    directory: Path,
+    *,
+    seconds: float,
+    seed: int,
+    servers: int = 3,
+    jobs: int = 4,
+    tell: Callable[[str], None] = print,
+) -> Result:
+    """Chaos for ``seconds``, then rest, then the checks."""
+    rng = random.Random(seed)
+    postgres = PostgresServer.start(durable=True)
+    try:
+        dsn = postgres.create_database()
+        with servers_on(directory, dsn, lease_seconds=LEASE_S, slots=4, warm_drivers=0) as made:
+            chaos = Chaos(made, postgres, rng, servers)
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                connection.execute(AUDIT)
+            own = [made.submit(rng.choice(chaos.up), name=f"job-{number}") for number in range(jobs)]
+            tell(f"{servers} servers and {jobs} jobs run; chaos for {seconds:.0f} s with seed {seed}")
+            began = time.monotonic()
+            stopping = threading.Event()
+            observer = Observer(made.data_dir, stopping)
+            clients = [Client(job, random.Random(rng.random()), chaos.alive, stopping) for job in own]
+            with threads([*(client.run for client in clients), observer.run], stopping):
+                while time.monotonic() - began < seconds:
+                    time.sleep(rng.uniform(*CALM_S))
+                    chaos.one()
+                    tell(f"{time.monotonic() - began:6.0f} s  {dict(chaos.happened)}")
+            faults = checked(made, chaos, clients, observer, tell)
+            return Result(
+                time.monotonic() - began,
+                chaos.happened,
+                sum(len(client.answered) for client in clients),
+                observer.looks,
+                made.query("SELECT count(*) FROM rescales")[0][0],
+                sum(job.rows() for job in own),
+                faults,
+            )
+    finally:
+        postgres.stop()
+
+
+@contextlib.contextmanager
+def threads(targets: list[Callable[[], None]], stopping: threading.Event) -> Iterator[None]:
+    started = [threading.Thread(target=each, daemon=True) for each in targets]
+    for each in started:
+        each.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for each in started:
+            each.join(REST_S)
+
+
+def checked(
+    servers: Servers, chaos: Chaos, clients: list[Client], observer: Observer, tell: Callable[[str], None]
+) -> list[str]:
+    """Let everything come to rest, end the jobs, and say what is not as it was promised."""
+    faults = list(observer.seen)
+    chaos.restart()
+    for client in clients:
+        faults += [f"job {client.job.job_id}: a PUT was refused: {each}" for each in client.refused]
+        faults += resting(chaos.up[0], client)
+    tell("at rest; the jobs are stopped")
+    for client in clients:
+        faults += ended(chaos.up[0], client.job)
+    faults += [
+        f"the end of rescale {name} was written {count} times"
+        for name, count in servers.query(
+            "SELECT r.uuid, count(e.uuid) FROM rescales r LEFT JOIN chaos_ends e USING (uuid) "
+            "GROUP BY r.uuid HAVING count(e.uuid) <> 1"
+        )
+    ]
+    for server in servers.all:
+        for name in DEFECTS:
+            faults += [f"server {server.number}: {entry}" for entry in server.events(name)]
+    return faults
+
+
+def resting(server: Server, client: Client) -> list[str]:
+    """The job runs with the bounds that were answered last, and no rescale is open."""
+    job, faults = client.job, []
+    versions = [version for version, _ in client.answered]
+    if versions != sorted(set(versions)):
+        faults.append(f"job {job.job_id}: versions do not rise: {versions}")
+
+    def rests() -> bool:
+        with contextlib.suppress(httpx.HTTPError, AssertionError):
+            records = job.servers.get(server, f"/jobs/{job.job_id}/rescales/history?limit=5")
+            return job.show(server)["state"] == "RUNNING" and all(one["terminalState"] for one in records)
+        return False
+
+    try:
+        wait_for(f"job {job.job_id} is at rest", rests, REST_S)
+    except AssertionError as error:
+        shown = [job.show(server)["state"], job.servers.get(server, f"/jobs/{job.job_id}/explanation")]
+        return [*faults, f"{error}: {shown}"]
+    if client.answered:
+        path = f"/jobs/{job.job_id}/resource-requirements"
+        found = {entry["parallelism"]["upperBound"] for entry in job.servers.get(server, path).values()}
+        version = int(job.servers.call(server, "GET", path).headers["ETag"].strip('"'))
+        if (version, max(found - {2}, default=2)) != client.answered[-1] and found != {2}:
+            faults.append(
+                f"job {job.job_id}: {client.answered[-1]} was answered, {version}, {found} is there"
+            )
+    return faults
+
+
+def ended(server: Server, job: Job) -> list[str]:
+    """The job is stopped with a drain, and its sink is exact."""
+    job.servers.call(server, "POST", f"/jobs/{job.job_id}/stop", json={})
+    try:
+        wait_for("it has finished", lambda: job.show(server)["state"] == "FINISHED", REST_S)
+    except AssertionError as error:
+        return [f"job {job.job_id}: {error}: {job.show(server)['state']}"]
+    found = stored_counts(job.sink)
+    rows = sum(count for count, _ in found.values())
+    return (
+        [] if found == expected_counts(rows) else [f"job {job.job_id}: the sink is not exact at {rows} rows"]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--servers", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=4)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="slotwise-chaos-") as folder:
+        result = run(
+            Path(folder),
+            seconds=options.minutes * 60,
+            seed=options.seed,
+            servers=options.servers,
+            jobs=options.jobs,
+            tell=lambda line: print(line, flush=True),
+        )
+    print(f"{result.seconds:.0f} s: {dict(result.happened)}; {result.answered} PUTs answered,")
+    print(f"{result.rescales} rescales, {result.rows} rows, {result.looks} looks for a second driver")
+    for fault in result.faults:
+        print("FAULT", fault)
+    print("all that was promised holds" if not result.faults else f"{len(result.faults)} faults")
+    return 1 if result.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
