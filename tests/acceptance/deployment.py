@@ -21,6 +21,7 @@ import psutil
 from app.cli.demo.server import drivers_of
 from app.cluster.standalone.daemons import DevCluster
 from tests.acceptance.kills import DIRECTORY, Kills
+from tests.acceptance.own_database import database_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240.0
@@ -29,14 +30,6 @@ MOST_FAILURES = 5
 SLOTS = 4
 KEYS = 97
 OK = 200
-
-AUDIT = """
-CREATE TABLE acceptance_ends (uuid TEXT NOT NULL, terminal_state TEXT NOT NULL);
-CREATE TRIGGER acceptance_inserted AFTER INSERT ON rescales WHEN NEW.terminal_state IS NOT NULL
-    BEGIN INSERT INTO acceptance_ends VALUES (NEW.uuid, NEW.terminal_state); END;
-CREATE TRIGGER acceptance_updated AFTER UPDATE ON rescales WHEN NEW.terminal_state IS NOT NULL
-    BEGIN INSERT INTO acceptance_ends VALUES (NEW.uuid, NEW.terminal_state); END;
-"""
 
 
 def wait_for(what: str, reached: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
@@ -76,6 +69,7 @@ class Deployment:
 
     def __post_init__(self) -> None:
         self.data_dir = self.directory / "data"
+        self.database = database_of(self.data_dir)
         self.kills = Kills(self.directory / "kills")
         self.log_file = self.directory / "server.log"
         self._http = httpx.Client(timeout=30.0, trust_env=False)
@@ -96,7 +90,7 @@ class Deployment:
                 env=self.environment(),
             )
         wait_for("the server is ready", self._is_ready)
-        self._audit()
+        self.database.audit()
 
     def command(self, *, with_points: bool) -> list[str]:
         program = [str(ROOT / "tests/acceptance/server_launcher.py")] if with_points else ["-m", "app.cli"]
@@ -118,7 +112,10 @@ class Deployment:
             "SLOTWISE_VALIDATE_STATES": "true",
             DIRECTORY: str(self.kills.directory),
             **({"ACCEPTANCE_DRIVERS": "1"} if self.points_in_drivers else {}),
-            **{f"SLOTWISE_{name.upper()}": value for name, value in self.settings.items()},
+            **{
+                f"SLOTWISE_{name.upper()}": value
+                for name, value in {**self.database.settings, **self.settings}.items()
+            },
         }
 
     def kill_server(self) -> None:
@@ -289,8 +286,7 @@ class Deployment:
 
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Look into the server's database."""
-        with contextlib.closing(sqlite3.connect(self.data_dir / "slotwise.db", timeout=30)) as database:
-            return database.execute(statement, values).fetchall()
+        return self.database.query(statement, *values)
 
     def check_ends(self) -> None:
         """Every rescale has ended, once: no row of the history was written again after its end."""
@@ -312,13 +308,6 @@ class Deployment:
         with contextlib.suppress(httpx.TransportError, FileNotFoundError, ValueError):
             return self.call("GET", "/health/ready").status_code == OK
         return False
-
-    def _audit(self) -> None:
-        """From the first start on, let the database count how often the end of a rescale is written."""
-        with contextlib.closing(sqlite3.connect(self.data_dir / "slotwise.db", timeout=30)) as database:
-            known = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'acceptance_ends'").fetchone()
-            if known is None:
-                database.executescript(AUDIT)
 
 
 @contextlib.contextmanager
