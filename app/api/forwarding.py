@@ -84,15 +84,23 @@ class Forwarding:
             answer = await self._ask(request, job_id, owner)
             if answer is not None or self._cluster.serves(job_id):
                 return answer
-        await self._look_up(job_id)
-        return None
+        if await self._look_up(job_id) or self._cluster.knows(job_id):
+            return None
+        # It may be there all the same, so it is not for us to say that it is not.
+        sentence = (
+            f"Whether there is a job {job_id} is not known now: the database cannot be read. Nothing was changed; try "
+            "again."
+        )
+        return error_response(503, [sentence], _RETRY)
 
-    async def _look_up(self, job_id: str | None) -> None:
-        """What cannot be read now is shown as it was, and what was never seen is not."""
+    async def _look_up(self, job_id: str | None) -> bool:
+        """Whether it could be read. What could not is shown as it was, and what was never seen is not in lists."""
         try:
             await self._cluster.look_up(job_id)
         except StoreError as error:
             log.warning("jobs of other control planes cannot be read", error=str(error))
+            return False
+        return True
 
     async def _ask(self, request: Request, job_id: str, owner: Member) -> Response | None:
         """What ``owner`` answers; None if it gives none to a request that changes nothing."""

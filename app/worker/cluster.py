@@ -47,6 +47,10 @@ class Cluster:
         keeper = self._keeper
         return job_id in keeper.jobs and keeper.tenure.is_sure()
 
+    def knows(self, job_id: str) -> bool:
+        """Whether something is known of the job here, be it old."""
+        return self._keeper.view(job_id) is not None or job_id in self._keeper.away
+
     async def owner_of(self, job_id: str) -> Member | None:
         """The other control plane to ask about a job; None if there is none now, or it is this one.
 

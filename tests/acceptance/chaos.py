@@ -1,9 +1,10 @@
 """Three servers on one PostgreSQL, four real jobs, and somebody who kills: what was promised must hold all the time.
 
-    python -m tests.acceptance.chaos [--minutes 30] [--seed 1] [--servers 3] [--jobs 4]
+    python -m tests.acceptance.chaos [--minutes 30] [--seed 1] [--servers 3] [--jobs 4] [--workers 3]
 
 Every few seconds something happens, drawn from the seed: a server is killed with -9 and started again, or stopped for
-longer than its lease; PostgreSQL is restarted as after a crash; a driver, its JVM or a Python worker is killed.
+longer than its lease; PostgreSQL is restarted as after a crash; a driver, its JVM or a Python worker is killed; an
+executor, or a worker of the Spark cluster with its executors (``--workers 0``: no cluster, the jobs run on the host).
 Meanwhile a client for each job declares bounds at any server, with the same Idempotency-Key until it is answered. At
 the end:
 
@@ -19,7 +20,6 @@ import argparse
 import contextlib
 import os
 import random
-import signal
 import sys
 import tempfile
 import threading
@@ -31,17 +31,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-import psutil
 import psycopg
 
+from app.cluster.java import usable_java
+from app.cluster.standalone.daemons import DevCluster
+from tests.acceptance.chaos_events import LEASE_S, Chaos, add_worker, living_drivers
 from tests.acceptance.deployment import OK, expected_counts, stored_counts, wait_for
 from tests.acceptance.members import Job, Server, Servers, servers_on
 from tests.databases import PostgresServer
 
-LEASE_S = 3.0
 REST_S = 180.0
 CALM_S = (5.0, 15.0)
-LOCK = b"_SLOTWISE_DRIVER_LOCK="
 DEFECTS = (
     "a step failed",
     "a transaction of a job met a defect",
@@ -118,100 +118,6 @@ def drivers_in_turn(job_dir: Path) -> list[str]:
     return found
 
 
-def living_drivers(data_dir: Path) -> dict[int, str]:
-    """The driver of each process that can write a checkpoint, by pid: its Python process and its JVM."""
-    found = {}
-    prefix = LOCK + os.fsencode(data_dir)
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            lock = next((each for each in variables if each.startswith(prefix)), None)
-            command = (entry / "cmdline").read_bytes() if lock is not None else b""
-            if lock is not None and (b"app.driver" in command or b"java" in command.split(b"\0")[0]):
-                found[int(entry.name)] = Path(os.fsdecode(lock.removeprefix(LOCK))).stem
-    return found
-
-
-class Chaos:
-    """What happens, drawn from ``rng``."""
-
-    def __init__(self, servers: Servers, postgres: PostgresServer, rng: random.Random, count: int) -> None:
-        self.happened: Counter[str] = Counter()
-        self._servers = servers
-        self._postgres = postgres
-        self._rng = rng
-        self.up: list[Server] = [servers.start() for _ in range(count)]
-        self._count = count
-
-    def alive(self) -> list[Server]:
-        """Those that a client may find; one that is stopped is among them."""
-        return list(self.up)
-
-    def one(self) -> None:
-        """One thing happens, and is over."""
-        action = self._rng.choices(
-            [self.kill_server, self.stop_server, self.restart_postgres, self.kill_driver, self.kill_worker],
-            weights=[3, 2, 2, 2, 1],
-        )[0]
-        self.happened[action.__name__] += 1
-        action()
-
-    def kill_server(self) -> None:
-        doomed = self._rng.choice(self.up)
-        self.up.remove(doomed)
-        doomed.kill()
-        time.sleep(self._rng.uniform(0.0, 5.0))
-        self.restart()
-
-    def stop_server(self) -> None:
-        stopped = self._rng.choice(self.up)
-        stopped.stop()
-        time.sleep(self._rng.uniform(LEASE_S + 1.0, 3 * LEASE_S))
-        stopped.go_on()
-
-    def restart_postgres(self) -> None:
-        self._postgres.kill()
-        time.sleep(self._rng.uniform(0.0, 4.0))
-        self._postgres.launch()
-
-    def kill_driver(self) -> None:
-        """Its Python process, or its JVM."""
-        found = living_drivers(self._servers.data_dir)
-        if found:
-            kill(self._rng.choice(sorted(found)))
-
-    def kill_worker(self) -> None:
-        """A Python worker of a driver: what an executor is on a cluster."""
-        workers = []
-        for pid in living_drivers(self._servers.data_dir):
-            with contextlib.suppress(psutil.Error):
-                workers += [
-                    child.pid
-                    for child in psutil.Process(pid).children(recursive=True)
-                    if any("pyspark" in word for word in child.cmdline())
-                ]
-        if workers:
-            kill(self._rng.choice(sorted(workers)))
-
-    def restart(self) -> None:
-        """As many servers as there should be. One that cannot start (its database is away) is tried again."""
-        for _ in range(20):
-            if len(self.up) >= self._count:
-                return
-            try:
-                self.up.append(self._servers.start())
-            except AssertionError:
-                time.sleep(1.0)
-        raise AssertionError("a server cannot be started again")
-
-
-def kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
 @dataclass
 class Result:
     """What came of it; `faults` is empty if all that was promised holds."""
@@ -232,15 +138,19 @@ def run(
     seed: int,
     servers: int = 3,
     jobs: int = 4,
+    workers: int = 0,
     tell: Callable[[str], None] = print,
 ) -> Result:
-    """Chaos for ``seconds``, then rest, then the checks."""
+    """Chaos for ``seconds``, then rest, then the checks. ``workers``: of a Spark cluster; 0 for none."""
     rng = random.Random(seed)
     postgres = PostgresServer.start(durable=True)
     try:
         dsn = postgres.create_database()
-        with servers_on(directory, dsn, lease_seconds=LEASE_S, slots=4, warm_drivers=0) as made:
-            chaos = Chaos(made, postgres, rng, servers)
+        with (
+            spark_cluster(directory / "cluster", workers) as cluster,
+            servers_on(directory, dsn, lease_seconds=LEASE_S, cluster=cluster) as made,
+        ):
+            chaos = Chaos(made, postgres, rng, servers, cluster)
             with psycopg.connect(dsn, autocommit=True) as connection:
                 connection.execute(AUDIT)
             own = [made.submit(rng.choice(chaos.up), name=f"job-{number}") for number in range(jobs)]
@@ -266,6 +176,21 @@ def run(
             )
     finally:
         postgres.stop()
+
+
+@contextlib.contextmanager
+def spark_cluster(directory: Path, workers: int) -> Iterator[DevCluster | None]:
+    if not workers:
+        yield None
+        return
+    cluster = DevCluster(directory, java=usable_java())
+    try:
+        cluster.up()
+        for _ in range(workers):
+            add_worker(cluster)
+        yield cluster
+    finally:
+        cluster.down()
 
 
 @contextlib.contextmanager
@@ -357,6 +282,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=3, help="of a Spark cluster; 0 for none")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slotwise-chaos-") as folder:
         result = run(
@@ -365,6 +291,7 @@ def main() -> int:
             seed=options.seed,
             servers=options.servers,
             jobs=options.jobs,
+            workers=options.workers,
             tell=lambda line: print(line, flush=True),
         )
     print(f"{result.seconds:.0f} s: {dict(result.happened)}; {result.answered} PUTs answered,")

@@ -3,6 +3,7 @@ are lost."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import uuid
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from app.cluster.java import usable_java
@@ -120,6 +122,26 @@ def test_a_worker_that_is_lost_and_one_that_comes(deployment: Deployment, cluste
     came = deployment.history()[: len(deployment.history()) - records - len(lost)]
     assert [one["triggerCause"] for one in came] == ["NEW_RESOURCE_AVAILABLE"]
     assert deployment.job()["queries"][0]["runId"] == run
+
+
+def test_a_worker_that_is_silent_and_speaks_again(deployment: Deployment, cluster: DevCluster) -> None:
+    """As if its host could not be reached. What it had begun is done elsewhere; what it does later counts nothing."""
+    require(deployment, MOST)
+    runs_at(deployment, MOST)
+    run = deployment.job()["queries"][0]["runId"]
+    worker = psutil.Process(cluster.workers[-1].pid)
+    silent = [worker, *worker.children(recursive=True)]
+    for process in silent:
+        process.suspend()
+    runs_at(deployment, MOST - 2)
+    deployment.await_progress()
+    for process in silent:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+    runs_at(deployment, MOST)
+    deployment.await_progress()
+    assert deployment.job()["queries"][0]["runId"] == run
+    wait_for("each slot has an executor", lambda: executors(cluster) == MOST)
 
 
 def test_a_worker_that_announces_its_end(deployment: Deployment, cluster: DevCluster) -> None:

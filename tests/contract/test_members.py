@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from app.api.app import create_app
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.settings import Settings
 from app.store import Store
+from app.store.errors import StoreUnavailable
 from app.store.leases import full_name
 from app.store.members import Member, Members
 from app.worker.cluster import Cluster
@@ -187,6 +189,30 @@ async def test_without_the_owner_reads_are_answered_and_writes_are_not(
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert "cannot be reached" in refused.json()["errors"][0]
         assert first.rig.plane.job(job).state.requirements.version == 1
+
+
+async def test_what_cannot_be_read_is_not_said_to_be_missing(
+    postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two(postgresql_url, tmp_path) as (first, second, _):
+        job = await first.rig.run()
+
+        async def away(*_: Any) -> Any:
+            raise StoreUnavailable("the database is away")
+
+        with monkeypatch.context() as patch:
+            for name in ("owner_of", "marks"):
+                patch.setattr(Members, name, away)
+            path = f"/jobs/{job}/resource-requirements"
+            for refused in (await second.http.put(path, json=body(4)), await second.http.get(f"/jobs/{job}")):
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+                assert "the database cannot be read" in refused.json()["errors"][0]
+        # What has been seen once is shown as it was.
+        assert (await second.http.get("/jobs/overview")).json()["jobs"]
+        for name in ("owner_of", "marks"):
+            monkeypatch.setattr(Members, name, away)
+        assert (await second.http.get(f"/jobs/{job}")).json()["state"] == "RUNNING"
+        assert (await second.http.put(path, json=body(4))).status_code == 503
 
 
 async def test_what_was_sent_on_is_not_sent_on_again(postgresql_url: str, tmp_path: Path) -> None:
