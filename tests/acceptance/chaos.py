@@ -148,7 +148,7 @@ def run(
         dsn = postgres.create_database()
         with (
             spark_cluster(directory / "cluster", workers) as cluster,
-            servers_on(directory, dsn, lease_seconds=LEASE_S, cluster=cluster) as made,
+            servers_on(directory, dsn, lease_seconds=LEASE_S, settings=places(cluster)) as made,
         ):
             chaos = Chaos(made, postgres, rng, servers, cluster)
             with psycopg.connect(dsn, autocommit=True) as connection:
@@ -191,6 +191,17 @@ def spark_cluster(directory: Path, workers: int) -> Iterator[DevCluster | None]:
         yield cluster
     finally:
         cluster.down()
+
+
+def places(cluster: DevCluster | None) -> dict[str, str]:
+    """What a server has to be told about where slots are."""
+    if cluster is None:
+        return {}
+    return {
+        "SLOTWISE_CLUSTER_KIND": "spark-standalone",
+        "SLOTWISE_CLUSTER_MASTER": cluster.master_url,
+        "SLOTWISE_CLUSTER_WEBUI": cluster.webui_url,
+    }
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ import httpx
 import psycopg
 
 from app.cli.demo.server import drivers_of
-from app.cluster.standalone.daemons import DevCluster
 from tests.acceptance.deployment import OK, ROOT, counting, stored_counts, wait_for
 
 PATIENCE_S = 60.0
@@ -67,7 +66,7 @@ class Servers:
     lease_seconds: float = 15.0
     slots: int = 4
     warm_drivers: int = 0
-    cluster: DevCluster | None = None
+    settings: dict[str, str] = field(default_factory=dict)
     all: list[Server] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -90,7 +89,7 @@ class Servers:
                 env={
                     **kept,
                     "SLOTWISE_DATABASE_URL": self.dsn.replace("postgresql://", "postgresql+psycopg://"),
-                    **self._places(),
+                    **(self.settings or {"SLOTWISE_SLOTS": str(self.slots)}),
                     "SLOTWISE_LEASE_SECONDS": str(self.lease_seconds),
                     "SLOTWISE_WARM_DRIVERS": str(self.warm_drivers),
                     "SLOTWISE_DRIVER_MEMORY_MB": "512",
@@ -107,16 +106,6 @@ class Servers:
 
         server.url = wait_for("the server serves", serving, PATIENCE_S)[0]["url"]
         return server
-
-    def _places(self) -> dict[str, str]:
-        """Where slots are."""
-        if self.cluster is None:
-            return {"SLOTWISE_SLOTS": str(self.slots)}
-        return {
-            "SLOTWISE_CLUSTER_KIND": "spark-standalone",
-            "SLOTWISE_CLUSTER_MASTER": self.cluster.master_url,
-            "SLOTWISE_CLUSTER_WEBUI": self.cluster.webui_url,
-        }
 
     def close(self) -> None:
         for server in self.all:
