@@ -41,6 +41,8 @@ EVENT_WORDS = {
     "RegionFinished": "region finished",
     "PlanApplied": "plan applied",
     "AttemptFailed": "failure",
+    "QueryFailed": "query failed",
+    "QueryRecovered": "query recovered",
     "AttemptStopped": "driver stopped",
     "AttemptFinished": "sources exhausted",
     "TimerFired": "timer",

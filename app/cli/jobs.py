@@ -185,6 +185,11 @@ def exceptions(
     for entry in entries:
         where = entry.get("taskName") or "the job"
         say_wrapped(f"{format_moment(entry['timestamp'])}  {where}: {headline(entry)}")
+        labels: dict[str, str] = entry.get("failureLabels") or {}
+        if labels.get("failover") == "local":
+            say("  only its query was restarted")
+        if why := labels.get("why"):
+            say_wrapped(f"  {why}")
         if stack:
             say(str(entry.get("stacktrace") or "").rstrip())
         for other in entry.get("concurrentExceptions") or []:

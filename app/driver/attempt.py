@@ -12,12 +12,13 @@ from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, FencedOut,
 from app.driver.checkpoints import forget_old
 from app.driver.client import ControlPlaneClient
 from app.driver.executors import ALL_S
+from app.driver.failover import LocalFailover
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening, Idle
 from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
-from app.driver.session import check_conf
+from app.driver.session import check_conf, is_stopped
 from app.driver.sources.control import ControlFile
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders
@@ -72,6 +73,7 @@ class Attempt(BaseAttempt):
     def _start(self) -> None:
         spec = self.spec
         session, functions = self._begin()
+        self._session = session
         client = self._connect(session)
         control = ControlFile(self._work_dir / "control")
         self._control = control
@@ -96,6 +98,15 @@ class Attempt(BaseAttempt):
                 between_batches=self._trim,
             )
 
+        def restart(failed: RunningQuery) -> RunningQuery:
+            control.forget(failed.query.key)
+            running = make(failed.query, self._inbox.put)
+            self._put_in_place_of(failed, running)
+            return running
+
+        self._failover = LocalFailover(
+            report=client.report, begun_version=self._begun_version, restart=restart
+        )
         self._give_partitions(session, client, lambda query: make(query, _tell_nobody))
         for query in queries(self._graph):
             self._queries.append(make(query, self._inbox.put))
@@ -103,6 +114,17 @@ class Attempt(BaseAttempt):
             running.start()
             self._by_run[running.run_id] = running
         client.report(type="running", plan_version=spec.plan_version)
+
+    def _put_in_place_of(self, failed: RunningQuery, running: RunningQuery) -> None:
+        """Start ``running``, which is ``failed`` made anew."""
+        try:
+            running.start()
+        except BaseException:
+            running.close()
+            raise
+        self._by_run.pop(failed.run_id, None)
+        self._by_run[running.run_id] = running
+        self._queries[self._queries.index(failed)] = running
 
     def _give_partitions(
         self, session: SparkSession, client: ControlPlaneClient, make: Callable[[Query], RunningQuery]
@@ -144,7 +166,7 @@ class Attempt(BaseAttempt):
             running.close()
             self._control.set_draining(False)
         if failure is not None:
-            raise DriverError(failure.sentence, vertex=failure.vertex, recoverable=failure.recoverable)
+            raise DriverError.of(failure)
 
     def _check_conf(self) -> None:
         check_conf(self.spec.spark_conf)
@@ -177,6 +199,7 @@ class Attempt(BaseAttempt):
         if orders.stop in ("boundary", "drain"):
             self._begin_stop(orders)
             return None
+        self._failover.take_orders(orders.restarts)
         if self._executors is None or not orders.slots:
             self._take_up(orders)
             return None
@@ -236,6 +259,12 @@ class Attempt(BaseAttempt):
             reprocessed=running.was_reprocessed(happening.batch_id),
             vertices=running.vertices(run, happening.input_rows) if run is not None else (),
         )
+        self._note_well(running)
+
+    def _note_well(self, running: RunningQuery) -> None:
+        if self._failover.proven(running) and self._plans.current.version <= self._reported_version:
+            # Its pause was that of a failure; the next change of plan has one of its own.
+            running.gaps.forget()
 
     def _on_idle(self, happening: Idle) -> None:
         running = self._by_run.get(happening.run_id)
@@ -247,7 +276,9 @@ class Attempt(BaseAttempt):
             return
         running.idle(self._plans.current.version, happening.at_ms)
         self._report_applied(idle=True)
-        if self._stop is None and not self._finishing and all(each.is_done for each in self._queries):
+        self._note_well(running)
+        over = not self._failover.holds_any and all(each.is_done for each in self._queries)
+        if self._stop is None and not self._finishing and over:
             self._finishing = True
             for each in self._queries:
                 each.gateway.stop_at_boundary()
@@ -290,9 +321,19 @@ class Attempt(BaseAttempt):
         if self._finishing:
             return self._try_finish()
         for running in self._queries:
-            if not running.is_active:
-                return self._fail(running.failure() or Failure("A query of the job ended by itself.", ""))
-        return None
+            if not running.is_active and not self._failover.holds(running):
+                failure = running.failure() or Failure("A query of the job ended by itself.", "")
+                if not self._may_hold(failure):
+                    return self._fail(failure)
+                log.error("a query failed and is held: %s\n%s", failure.sentence, failure.stack)
+                self._failover.hold(running, failure)
+        hanging = self._failover.turn()
+        return None if hanging is None else self._fail(hanging)
+
+    def _may_hold(self, failure: Failure) -> bool:
+        """Whether the others can run on while the control plane decides what becomes of a query that failed."""
+        several = self.spec.local_failover and len(self._queries) > 1
+        return several and failure.recoverable and not is_stopped(self._session)
 
     # -- ends
 
@@ -313,9 +354,17 @@ class Attempt(BaseAttempt):
 
     def _try_stop(self) -> Ending | None:
         draining = isinstance(self._stop, Orders) and self._stop.stop == "drain"
-        failures = [f for each in self._queries if not each.is_active and (f := each.failure()) is not None]
+        # What is held has been told, and starts again with the next attempt. It cannot be drained.
+        ended = [
+            each
+            for each in self._queries
+            if not each.is_active and (draining or not self._failover.holds(each))
+        ]
+        failures = [f for each in ended if (f := each.failure()) is not None]
         if failures:
             return self._fail(failures[0])
+        if not self._failover.is_quiet:
+            return None
         if draining:
             if not all(each.is_drained(self._drain_ms) for each in self._queries):
                 return None

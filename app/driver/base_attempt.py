@@ -18,6 +18,7 @@ from app.driver.failures import Failure, Fenced, describe
 from app.driver.functions import Functions
 from app.driver.locks import claim_checkpoint, is_owner
 from app.driver.session import add_files, check_cluster_conf
+from app.driver.verdict import use_rules
 from app.durablefiles import write_whole
 from app.model.jobgraph import JobGraph
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
@@ -74,6 +75,7 @@ class BaseAttempt(ABC):
         self._fenced = False
         self._client: ControlPlaneClient | None = None
         self._executors: Executors | None = None
+        use_rules(spec)
 
     def terminate(self) -> None:
         """Ask for an end as soon as it does no harm. Safe in a signal handler."""
@@ -181,6 +183,7 @@ class BaseAttempt(ABC):
             "recoverable": failure.recoverable,
             "repartition_failed": repartition_failed,
             "outside": failure.outside,
+            **told_of(failure),
         }
         try:
             self._leave(fields)
@@ -204,6 +207,16 @@ class BaseAttempt(ABC):
     def _give_up(self) -> Ending:
         log.error("a newer owner or attempt exists: this driver ends without writing anything more")
         return Ending.FENCED
+
+
+def told_of(failure: Failure) -> dict[str, object]:
+    """The fields of a report that say what kind of failure it was."""
+    return {
+        "why": failure.why,
+        "user_error": failure.user_error,
+        "query_id": failure.query_id,
+        "batch_id": failure.batch_id,
+    }
 
 
 def epoch_ms() -> int:

@@ -138,7 +138,7 @@ class ControlPlaneClient:
         while not self._closed.is_set():
             orders = self._orders
             known = f"plan={orders.plan_version}&stop={orders.stop}&slots={orders.slots}"
-            path = f"orders?{known}&wait_ms={_LONG_POLL_MS}"
+            path = f"orders?{known}&restarts={orders.restarts_text}&wait_ms={_LONG_POLL_MS}"
             self._call(
                 "GET", path, None, self._take_orders, timeout_s=_LONG_POLL_MS / 1000 + _ANSWER_TIMEOUT_S
             )
@@ -152,6 +152,7 @@ class ControlPlaneClient:
             regions=tuple(RegionOrder.from_json(each) for each in body.get("regions", ())),
             results=tuple(str(each) for each in body.get("results", ())),
             slots=int(body.get("slots", 0)),
+            restarts={str(key): int(value) for key, value in body.get("restarts", {}).items()},
         )
         if orders.epoch < self._epoch:
             return
@@ -241,6 +242,6 @@ class ControlPlaneClient:
                 return
 
 
-def _level(orders: Orders) -> tuple[int, str, int]:
+def _level(orders: Orders) -> tuple[int, str, int, str]:
     """What makes orders other ones. The regions of a BATCH job have a plan version for each change."""
-    return orders.plan_version, orders.stop, orders.slots
+    return orders.plan_version, orders.stop, orders.slots, orders.restarts_text

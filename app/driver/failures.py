@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import traceback
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.driver.causes import PYTHON_LINE, QUERY_MARK, Link, came_through_spark, chain_of
+from app.driver.verdict import default_verdict, own_verdict, user_error
 
 
 class DriverError(Exception):
     """Something that a person can act on. The message is one sentence.
 
     ``vertex`` is the name of the vertex concerned, ``recoverable`` whether another attempt may succeed unchanged,
-    ``outside`` whether it is the cluster's doing and not the job's.
+    ``outside`` whether it is the cluster's doing and not the job's. ``failure``: what was found out before.
     """
 
     def __init__(
@@ -21,6 +25,16 @@ class DriverError(Exception):
         self.vertex = vertex
         self.recoverable = recoverable
         self.outside = outside
+        self.failure: Failure | None = None
+
+    @classmethod
+    def of(cls, failure: Failure) -> DriverError:
+        """``failure`` as an exception; `describe` gives it back."""
+        error = cls(
+            failure.sentence, vertex=failure.vertex, recoverable=failure.recoverable, outside=failure.outside
+        )
+        error.failure = failure
+        return error
 
 
 class Fenced(Exception):
@@ -40,7 +54,9 @@ class BoundaryStop(Exception):
 class Failure:
     """A failure as it is reported. ``sentence`` is for people, ``stack`` for the log.
 
-    ``by_cluster``: it is known to be the cluster's doing.
+    ``by_cluster``: it is known to be the cluster's doing. ``why``: a sentence on what in its chain of causes made it
+    recoverable or not. ``user_error``: what the user's code raised, and where; the same input raises it again.
+    ``query_id`` and ``batch_id``: of which query, and its batch, -1 for none.
     """
 
     sentence: str
@@ -48,6 +64,10 @@ class Failure:
     vertex: str | None = None
     recoverable: bool = True
     by_cluster: bool = False
+    why: str = ""
+    user_error: str | None = None
+    query_id: str = ""
+    batch_id: int = -1
 
     @property
     def outside(self) -> bool:
@@ -55,13 +75,6 @@ class Failure:
         return self.by_cluster or _LOST_EXECUTOR.search(self.sentence) is not None
 
 
-_FINAL_ERRORS = (ImportError, AttributeError, SyntaxError, NameError, NotImplementedError)
-_FINAL_SPARK = (
-    "AnalysisException",
-    "ParseException",
-    "IllegalArgumentException",
-    "UnsupportedOperationException",
-)
 _LOST_EXECUTOR = re.compile(
     r"ExecutorLostFailure.*(exited unrelated to the running tasks|[Ww]orker lost|decommission)"
 )
@@ -75,33 +88,47 @@ _HINTS = {
     ),
 }
 
-# The last line of a Python traceback, as PySpark carries it through the JVM.
-_PYTHON_LINE = re.compile(
-    r"^\s*(?!SQLSTATE:)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$"
-)
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)$')
 _QUERY_PREAMBLE = re.compile(r"^\[STREAM_FAILED\].*?terminated with exception:\s*", re.DOTALL)
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
-_LIBRARY = ("/pyspark/", "/py4j/", "/app/driver/", "<frozen")
+_LIBRARY = ("/pyspark/", "/py4j/", "/app/driver/", "<frozen", "site-packages")
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
 
 
 def describe(error: BaseException, *, vertex: str | None = None) -> Failure:
     """``error`` as a sentence with its place, for a report."""
     stack = "".join(traceback.format_exception(error))
+    if isinstance(error, DriverError) and error.failure is not None:
+        return replace(error.failure, vertex=error.vertex or error.failure.vertex or vertex)
+    chain = chain_of(error)
     if isinstance(error, DriverError):
-        return Failure(str(error), stack, error.vertex or vertex, error.recoverable, error.outside)
+        said = Failure(str(error), stack, error.vertex or vertex, error.recoverable, error.outside)
+        return _ruled(said, chain)
     name, message, place = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
     if name == _SOURCE_ERROR:
         # Our own words; the same rows would be met again, unless somebody was in the way.
-        return Failure(
-            one_line(f"{where} failed: {message}"), stack, vertex, recoverable=_IN_THE_WAY in message
-        )
+        sentence = one_line(f"{where} failed: {message}")
+        return _ruled(Failure(sentence, stack, vertex, recoverable=_IN_THE_WAY in message), chain)
+    text = _spark_text(error) if came_through_spark(error) else ""
     message += _HINTS.get(message.rstrip("."), "")
     at = f" at {place}" if place else ""
     sentence = f"{where} failed{at}: {name}: {message}" if message else f"{where} failed{at} with {name}."
-    final = isinstance(error, _FINAL_ERRORS) or type(error).__name__ in _FINAL_SPARK
-    return Failure(one_line(sentence), stack, vertex, recoverable=not final)
+    verdict = default_verdict(chain)
+    raised = user_error(name, place, text, chain)
+    found = Failure(
+        one_line(sentence), stack, vertex, verdict.recoverable, why=verdict.why, user_error=raised
+    )
+    return _ruled(found, chain)
+
+
+def _ruled(failure: Failure, chain: Sequence[Link]) -> Failure:
+    """The lists of the job win. What they call recoverable is tried as often as the restart strategy allows."""
+    verdict = own_verdict(chain)
+    if verdict is None:
+        return failure
+    raised = None if verdict.recoverable else failure.user_error
+    return replace(failure, recoverable=verdict.recoverable, why=verdict.why, user_error=raised)
 
 
 def one_line(text: str, limit: int = 1000) -> str:
@@ -115,21 +142,16 @@ def _root_cause(error: BaseException, stack: str) -> tuple[str, str, str | None]
 
     A Python error that crossed the JVM arrives as text: the traceback inside the message names the true cause.
     """
-    # What Spark adds about the query ("Identifier: [...]") looks like the last line of a traceback.
-    text = _spark_text(error).partition("=== Streaming Query ===")[0]
+    text = _spark_text(error).partition(QUERY_MARK)[0]
     name, message = type(error).__name__, text
-    if _came_through_spark(error):
-        inner = [match for line in text.splitlines() if (match := _PYTHON_LINE.match(line))]
+    if came_through_spark(error):
+        inner = [match for line in text.splitlines() if (match := PYTHON_LINE.match(line))]
         inner = [match for match in inner if not match.group(1).startswith(("pyspark.", "py4j."))] or inner
         if inner:
             name, message = inner[-1].group(1).rpartition(".")[2], inner[-1].group(2)
         else:
             message = _first_paragraph(text)
-    return name, _ERROR_CLASS.sub("", message), _place(text if _came_through_spark(error) else stack)
-
-
-def _came_through_spark(error: BaseException) -> bool:
-    return type(error).__module__.startswith(("pyspark.", "py4j."))
+    return name, _ERROR_CLASS.sub("", message), _place(text if came_through_spark(error) else stack)
 
 
 def _spark_text(error: BaseException) -> str:
@@ -166,13 +188,10 @@ def _first_paragraph(text: str) -> str:
 
 
 def _place(text: str) -> str | None:
-    """The innermost frame that is not of a library: file and line."""
+    """The innermost frame that is neither of a library nor of Python itself: file and line."""
     for line in reversed(text.splitlines()):
         match = _FRAME.match(line)
-        if (
-            match
-            and not any(part in match.group(1) for part in _LIBRARY)
-            and "site-packages" not in match.group(1)
-        ):
-            return f"{match.group(1).rpartition('/')[2]}:{match.group(2)}"
+        if match is None or _STANDARD.search(match[1]) or any(part in match[1] for part in _LIBRARY):
+            continue
+        return f"{match[1].rpartition('/')[2]}:{match[2]}"
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from app.driver.build import QueryBuilder
@@ -79,7 +79,8 @@ class Gateway:
         except Fenced:
             raise
         except BaseException as error:
-            self.failure = describe(error, vertex=getattr(error, "vertex", None))
+            found = describe(error, vertex=getattr(error, "vertex", None))
+            self.failure = replace(found, batch_id=batch_id)
             raise
         finally:
             self._entered_at = None
@@ -130,8 +131,7 @@ class Gateway:
             raise
         except Exception as error:
             # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
-            failure = describe(error)
-            raise DriverError(failure.sentence, recoverable=failure.recoverable) from error
+            raise DriverError.of(describe(error)) from error
         job_id = self.stages.batch_job() if self.stages is not None else None
         return BatchRun(batch_id, plan, tuple(groups), shuffles, started_ms, written.rows, job_id)
 

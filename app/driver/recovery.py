@@ -101,6 +101,10 @@ class GapMeter:
             self._gap_ms = self._measure(self._changed_ms)
             self._changed_ms = None
 
+    def forget(self) -> None:
+        """What paused the output was no change of plan."""
+        self._changed_ms = self._gap_ms = None
+
     def take(self) -> int | None:
         """The longest pause around the last change less the steady interval, once; None if it cannot be known."""
         gap, self._gap_ms = self._gap_ms, None

@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class RunningQuery:
@@ -78,6 +80,7 @@ class RunningQuery:
             beginning=partial(mark_begun, self.checkpoint_dir),
             between_batches=between_batches,
         )
+        self._spark_query: StreamingQuery | None = None
         self._id: str | None = None
         self._run_id = ""
         self._idle_ms = 0
@@ -115,10 +118,7 @@ class RunningQuery:
         try:
             self._spark_query = writer.start()
         except Exception as error:
-            failure = describe(error, vertex=self.query.cut.name)
-            raise DriverError(
-                failure.sentence, vertex=failure.vertex, recoverable=failure.recoverable
-            ) from error
+            raise DriverError.of(describe(error, vertex=self.query.cut.name)) from error
         self._run_id = str(self._spark_query.runId)
         self.gateway.stages = StageReader(self._session.sparkContext, self._run_id)
 
@@ -150,12 +150,18 @@ class RunningQuery:
 
     @property
     def is_active(self) -> bool:
-        return bool(self._spark_query.isActive)
+        return self._spark_query is not None and bool(self._spark_query.isActive)
+
+    def is_gone(self) -> bool:
+        """Whether nothing of the query writes any more: neither its thread nor a task that it has started."""
+        reader = self.gateway.stages
+        return not self.is_active and (reader is None or not reader.has_active_tasks())
 
     def await_end(self, timeout_s: float) -> None:
         """Returns when the query has ended, for whatever reason, or after ``timeout_s``."""
         with contextlib.suppress(Exception):
-            self._spark_query.awaitTermination(timeout_s)  # type: ignore[arg-type]
+            if self._spark_query is not None:
+                self._spark_query.awaitTermination(timeout_s)  # type: ignore[arg-type]
 
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
@@ -223,27 +229,28 @@ class RunningQuery:
 
         `Gateway.stop_at_boundary` must have been called: a batch that begins meanwhile ends itself, untouched.
         """
-        if self.is_active and self.gateway.running_batch is None:
+        if self._spark_query is not None and self.is_active and self.gateway.running_batch is None:
             self._spark_query.stop()
         return not self.is_active
 
     def failure(self) -> Failure | None:
         """Why the query ended; None if it ended between two batches, as asked."""
-        if self.gateway.failure is not None:
-            return self.gateway.failure
-        error = self._spark_query.exception()
-        if error is None or BoundaryStop.MARK in str(error):
-            return None
-        return describe(error)
+        failure = self.gateway.failure
+        if failure is None:
+            error = None if self._spark_query is None else self._spark_query.exception()
+            if error is None or BoundaryStop.MARK in str(error):
+                return None
+            # Outside of its function: in the source, or where Spark commits.
+            failure = describe(error)
+        return replace(failure, query_id=self.query_id)
 
     def close(self) -> None:
         """Stop whatever runs, at once."""
         with contextlib.suppress(Exception):
             self._listener.close()
-        query = getattr(self, "_spark_query", None)
-        if query is not None:
+        if self._spark_query is not None:
             with contextlib.suppress(Exception):
-                query.stop()
+                self._spark_query.stop()
 
 
 def _id_in(checkpoint_dir: Path) -> str:

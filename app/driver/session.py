@@ -247,3 +247,11 @@ def close_session(session: SparkSession) -> None:
         session.stop()
     except Exception as error:
         log.warning("the SparkContext did not stop cleanly: %s", error)
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether the JVM of ``session`` or its SparkContext has ended."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())
+    except Exception:
+        return True

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SETTLE_S = 1.0
 _POLL_S = 0.005
+_LATEST_JOBS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,18 @@ class StageReader:
             return None
         self._last_job = newest
         return newest
+
+    def has_active_tasks(self) -> bool:
+        """Whether a task of the query still runs. Those of a stage that has failed may take a while to end."""
+        newest = sorted(int(job) for job in self._tracker.getJobIdsForGroup(self._run_id))[-_LATEST_JOBS:]
+        for job_id in newest:
+            job = self._tracker.getJobInfo(job_id)
+            stages = () if job.isEmpty() else job.get().stageIds()
+            for stage_id in stages:
+                stage = self._tracker.getStageInfo(stage_id)
+                if not stage.isEmpty() and int(stage.get().numActiveTasks()) > 0:
+                    return True
+        return False
 
     def of_job(self, job_id: int) -> list[Stage]:
         """The stages of ``job_id``, in the order of their ids; empty if Spark has forgotten it.

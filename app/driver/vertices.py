@@ -55,7 +55,7 @@ def guarded(vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:
         raise
     except Exception as error:
         failure = describe(error, vertex=vertex.name)
-        raise DriverError(failure.sentence, vertex=vertex.name, recoverable=failure.recoverable) from error
+        raise DriverError.of(failure) from error
 
 
 def _hinted(frame: DataFrame, edge: VertexInput) -> DataFrame:

@@ -166,6 +166,28 @@ def _boolean(raw: object) -> bool:
     return text == "true"
 
 
+_CLASS_NAME = re.compile(r"[A-Za-z_$][\w$]{0,99}(?:\.[A-Za-z_$][\w$]{0,99}){0,19}\Z", re.ASCII)
+_MOST_CLASS_NAMES: Final = 100
+
+
+def _class_names(raw: object) -> tuple[str, ...]:
+    text = str(raw).strip()
+    if isinstance(raw, str) and text == "none":
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in re.split(r"[,;]", text)))
+    rule = "names of exception classes with commas between them, such as ValueError, java.io.IOException, or none"
+    if not isinstance(raw, str) or not all(_CLASS_NAME.match(name) for name in names):
+        raise InvalidValue(f"{rule}, are expected, {_shown(raw)}.")
+    if len(names) > _MOST_CLASS_NAMES:
+        raise InvalidValue(f"at most {_MOST_CLASS_NAMES} names are allowed, found {len(names)}.")
+    return names
+
+
+def _shown_names(value: object) -> str:
+    assert isinstance(value, tuple)
+    return ", ".join(value) or "none"
+
+
 _SIZE = re.compile(r"([0-9]{1,12})\s*([A-Za-z]*)")
 _SIZE_UNITS: Final = {
     **dict.fromkeys(("", "b", "bytes"), 1),
@@ -207,6 +229,7 @@ COUNT: Final = _count(0)
 POSITIVE_COUNT: Final = _count(1)
 WEIGHT: Final = _count(1, WEIGHT_MAX)
 PRIORITY: Final = _count(-PRIORITY_MAX, PRIORITY_MAX)
+CLASS_NAMES: Final = Kind(_class_names, _shown_names)
 CAP: Final = _count_or_none(1, CAP_MAX)
 FRACTION: Final = _number(lambda value: 0 <= value <= 1, "a number between 0 and 1")
 MULTIPLIER: Final = _number(lambda value: value > 1, "a number greater than 1")

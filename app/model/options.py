@@ -12,6 +12,7 @@ Where the defaults are our own:
   attempts, so that neither a driver that cannot start once nor a late TaskManager ends a job.
 * ``web.adaptive-scheduler.rescale-history.size``: on, 1000 records; an open one is never evicted.
 * ``slotwise.rollback.*``: production Flink has nothing like it (ADR 20).
+* ``slotwise.failure.*``: nor like this (ADR 22).
 * ``slotwise.in-place.*``: a rescale in place stops nothing, so by default nothing dampens it, but for a tenth of a
   second in which slots that are free can come: bounds that want more of them then lead to one rescale, not to two.
 """
@@ -25,9 +26,16 @@ from typing import Final
 
 from app.model.batch import DeciderRule, Skew, SkewStrategy
 from app.model.jobgraph import JobType
+from app.model.option_names import (
+    FINAL_EXCEPTIONS,
+    LOCAL_TIMEOUT,
+    RECOVERABLE_EXCEPTIONS,
+    USER_CODE_ATTEMPTS,
+)
 from app.model.option_values import (
     BOOLEAN,
     CAP,
+    CLASS_NAMES,
     COUNT,
     DECIDER,
     DURATION,
@@ -122,6 +130,9 @@ class JobOptions:
     ``slots_*``: with which share of the slots the job begins (`app.model.slot_share`).
     ``rollback_watch_ms``: how long a rescale is on trial, 0 for never; ``rollback_min_throughput``: below this fraction
     of the rows per busy second before it, a higher parallelism is taken back, 0 for never.
+    ``final_exceptions``, ``recoverable_exceptions``: names of classes that decide whether a failure is tried again;
+    ``user_code_attempts``: how often in a row the same error of the user's code may come, 0 for no such limit;
+    ``local_timeout_ms``: how long a query may take to commit a batch after it was restarted alone, 0: none is.
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
@@ -155,6 +166,10 @@ class JobOptions:
     repartition_timeout_ms: int = 1_800_000
     rollback_watch_ms: int = 60_000
     rollback_min_throughput: float = 0.5
+    final_exceptions: tuple[str, ...] = ()
+    recoverable_exceptions: tuple[str, ...] = ()
+    user_code_attempts: int = 3
+    local_timeout_ms: int = 60_000
     mode: str = "none"
     decider: str = DeciderRule.FLIP_187.value
     volume_bytes: int = 16 * 1024 * 1024
@@ -192,6 +207,11 @@ class JobOptions:
         options = cls._build(values)
         errors.extend(_conflicts(options.restart_strategy, ""))
         errors.extend(_conflicts(options.creation_retry, _CREATION))
+        if both := [one for one in options.final_exceptions if one in options.recoverable_exceptions]:
+            errors.append(
+                f"Options {FINAL_EXCEPTIONS} and {RECOVERABLE_EXCEPTIONS} both name {both[0]}: it can only be one of "
+                "the two."
+            )
         if options.auto_min > options.auto_max:
             errors.append(
                 f"Option {_AUTO}min-parallelism ({options.auto_min}) must not be higher than {_AUTO}max-parallelism "
@@ -270,6 +290,10 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.state.repartition.timeout", "repartition_timeout_ms", POSITIVE_DURATION),
     ("slotwise.rollback.watch-period", "rollback_watch_ms", DURATION),
     ("slotwise.rollback.min-throughput", "rollback_min_throughput", FRACTION),
+    (FINAL_EXCEPTIONS, "final_exceptions", CLASS_NAMES),
+    (RECOVERABLE_EXCEPTIONS, "recoverable_exceptions", CLASS_NAMES),
+    (USER_CODE_ATTEMPTS, "user_code_attempts", COUNT),
+    (LOCAL_TIMEOUT, "local_timeout_ms", DURATION),
     ("slotwise.batch.parallelism-decider", "decider", DECIDER),
     (_AUTO + "enabled", "auto_enabled", BOOLEAN),
     (_AUTO + "min-parallelism", "auto_min", POSITIVE_COUNT),
@@ -321,6 +345,7 @@ _STREAMING_ONLY: Final = frozenset(
     "slotwise.batch.timeout",
     "slotwise.batch.interval",
     "slotwise.rescale.apply-timeout",
+    LOCAL_TIMEOUT,
 }
 _BATCH_ONLY: Final = frozenset(
     name

@@ -3,7 +3,7 @@
 | call (under /internal/v1/jobs/{job_id}/attempts/{attempt}) | body -> answer |
 |---|---|
 | POST .../register | `Registration` -> `Orders` |
-| GET  .../orders?plan=<version>&stop=<mode>&slots=<n>&wait_ms=<n> | -> `Orders`: once they differ, or after wait_ms |
+| GET  .../orders?plan=<version>&stop=<mode>&slots=<n>&restarts=<text>&wait_ms=<n> | -> `Orders`, once they differ |
 | POST .../reports | `{"reports": [Report, ...]}` -> `Acknowledgement` |
 
 Each call carries `Authorization: Bearer <secret of the attempt>` and `X-Slotwise-Epoch: <epoch>`. A wrong secret or an
@@ -38,6 +38,8 @@ class DriverSpec:
     directory per query. ``master`` is a Spark master URL. The lock file of the driver is not here: the process was
     started with it, and it is free only once nothing of the process and its JVM lives. Times are milliseconds;
     ``repartition``: the state is to get the partitions that the graph says, before the queries are started.
+    ``final_exceptions`` and ``recoverable_exceptions`` are names of classes (options of the job); ``local_failover``: a
+    query that fails is held until the orders say what becomes of it, while the others go on.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data.
     """
@@ -64,6 +66,9 @@ class DriverSpec:
     results_dir: str = ""
     repartition: bool = False
     ended_results: tuple[str, ...] = ()
+    final_exceptions: tuple[str, ...] = ()
+    recoverable_exceptions: tuple[str, ...] = ()
+    local_failover: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,9 @@ class Orders:
 
     ``slots``: how many the job holds; on a cluster, how many executors it is to have. 0: as before.
 
+    ``restarts``: per query (the id of its sink's vertex) that failed and is to be started again, the number of that
+    failure within the attempt. A query whose last failure has a higher number is held.
+
     ``epoch`` is that of the control plane that answers. It may be newer than the driver's (the job was taken over):
     the driver then uses it from now on, and ignores orders of an older one.
     """
@@ -95,6 +103,12 @@ class Orders:
     regions: tuple[RegionOrder, ...] = ()
     results: tuple[str, ...] = ()
     slots: int = 0
+    restarts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def restarts_text(self) -> str:
+        """``restarts`` as the driver says what it knows of them: ``<vertex id>:<number>``, with commas between."""
+        return ",".join(f"{query}:{number}" for query, number in sorted(self.restarts.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +129,15 @@ class Report:
 
     running: the queries were started. batch: one was committed. plan-applied: see events.PlanApplied.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
-    ``plan_version`` is the newest one that a batch was begun with. ``outside``: as in events.AttemptFailed.
+    ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``why``,
+    ``user_error``, ``query_id``, ``batch_id``: as in events.AttemptFailed.
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
     repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running.
     failed with ``repartition_failed``: the state could not be redistributed and is as it was.
     region-progress: for people, about once a second: Spark tasks of a run that are done and that are known so far.
+    query-failed: the query of sink ``query`` failed, the ``run``-th time in this attempt, and nothing of it is alive;
+    it waits for `Orders.restarts`. The other fields are those of failed; ``batch_id``: its batch, -1 if unknown.
+    query-recovered: since it was started again it has committed a batch, or has nothing to do; ``run_id`` is new.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
     """
 
@@ -136,6 +154,8 @@ class Report:
         "region-failed",
         "region-progress",
         "repartitioned",
+        "query-failed",
+        "query-recovered",
     ]
     plan_version: int = 0
     query_id: str = ""
@@ -164,6 +184,9 @@ class Report:
     results: tuple[Result, ...] = ()
     lost: tuple[str, ...] = ()
     outside: bool = False
+    why: str = ""
+    user_error: str | None = None
+    query: str = ""
     tasks_done: int = 0
     tasks_total: int = 0
     state_partitions: dict[str, int] = field(default_factory=dict)
@@ -189,6 +212,10 @@ def outcome_document(report: Report) -> dict[str, object]:
         "repartition_failed": report.repartition_failed,
         "plan_version": report.plan_version,
         "outside": report.outside,
+        "why": report.why,
+        "user_error": report.user_error,
+        "query_id": report.query_id,
+        "batch_id": report.batch_id,
     }
 
 

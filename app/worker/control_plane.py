@@ -336,8 +336,9 @@ class ControlPlane:
         stop: str,
         wait_ms: int,
         slots: int | None = None,
+        restarts: Mapping[str, int] | None = None,
     ) -> Orders:
-        known = Orders(plan, {}, stop, slots=slots or 0)  # type: ignore[arg-type]
+        known = Orders(plan, {}, stop, slots=slots or 0, restarts=dict(restarts or {}))  # type: ignore[arg-type]
         return await await_orders(
             lambda: self._of_driver(job_id, attempt, secret, epoch),
             attempt,

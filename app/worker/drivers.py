@@ -22,6 +22,8 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     Event,
     PlanApplied,
+    QueryFailed,
+    QueryRecovered,
     RegionFailed,
     RegionFinished,
     StateRepartitioned,
@@ -82,7 +84,9 @@ def orders_for(state: JobState, epoch: int) -> Orders:
         regions = region_orders(state)
         if is_complete(state):
             stop = "drain"
-    return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results, slots=len(state.slots))
+    restarts = {one.query: one.number for one in state.local if one.ordered}
+    slots = len(state.slots)
+    return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results, slots, restarts)
 
 
 def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
@@ -118,9 +122,15 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 lost=report.lost,
                 vertex=report.vertex,
                 stack=report.stack,
+                why=report.why,
+                user_error=report.user_error,
             )
         case "failed":
             return _failed(report, attempt, stopped=False)
+        case "query-failed":
+            return query_failed(report, attempt)
+        case "query-recovered":
+            return QueryRecovered(attempt, report.query, report.run)
         case _:
             return None
 
@@ -177,6 +187,29 @@ def _failed(report: Report, attempt: int, *, stopped: bool) -> AttemptFailed:
         outside=report.outside,
         plan_version=report.plan_version,
         at_ms=report.at_ms,
+        why=report.why,
+        user_error=report.user_error,
+        query_id=report.query_id,
+        batch_id=report.batch_id,
+    )
+
+
+def query_failed(report: Report, attempt: int) -> QueryFailed:
+    return QueryFailed(
+        attempt,
+        report.query,
+        report.run,
+        report.error or "The driver reported a failed query without a message.",
+        recoverable=report.recoverable,
+        vertex=report.vertex,
+        stack=report.stack,
+        outside=report.outside,
+        plan_version=report.plan_version,
+        at_ms=report.at_ms,
+        why=report.why,
+        user_error=report.user_error,
+        query_id=report.query_id,
+        batch_id=report.batch_id,
     )
 
 
@@ -184,7 +217,10 @@ def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
     """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
     latest = state.failures[-1] if state.failures else ()
     # The history keeps both ends of a long text.
-    return any(each.attempt == event.attempt and each.error[:1000] == event.error[:1000] for each in latest)
+    return any(
+        each.attempt == event.attempt and each.error[:1000] == event.error[:1000] and not each.local
+        for each in latest
+    )
 
 
 def ended_early(state: JobState, attempt: int) -> Event | None:

@@ -102,8 +102,9 @@ class ControlPlaneFacade(Protocol):
         stop: str,
         wait_ms: int,
         slots: int | None = None,
+        restarts: Mapping[str, int] | None = None,
     ) -> Orders:
-        """Once the orders differ from ``plan``, ``stop`` and ``slots``, or after ``wait_ms``."""
+        """Once the orders differ from ``plan``, ``stop``, ``slots`` and ``restarts``, or after ``wait_ms``."""
         ...
 
     async def driver_reports(

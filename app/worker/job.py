@@ -22,6 +22,7 @@ from app.scheduler.adaptive.effects import (
     Effect,
     JobTerminated,
     ReleaseSlots,
+    RestartQuery,
     SendPlan,
     StartAttempt,
     StopAttempt,
@@ -264,7 +265,7 @@ class Job:
                 self._desk.release(job_id, surplus)
             case StartAttempt():
                 self.attempts.start(effect)
-            case SendPlan():
+            case SendPlan() | RestartQuery():
                 self.bell.ring()
             case StopAttempt():
                 self.attempts.stop(effect)
@@ -341,6 +342,9 @@ class Job:
             results_dir=places.results_dir(state.job_id) if batch else "",
             repartition=state.repartition is not None,
             ended_results=self._results_of_ended() if batch else (),
+            final_exceptions=state.options.final_exceptions,
+            recoverable_exceptions=state.options.recoverable_exceptions,
+            local_failover=not batch and state.options.local_timeout_ms > 0,
         )
 
     def _results_of_ended(self) -> tuple[str, ...]:

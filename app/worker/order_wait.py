@@ -29,10 +29,13 @@ async def await_orders(
         orders = job.orders()
         left_ms = int((deadline - loop.time()) * 1000)
         same = (orders.plan_version, orders.stop) == (known.plan_version, known.stop)
+        same = same and orders.restarts == known.restarts
         if not nothing and not (same and (any_slots or orders.slots == known.slots)):
             return orders
         if left_ms <= 0:
             if not nothing:
                 return orders
-            return replace(orders, plan_version=known.plan_version, stop="boundary", slots=known.slots)
+            return replace(
+                orders, plan_version=known.plan_version, stop="boundary", slots=known.slots, restarts={}
+            )
         await job.bell.wait(left_ms)

@@ -257,12 +257,18 @@ async def test_drivers_are_fenced(world: World) -> None:
     batch = {"seq": 10**6, "at_ms": 1, "type": "batch"}
     wrong = [
         {"at_ms": 1, "type": "batch"}, {**batch, "seq": "1"}, {**batch, "seq": True}, {**batch, "type": "nope"},
+        {**batch, "type": "query-failed", "query": 5}, {**batch, "run": "1"}, {**batch, "user_error": 5},
         {**batch, "vertices": 5}, {**batch, "vertices": [5]}, {**batch, "vertices": [{}]}, {**batch, "error": 5},
     ]  # fmt: skip
     bodies = [b"", b"[]", b"{}", b"null", b'{"reports": [1]}', b'{"reports": {}}', b"[" * 10_000]
     for body in bodies + [json.dumps({"reports": [report]}).encode() for report in wrong]:
         answer = await world.http.post(f"{base}/1/reports", headers=good, content=body)
         assert answer.status_code == 400, body[:80]
+    for text in ("nonsense", "ab:", "ab:x", "ab:1,", "AB:1", "ab:-1", "ab:1;cd:2"):
+        answer = await world.http.get(f"{base}/1/orders", headers=good, params={"restarts": text})
+        assert answer.status_code == 400 and "<vertex id>:<number" in answer.json()["errors"][0], text
+    known = await world.http.get(f"{base}/1/orders", headers=good, params={"restarts": "ab:1,cd:22"})
+    assert (known.status_code, known.json()["restarts"]) == (200, {})
     # A driver may be newer than its server: what is not known is passed over.
     newer_report = {**batch, "seq": 1, "colour": "red"}
     answer = await world.http.post(f"{base}/1/reports", headers=good, json={"reports": [newer_report]})

@@ -19,6 +19,9 @@ _SCHEDULER = "jobmanager.adaptive-scheduler."
 
 _FRAGILE = "-fragile"
 
+SIDE_SINK = "side"
+"""The second sink of a job that has two, hence two queries."""
+
 
 def limit_of(name: str) -> int | None:
     """The parallelism above which a job of this name fails in its first batch, None if there is none."""
@@ -26,8 +29,13 @@ def limit_of(name: str) -> int | None:
     return int(limit) if fragile else None
 
 
-def random_graph(rng: random.Random, number: int, *, batch: bool, fragile: bool = False) -> JobGraph:
-    """A job of some vertices, with options of all sorts. A ``fragile`` one starts at most at its limit."""
+def random_graph(
+    rng: random.Random, number: int, *, batch: bool, fragile: bool = False, seed: int = 0
+) -> JobGraph:
+    """A job of some vertices, with options of all sorts. A ``fragile`` one starts at most at its limit.
+
+    ``seed``: of what decides whether it has a second query, apart from ``rng``.
+    """
     config = {
         _SCHEDULER + "submission.resource-stabilization-timeout": rng.choice(("0 ms", "1 s", "10 s")),
         _SCHEDULER + "submission.resource-wait-timeout": rng.choice(("-1", "300 s")),
@@ -79,6 +87,10 @@ def random_graph(rng: random.Random, number: int, *, batch: bool, fragile: bool 
             "slotSharingGroup": rng.choice(("default", "sinks")),
         }
     )
+    side = random.Random(f"second query/{seed}/{number}")
+    if not fragile and side.random() < 0.4:
+        vertices.append({"name": SIDE_SINK, "inputs": ["events"], "sink": {"format": "noop"}})
+        config["slotwise.failure.local-timeout"] = side.choice(("5 s", "20 s", "60 s"))
     name = f"job-{number}" + ("-bounded" if rng.random() < 0.15 else "")
     if fragile:
         name = f"job-{number}{_FRAGILE}{limit}"

@@ -22,6 +22,7 @@ from app.worker.views import RequirementsResult
 from tests.simulation.batch_oracles import check_end, check_progress
 from tests.simulation.fragile import Trials
 from tests.simulation.partitions import check_redistribution
+from tests.simulation.queries import LocalFailovers
 from tests.simulation.shares import ShareOracles, reachable_slots
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Oracles:
         self.counts: dict[str, int] = {}
         self.shares = ShareOracles(self)
         self.trials = Trials(self)
+        self.local = LocalFailovers(self)
 
     def broken(self, error: BaseException) -> None:
         if self.violation is None:
@@ -181,6 +183,7 @@ class Oracles:
         truth.state = state
         self.shares.committed(job_id, state)
         self.trials.saved(job_id, state)
+        self.local.saved(job_id, state)
         self._slots_held_once()
         check_redistribution(self, job_id, state)
         if state.timeline.records:
@@ -333,7 +336,7 @@ class Oracles:
             return f"job {job_id[-2:]} has no driver that runs"
         if driver.plan.parallelism != wanted:
             return f"the driver of job {job_id[-2:]} runs at another plan than is in force"
-        return None
+        return self.local.complaint(job_id, driver)
 
     def _driver_of(self, job_id: str) -> SimAttempt | None:
         checkpoint = self.world.checkpoints.get(job_id)

@@ -25,6 +25,7 @@ class Checkpoint:
     owner: tuple[int, int, SimProcess] | None = None
     writers: dict[SimProcess, None] = field(default_factory=dict)
     batches: int = 0
+    side_batches: int = 0
     partitions: dict[str, int] = field(default_factory=dict)
 
 

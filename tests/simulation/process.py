@@ -20,6 +20,7 @@ from app.worker.views import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.fragile import breaks
 from tests.simulation.partitions import Checkpoint, give_partitions
+from tests.simulation.queries import SideQuery, are_known, taken
 from tests.simulation.world import Away, World
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class SimAttempt:
         self.sent = asyncio.Event()
         self._new_report = asyncio.Event()
         self.outcome: str | None = None
+        self.side: SideQuery | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
     def __repr__(self) -> str:
@@ -225,6 +227,7 @@ class SimAttempt:
     async def _run_batches(self) -> bool:
         world, rng, checkpoint = self.world, self.world.rng, self.checkpoint
         left = rng.randint(3, 60) if self.spec["graph"]["name"].endswith("bounded") else None
+        self.side = SideQuery.begin(self, self._tasks)
         while True:
             if self.fenced:
                 raise Exit(3)
@@ -236,7 +239,7 @@ class SimAttempt:
                 return await self._fail("A function raised ValueError.")
             if (why := breaks(self)) is not None:
                 return await self._fail(why)
-            if left is not None and left <= 0:
+            if left is not None and left <= 0 and not (self.side and self.side.is_down):
                 return await self._last_word("finished")
             plan = self.plan
             if rng.random() < 0.15:
@@ -261,15 +264,18 @@ class SimAttempt:
         return owner is not None and owner[1] == self.number and owner[2] is self.process
 
     def _say_applied(self, plan: Orders, *, idle: bool) -> None:
-        if plan.plan_version > self.applied:
+        if plan.plan_version > self.applied and not (self.side and self.side.is_behind(plan)):
             self.applied = plan.plan_version
             self.report("plan-applied", plan_version=plan.plan_version, output_gap_ms=5, idle=idle)
 
     async def _carry_out_stop(self) -> bool | None:
         order, self.stop = self.stop, None
+        if order == "drain" and self.side and self.side.is_down:
+            return await self._fail("A query that is down cannot be drained.")
         if order == "drain" and self.world.chance(0.1):
             self.report("stopped", driver_alive=True, error="The drain could not be carried out.")
             return None
+        self.side = self.side and self.side.end()
         self.checkpoint.writers.pop(self.process, None)
         if order == "drain":
             return await self._last_word("stopped", drained=True, location="checkpoint")
@@ -355,6 +361,7 @@ class SimAttempt:
                     self.epoch,
                     plan=plan.plan_version,
                     stop=plan.stop,
+                    restarts=plan.restarts,
                     wait_ms=_LONG_POLL_MS,
                 )
             )
@@ -364,13 +371,11 @@ class SimAttempt:
         if orders is None or orders.epoch < self.epoch:
             return
         self.epoch = orders.epoch
-        before, newer = self.plan, orders.plan_version >= self.plan.plan_version
-        if (before.plan_version, before.stop) == (orders.plan_version, orders.stop):
+        before = self.plan
+        if are_known(before, orders):
             return
         self.world.tell(f"{self}: orders plan {orders.plan_version} stop {orders.stop}")
-        self.plan = (
-            orders if newer else Orders(before.plan_version, before.parallelism, orders.stop, orders.epoch)
-        )
+        self.plan = taken(before, orders)
         if orders.stop == "kill":
             self.process._jvm_ends()
             self.process._python_ends(0)

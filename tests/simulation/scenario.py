@@ -247,7 +247,8 @@ class Scenario:
     async def _client(self, number: int) -> None:
         world, rng, knobs = self._world, self._world.rng, self._knobs
         await asyncio.sleep(rng.uniform(0, 10) if number else 0)
-        graph = random_graph(rng, number, batch=rng.random() < 0.3 or knobs.crowd, fragile=knobs.fragile)
+        batch = rng.random() < 0.3 or knobs.crowd
+        graph = random_graph(rng, number, batch=batch, fragile=knobs.fragile, seed=self._seed)
         while True:
             try:
                 job_id = await world.network.call("submit", lambda plane: plane.plane.submit(graph, {}))

@@ -62,6 +62,7 @@ class Knobs:
     result_lost: float
     slot_holding_ms: int
     fragile: bool
+    query_fails: float
 
     @classmethod
     def draw(cls, rng: random.Random) -> Knobs:
@@ -94,6 +95,7 @@ class Knobs:
             slot_holding_ms=rng.choice((0, 5_000, 60_000)),
             # Under a clock that jumps by an hour, a watch period is as long as it likes.
             fragile=not crowd and not wall_jumps and rng.random() < 0.4,
+            query_fails=0.0,
         )
 
 
@@ -182,6 +184,9 @@ class World:
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # A source of its own: worlds without second queries stay as they are.
+        side = random.Random(f"second queries/{self.seed}")
+        self.knobs.query_fails = side.uniform(0, 0.6) if side.random() < 0.8 else 0.0
         self.network = Network(self)
         self.loop = asyncio.get_running_loop()
         assert isinstance(self.loop, VirtualTimeLoop)

@@ -29,6 +29,7 @@ BODY_LIMIT_BYTES = 16 * 1024 * 1024
 _MAX_WAIT_MS = 60_000
 _MAX_NUMBER = 10**15
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
+_RESTARTS = re.compile(r"[0-9a-f]{1,64}:[0-9]{1,15}(?:,[0-9a-f]{1,64}:[0-9]{1,15}){0,999}\Z")
 
 D = TypeVar("D")
 
@@ -63,7 +64,7 @@ async def register(context: Context, request: Request) -> Response:
 
 
 async def orders(context: Context, request: Request) -> Response:
-    parameters = query(request, ("plan", "stop", "slots", "wait_ms"))
+    parameters = query(request, ("plan", "stop", "slots", "restarts", "wait_ms"))
     caller = _caller(request)
     answer = await context.control_plane.driver_orders(
         caller.job_id,
@@ -73,9 +74,20 @@ async def orders(context: Context, request: Request) -> Response:
         plan=whole_number(parameters, "plan", 0, _MAX_NUMBER) or 0,
         stop=parameters.get("stop", "none"),
         slots=whole_number(parameters, "slots", 0, _MAX_NUMBER),
+        restarts=_restarts(parameters.get("restarts", "")),
         wait_ms=min(whole_number(parameters, "wait_ms", 0, _MAX_NUMBER) or 0, _MAX_WAIT_MS),
     )
     return _orders(answer)
+
+
+def _restarts(text: str) -> dict[str, int]:
+    """What `Orders.restarts_text` gives."""
+    if text and not _RESTARTS.match(text):
+        raise bad_request(
+            "The parameter restarts should be <vertex id>:<number of the failure>, with commas between queries."
+        )
+    pairs = (one.partition(":") for one in text.split(",") if one)
+    return {query_key: int(number) for query_key, _, number in pairs}
 
 
 async def reports(context: Context, request: Request) -> Response:

@@ -31,10 +31,15 @@ def _entry(failure: Failure) -> dict[str, Any]:
         "exceptionName": exception_name(failure.error),
         "stacktrace": failure.stack or failure.error,
         "timestamp": failure.at_ms,
-        "failureLabels": {},
+        "failureLabels": _labels(failure),
         "message": failure.error,
         "attempt": failure.attempt,
     }
     if failure.vertex is not None:
         entry["taskName"] = failure.vertex
     return entry
+
+
+def _labels(failure: Failure) -> dict[str, str]:
+    labels = {"failover": "local"} if failure.local else {}
+    return labels | ({"why": failure.why} if failure.why else {})

@@ -237,7 +237,10 @@ class ExceptionInfo(Schema):
         description="The stack trace of the job's own code, or the sentence if there is none."
     )
     timestamp: Millis
-    failure_labels: dict[str, str] = Field(alias="failureLabels")
+    failure_labels: dict[str, str] = Field(
+        alias="failureLabels",
+        description="failover: local if only its query was restarted. why: what in its causes decided.",
+    )
     task_name: str | None = Field(
         default=None, alias="taskName", description="Absent for a failure of the whole job."
     )

@@ -15,6 +15,7 @@ from app.driver.batch.schemas import Schemas
 from app.driver.batch.sourcebytes import source_bytes
 from app.driver.batch.storage import Storages
 from app.driver.failures import Failure, Fenced
+from app.driver.session import is_stopped
 from app.model.protocol import Orders
 
 if TYPE_CHECKING:
@@ -208,15 +209,15 @@ class BatchAttempt(BaseAttempt):
             vertex=failure.vertex,
             recoverable=failure.recoverable,
             lost=done.lost,
+            why=failure.why,
+            # A region whose input was lost, or its executors, has not raised it by itself.
+            user_error=None if done.lost or failure.outside else failure.user_error,
         )
         return None
 
     def _spark_is_gone(self) -> bool:
         """Whether the JVM or its SparkContext has ended: no other run will do better in this process."""
-        try:
-            return bool(self._session.sparkContext._jsc.sc().isStopped())
-        except Exception:
-            return True
+        return is_stopped(self._session)
 
     def _sweep(self, results: tuple[str, ...]) -> None:
         """Remove results that nobody needs, and what killed drivers left."""

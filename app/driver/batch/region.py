@@ -260,8 +260,7 @@ class RegionRun:
             raise
         except Exception as error:
             # All vertices of the region run within the sink's action: which one failed is in the message.
-            failure = describe(error)
-            raise DriverError(failure.sentence, recoverable=failure.recoverable) from error
+            raise DriverError.of(describe(error)) from error
 
     # -- the plan
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,10 @@ class ControlFile:
             flag.touch()
         else:
             flag.unlink(missing_ok=True)
+
+    def forget(self, query_key: str) -> None:
+        """What the sources of a query said that is to be started again: those of its next run know nothing of it."""
+        shutil.rmtree(_query_directory(self.directory, query_key), ignore_errors=True)
 
     def planned_version(self, vertex_id: str, query_key: str) -> int | None:
         """The plan version of the source's last partitioning; None if there was none, or it is not built in.
@@ -119,12 +124,16 @@ class SourceSide:
         self._last_status = (backlog, exhausted)
 
 
+def _query_directory(directory: Path, query_key: str) -> Path:
+    return directory / "sources" / quote(query_key, safe="")
+
+
 def _planned_file(directory: Path, vertex_id: str, query_key: str) -> Path:
-    return directory / "sources" / quote(query_key, safe="") / f"{quote(vertex_id, safe='')}.planned.json"
+    return _query_directory(directory, query_key) / f"{quote(vertex_id, safe='')}.planned.json"
 
 
 def _status_file(directory: Path, vertex_id: str, query_key: str) -> Path:
-    return directory / "sources" / quote(query_key, safe="") / f"{quote(vertex_id, safe='')}.status.json"
+    return _query_directory(directory, query_key) / f"{quote(vertex_id, safe='')}.status.json"
 
 
 def _read_plan(directory: Path) -> PlanNumber | None:

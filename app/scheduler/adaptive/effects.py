@@ -56,6 +56,18 @@ class SendPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartQuery:
+    """Start the query of sink ``query`` again after its failure ``number``, in ``attempt``, whose others run on.
+
+    Answered by QueryRecovered or QueryFailed.
+    """
+
+    attempt: int
+    query: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopAttempt:
     """End ``attempt``. Answered by AttemptStopped, also when it was dead already."""
 
@@ -69,4 +81,6 @@ class JobTerminated:
     """The job reached a terminal state: release what it holds, forget its driver."""
 
 
-Effect = DeclareResources | ReleaseSlots | StartAttempt | SendPlan | StopAttempt | JobTerminated
+Effect = (
+    DeclareResources | ReleaseSlots | StartAttempt | SendPlan | RestartQuery | StopAttempt | JobTerminated
+)

@@ -16,6 +16,7 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     CancelRequested,
     GlobalFailure,
+    QueryFailed,
     RegionFailed,
     RequirementsUpdated,
     SuspendRequested,
@@ -45,17 +46,20 @@ _CLOSING: Final = {
 
 
 def failure_of(
-    draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure | RegionFailed
+    draft: Draft, event: AttemptFailed | AttemptStartFailed | GlobalFailure | QueryFailed | RegionFailed
 ) -> Failure:
     """``event`` as an entry of the exception history."""
-    details = (event.vertex, event.stack) if isinstance(event, AttemptFailed | RegionFailed) else (None, None)
-    vertex, stack = details
+    vertex = stack = None
+    why = ""
+    if isinstance(event, AttemptFailed | QueryFailed | RegionFailed):
+        vertex, stack, why = event.vertex, event.stack, event.why
     return Failure(
         _shortened(event.error, MAX_ERROR_CHARS),
         draft.now_ms,
         draft.state.attempt,
         vertex,
         None if stack is None else _shortened(stack, MAX_STACK_CHARS),
+        why=_shortened(why, MAX_ERROR_CHARS),
     )
 
 
@@ -67,7 +71,8 @@ def _shortened(text: str, limit: int) -> str:
 def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> None:
     """Take ``failure`` down: with the failure that ended the same attempt, or (``root``) as one of its own."""
     history = draft.state.failures
-    if history and not root and history[-1][0].attempt == failure.attempt:
+    last = history[-1][0] if history else None
+    if last is not None and not root and last.attempt == failure.attempt and not last.local:
         if len(history[-1]) > MAX_CONCURRENT_FAILURES:
             return
         history = (*history[:-1], (*history[-1], failure))

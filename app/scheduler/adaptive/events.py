@@ -151,6 +151,8 @@ class RegionFailed:
     lost: tuple[str, ...] = ()
     vertex: str | None = None
     stack: str | None = None
+    why: str = ""
+    user_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ class AttemptFailed:
     ``repartition``: it was the redistribution of the state that failed; the state is as it was.
     ``outside``: it is not the job's own doing; its process was killed, or is gone for a reason that nobody knows.
     ``plan_version``: the newest plan that it had begun a batch with, 0 if that is not known. ``at_ms``: when, if it was
-    learned later.
+    learned later. ``why``: a sentence on what made it recoverable or not. ``user_error``: what the user's code raised,
+    and where, in batch ``batch_id`` (-1: unknown) of ``query_id``.
     """
 
     attempt: int
@@ -175,6 +178,41 @@ class AttemptFailed:
     outside: bool = False
     plan_version: int = 0
     at_ms: int | None = None
+    why: str = ""
+    user_error: str | None = None
+    query_id: str = ""
+    batch_id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFailed:
+    """The query of sink ``query`` failed, the ``number``-th time in ``attempt``. The driver is well, nothing of that
+    query writes any more, and it waits for the order to start it again. The other fields are as in `AttemptFailed`.
+    """
+
+    attempt: int
+    query: str
+    number: int
+    error: str
+    recoverable: bool = True
+    vertex: str | None = None
+    stack: str | None = None
+    outside: bool = False
+    plan_version: int = 0
+    at_ms: int | None = None
+    why: str = ""
+    user_error: str | None = None
+    query_id: str = ""
+    batch_id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRecovered:
+    """Since it was started again after its failure ``number`` the query has committed a batch, or has nothing to do."""
+
+    attempt: int
+    query: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +288,8 @@ Event = (
     | RegionFinished
     | RegionFailed
     | AttemptFailed
+    | QueryFailed
+    | QueryRecovered
     | AttemptStopped
     | AttemptFinished
     | TimerFired

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
-from app.scheduler.adaptive import repartition, restarts
+from app.scheduler.adaptive import budget, local, repartition, restarts
 from app.scheduler.adaptive.prospects import plan_holds, rung_between
 from app.scheduler.adaptive.state import (
     Canceling,
@@ -32,6 +32,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     sentences = [*_mode(state), _slots_sentence(state), *_phase_sentences(state, now_ms)]
     if not isinstance(state.phase, Finished):
         sentences.extend(_trial_sentences(state, now_ms))
+        sentences.extend([*local.in_words(state, now_ms), *budget.in_words(state)])
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
     sentences.extend(_state_partitions(state))

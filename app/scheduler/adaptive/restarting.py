@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
-from app.scheduler.adaptive import restarts, rollback, timeline
+from app.scheduler.adaptive import budget, restarts, rollback, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import (
@@ -23,6 +23,7 @@ from app.scheduler.adaptive.events import (
     AttemptStartFailed,
     AttemptStopped,
     GlobalFailure,
+    QueryFailed,
     TimerFired,
 )
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, create_execution_graph, enter_waiting
@@ -37,7 +38,7 @@ def handle_failure(
     stopped: bool,
     recoverable: bool,
     driver_waiting: bool,
-    cause: AttemptFailed | None = None,
+    cause: AttemptFailed | QueryFailed | None = None,
 ) -> None:
     """Take a rescale back; or ask the restart strategy, then restart or fail.
 
@@ -49,9 +50,15 @@ def handle_failure(
         mark_dead(draft, driver_waiting=driver_waiting)
     if found is not None and _take_back(draft, failure, found):
         return
+    repeated = budget.of_event(draft.state, cause)
+    if repeated is not None:
+        budget.note(draft, repeated)
     state = draft.state
     if not recoverable:
-        _fail(draft, failure, f"{failure.error} The failure is not recoverable.")
+        _fail(draft, failure, f"{failure.error} The failure is not recoverable. {failure.why}".rstrip())
+        return
+    if (hopeless := budget.exhausted(state, repeated)) is not None:
+        _fail(draft, failure, f"{failure.error} {hopeless}")
         return
     decision = restarts.on_failure(state.options.restart_strategy, state.restart, draft.now_ms, state.job_id)
     draft.set(restart=decision.state)

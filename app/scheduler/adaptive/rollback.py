@@ -6,7 +6,7 @@ from app.model.plan import Plan
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.scheduler.adaptive import holdings, timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted
+from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
 from app.scheduler.adaptive.state import Failure, Pace, TakenBack, Watch
 from app.scheduler.adaptive.trial import (
     Trial,
@@ -56,7 +56,7 @@ def prove(draft: Draft, grace_ms: int = 0) -> None:
         draft.set(watch=None)
 
 
-def blamed(draft: Draft, event: AttemptFailed | None) -> Trial | None:
+def blamed(draft: Draft, event: AttemptFailed | QueryFailed | None) -> Trial | None:
     """The rescale to blame for a failure of the running attempt, None for an ``event`` that is nobody's own doing.
 
     A process that was killed, or is gone for a reason that nobody knows, is not the rescale's fault.

@@ -48,13 +48,18 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure."""
+    """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure.
+
+    ``local``: only its query was restarted. ``why``: a sentence on why it was taken as it was, may be empty.
+    """
 
     error: str
     at_ms: int
     attempt: int
     vertex: str | None = None
     stack: str | None = None
+    local: bool = False
+    why: str = ""
 
 
 Parallelism = tuple[tuple[str, int], ...]
@@ -101,6 +106,32 @@ class TakenBack:
     cause: TriggerCause
     at_ms: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserError:
+    """An error of the user's code, ``what``, that a query has met ``times`` times in a row in batch ``batch_id``."""
+
+    query_id: str
+    what: str
+    batch_id: int
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRestart:
+    """The query of sink ``query`` failed at ``since_ms``, the ``number``-th time in its attempt, and restarts alone.
+
+    It is started again at ``restart_ms``; ``ordered``: it was then. ``over``: it has committed a batch since.
+    """
+
+    query: str
+    number: int
+    since_ms: int
+    restart_ms: int
+    error: str
+    ordered: bool = False
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +321,8 @@ class JobState:
     While ``repartition`` is set ``graph`` has the partitions that the state is to get.
     ``batch``: how far a BATCH job has come, None before its first attempt runs and for a STREAMING one.
     ``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
+    ``user_errors``: what the user's code keeps raising, per query; ``local``: queries of this attempt that were
+    restarted alone.
     """
 
     job_id: str
@@ -329,6 +362,8 @@ class JobState:
     repartition_refused: RepartitionRefused | None = None
     watch: Watch | None = None
     taken_back: TakenBack | None = None
+    user_errors: tuple[UserError, ...] = ()
+    local: tuple[LocalRestart, ...] = ()
 
     @property
     def usable_slots(self) -> int:

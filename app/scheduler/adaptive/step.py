@@ -18,7 +18,17 @@ from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
-from app.scheduler.adaptive import ending, executing, holdings, rescaling, restarting, starting, stopping
+from app.scheduler.adaptive import (
+    budget,
+    ending,
+    executing,
+    holdings,
+    local,
+    rescaling,
+    restarting,
+    starting,
+    stopping,
+)
 from app.scheduler.adaptive import table as t
 from app.scheduler.adaptive.draft import Draft, phase_status
 from app.scheduler.adaptive.effects import Effect
@@ -32,6 +42,8 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     Event,
     PlanApplied,
+    QueryFailed,
+    QueryRecovered,
     RegionFailed,
     RegionFinished,
     RequirementsUpdated,
@@ -102,6 +114,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
             and (moves.stage == "Idling" or moves.stage == "Cooldown")
             and not state.timeline.closed
             and state.watch is None
+            and not state.user_errors
         ):
             return state, ()
     if kind in _OF_ATTEMPT:
@@ -120,13 +133,20 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     draft = Draft(state, event, max(now_ms, _latest_ms(state)))
     if state.timeline.closed:
         draft.set_timeline(closed=())
-    if isinstance(event, TimerFired) and event.name == holdings.IDLE_TIMER:
-        holdings.release_idle(draft)
-    else:
-        handler(draft, event)
+    _work(draft, event, handler)
     if draft.state is state:
         return state, tuple(draft.effects)
     return _finished_step(state, draft)
+
+
+def _work(draft: Draft, event: Event, handler: Handler) -> None:
+    if draft.state.user_errors and isinstance(event, BatchCompleted):
+        budget.forget(draft, event)
+    everywhere = _TIMERS.get(event.name) if isinstance(event, TimerFired) else None
+    if everywhere is not None:
+        everywhere(draft)
+    else:
+        handler(draft, event)
 
 
 def _handler(state: JobState, kind: type) -> Handler | None:
@@ -137,6 +157,8 @@ def _handler(state: JobState, kind: type) -> Handler | None:
 
 
 def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
+    if draft.state.local or before.local:
+        local.settle(draft)
     after = draft.state
     if not isinstance(after.phase, Finished) and (
         after.slots is not before.slots
@@ -190,10 +212,18 @@ _OF_ATTEMPT: Final = frozenset(
         RegionFinished,
         RegionFailed,
         AttemptFailed,
+        QueryFailed,
+        QueryRecovered,
         AttemptStopped,
         AttemptFinished,
     }
 )
+
+_TIMERS: Final[dict[str, Callable[[Draft], None]]] = {
+    holdings.IDLE_TIMER: holdings.release_idle,
+    local.LOCAL_TIMER: local.due,
+}
+"""Timers that do the same in every phase."""
 
 # (phase, event) -> what happens. Pairs of the table that are not here change nothing.
 _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
@@ -261,7 +291,12 @@ for _phase in (t.EXECUTING, t.RESCALING, t.STOPPING):
     _BY_NAME[_phase, "GlobalFailure"] = restarting.running_global_failure
     _BY_NAME[_phase, "AttemptFinished"] = ending.attempt_finished
     _BY_NAME[_phase, "CancelRequested"] = ending.cancel
+_BY_NAME[t.STOPPING, "QueryFailed"] = local.stopping_query_failed
+for _phase in (t.RESTARTING, t.FAILING, t.CANCELING):
+    _BY_NAME[_phase, "QueryFailed"] = local.noted_query_failed
 for _phase in (t.EXECUTING, t.RESCALING):
+    _BY_NAME[_phase, "QueryFailed"] = local.query_failed
+    _BY_NAME[_phase, "QueryRecovered"] = local.query_recovered
     _BY_NAME[_phase, "AttemptStopped"] = restarting.running_stopped
     _BY_NAME[_phase, "StopRequested"] = stopping.stop_requested
 for _phase in (t.FAILING, t.CANCELING):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.model.plan import Plan
 from app.model.status import JobStatus
-from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive import local, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import STOP_TIMER, finish, mark_dead, order_stop
@@ -24,6 +24,8 @@ from app.scheduler.adaptive.state import Rescaling, Stop, StopWithSavepoint
 
 def stop_requested(draft: Draft, event: StopRequested) -> None:
     """Drain: stop after the batch in flight, for good. The open record is left as it is."""
+    if local.is_pending(draft.state):
+        raise draft.refuse("A query is being restarted after a failure; stop the job once it runs again")
     phase = draft.state.phase
     target = phase.target if isinstance(phase, Rescaling) else None
     draft.set(stop=Stop(event.trigger_id, "IN_PROGRESS"))

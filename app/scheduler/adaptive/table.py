@@ -198,12 +198,18 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (EXECUTING, "TimerFired"): {
         STAY: "the rescale manager moves on, surplus slots are given back, or a record closes",
         RESCALING: "the rescale in place has waited long enough",
-        RESTARTING: "the rescale by restart has waited long enough",
+        RESTARTING: "the rescale by restart has waited long enough, or a local failover took too long",
+        FAILING: "a local failover took too long, and the restart strategy allows no restart",
     },
     (EXECUTING, "AttemptRunning"): {STAY: "told again"},
     (EXECUTING, "AttemptFailed"): {
         RESTARTING: "a failure: the restart strategy allows a restart, or a rescale on trial is taken back",
         FAILING: "a failure that is final, or the restart strategy allows no restart",
+    },
+    (EXECUTING, "QueryFailed"): {
+        STAY: "the query alone is restarted, after the backoff (local failover); the others run on",
+        RESTARTING: "that cannot be, and the restart strategy allows a restart; or a rescale is taken back",
+        FAILING: "a failure that is final, or came too often, or the restart strategy allows no restart",
     },
     (EXECUTING, "AttemptStartFailed"): {
         RESTARTING: "nothing of the attempt is alive, and the restart strategy allows a restart",
@@ -230,7 +236,8 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (RESCALING, "SlotsChanged"): {STAY: "the target is replaced if it needs a slot that was lost"},
     (RESCALING, "TimerFired"): {
         STAY: "the plan is sent again, or surplus slots are given back",
-        RESTARTING: "the plan was sent again, and the driver keeps committing batches at an older one",
+        RESTARTING: "sent again, the driver commits batches at an older plan; or a local failover took too long",
+        FAILING: "a local failover took too long, and the restart strategy allows no restart",
     },
     (RESCALING, "BatchCompleted"): {STAY: "one query committed a batch; PlanApplied speaks for all"},
     (RESCALING, "BatchAborted"): {STAY: "a batch was given up; the plan is still being applied"},
@@ -251,10 +258,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (RESCALING, "StopRequested"): {STOPPING: "a client asked to stop at a batch boundary"},
     (RESCALING, "CancelRequested"): {CANCELING: "a client canceled the job"},
     (RESCALING, "SuspendRequested"): {FINISHED: "this control plane gives the job up; the driver runs on"},
-    (RESCALING, "GlobalFailure"): {
-        RESTARTING: "a failure of the whole job, and the restart strategy allows a restart",
-        FAILING: "a failure that is final, or the restart strategy allows no restart",
-    },
     # ---- StopWithSavepoint: the driver drains; then the job is finished
     (STOPPING, "AttemptStopped"): {
         FINISHED: "drained: the checkpoint is complete",
@@ -271,10 +274,6 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (STOPPING, "AttemptStartFailed"): {
         RESTARTING: "nothing of the attempt is alive, and the restart strategy allows a restart",
         FAILING: "nothing of the attempt is alive, and the restart strategy allows no restart",
-    },
-    (STOPPING, "GlobalFailure"): {
-        RESTARTING: "a failure of the whole job, and the restart strategy allows a restart",
-        FAILING: "a failure that is final, or the restart strategy allows no restart",
     },
     (STOPPING, "RequirementsUpdated"): {STAY: "no effect unless the stop fails"},
     (STOPPING, "SlotsChanged"): {STAY: "no effect unless the stop fails"},
@@ -371,6 +370,21 @@ for _event in ("BatchCompleted", "BatchAborted", "PlanApplied"):
 for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINISHED):
     for _event in ("RegionFinished", "RegionFailed"):
         _TABLE[_phase, _event] = {STAY: _TABLE[_phase, "PlanApplied"][STAY]}
+_TABLE[RESCALING, "QueryFailed"] = _TABLE[EXECUTING, "QueryFailed"]
+_TABLE[STOPPING, "QueryFailed"] = {
+    RESTARTING: "a query that failed cannot be drained, and the restart strategy allows a restart",
+    FAILING: "a failure that is final, or came too often, or the restart strategy allows no restart",
+}
+for _phase in (RESCALING, STOPPING):
+    _TABLE[_phase, "GlobalFailure"] = _TABLE[EXECUTING, "GlobalFailure"]
+for _phase in (WAITING, CREATING, RETRYING, FINISHED):
+    _TABLE[_phase, "QueryFailed"] = {STAY: "late report"}
+for _phase in (RESTARTING, FAILING, CANCELING):
+    _TABLE[_phase, "QueryFailed"] = {STAY: "recorded"}
+for _phase in PHASES[1:]:
+    _TABLE[_phase, "QueryRecovered"] = {STAY: "late report"}
+for _phase in (EXECUTING, RESCALING):
+    _TABLE[_phase, "QueryRecovered"] = {STAY: "a query that was restarted alone has committed a batch"}
 for _phase in PHASES[:-1]:
     _TABLE[_phase, "SlotShareUpdated"] = {STAY: "the share of the slots is noted, and the cluster is told"}
 for _phase in (WAITING, RETRYING, EXECUTING, RESCALING, STOPPING, RESTARTING, FAILING, CANCELING, FINISHED):

@@ -8,12 +8,15 @@ from typing import Final
 from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
+from app.scheduler.adaptive import local
 from app.scheduler.adaptive.draft import phase_status
 from app.scheduler.adaptive.explain import violations
 from app.scheduler.adaptive.holdings import plans_of, slots_of
 from app.scheduler.adaptive.state import (
+    Canceling,
     CreatingExecutionGraph,
     Executing,
+    Failing,
     Finished,
     JobState,
     Rescaling,
@@ -229,6 +232,29 @@ def _one_trial_at_a_time(state: JobState) -> str | None:
     return None
 
 
+def _local_restarts_are_of_a_running_attempt(state: JobState) -> str | None:
+    if not state.local:
+        return None
+    if not isinstance(state.phase, Executing | Rescaling):
+        return "a query is restarted alone while no attempt runs"
+    sinks = {vertex.id for vertex in state.graph.vertices if vertex.is_sink}
+    if len(sinks) < 2 or len({one.query for one in state.local}) != len(state.local):
+        return "a query is restarted alone twice, or is the only one"
+    if not {one.query for one in state.local} <= sinks:
+        return "a query is restarted alone that the job does not have"
+    timer = next((one.at_ms for one in state.timers if one.name == local.LOCAL_TIMER), None)
+    return None if timer == local.due_ms(state) else "nobody looks after a query that is restarted alone"
+
+
+def _errors_are_counted_once(state: JobState) -> str | None:
+    limit = state.options.user_code_attempts
+    if len({one.query_id for one in state.user_errors}) != len(state.user_errors):
+        return "two errors of the user's code are counted for one query"
+    over = limit and any(one.times >= limit for one in state.user_errors)
+    ended = isinstance(state.phase, Failing | Canceling | Finished)
+    return "the job goes on although the same error came too often" if over and not ended else None
+
+
 _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _plan_in_force_while_an_attempt_runs,
     _nothing_runs_before_its_state_is_redistributed,
@@ -243,4 +269,6 @@ _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _surplus_is_not_used,
     _stop_operation,
     _one_trial_at_a_time,
+    _local_restarts_are_of_a_running_attempt,
+    _errors_are_counted_once,
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
-from app.scheduler.adaptive import holdings, manager, restarts, timeline
+from app.scheduler.adaptive import budget, holdings, manager, restarts, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.ending import fail, failure_of, record_failure
 from app.scheduler.adaptive.events import (
@@ -71,6 +71,7 @@ def region_finished(draft: Draft, event: RegionFinished) -> None:
         error = f"Region {event.region} left other results than its readers need."
         region_failed(draft, RegionFailed(event.attempt, event.region, event.run, error))
         return
+    budget.forget_query(draft, _budget_key(event))
     done = evolve(progress.regions[event.region], status=RegionStatus.FINISHED, finished_ms=draft.now_ms)
     progress = evolve(
         progress,
@@ -119,8 +120,15 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
         return
     failure = failure_of(draft, event)
     record_failure(draft, failure, root=True)
+    repeated = None
+    if event.user_error is not None:
+        repeated = budget.counted(state, _budget_key(event), event.user_error, 0)
+        budget.note(draft, repeated)
     if not event.recoverable:
-        _give_up(draft, failure, f"{failure.error} The failure is not recoverable.")
+        _give_up(draft, failure, f"{failure.error} The failure is not recoverable. {failure.why}".rstrip())
+        return
+    if (hopeless := budget.exhausted(state, repeated)) is not None:
+        _give_up(draft, failure, f"{failure.error} {hopeless}")
         return
     options = state.options.restart_strategy
     decision = restarts.on_failure(options, state.restart, draft.now_ms, state.job_id)
@@ -136,6 +144,11 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
         draft.arm(REGION_TIMER, draft.now_ms + decision.delay_ms)
     else:
         schedule(draft)
+
+
+def _budget_key(event: RegionFinished | RegionFailed) -> str:
+    """What stands for the query of a streaming job where errors are counted."""
+    return f"region {event.region}"
 
 
 def _give_up(draft: Draft, failure: Failure, cause: str) -> None:

@@ -47,7 +47,13 @@ class ControlPlaneDouble:
         self.reports: list[dict[str, Any]] = []
         self.calls: list[dict[str, str]] = []
         self.fenced = False
-        self._orders: dict[str, Any] = {"plan_version": 0, "parallelism": {}, "stop": "none", "epoch": 1}
+        self._orders: dict[str, Any] = {
+            "plan_version": 0,
+            "parallelism": {},
+            "stop": "none",
+            "epoch": 1,
+            "restarts": {},
+        }
         self._changed = threading.Condition()
         self._server: ThreadingHTTPServer | None = None
         self.come_back()
@@ -127,7 +133,7 @@ class ControlPlaneDouble:
         asked = dict(part.split("=") for part in query.split("&"))
         with self._changed:
             server, end = self._server, time.monotonic() + int(asked["wait_ms"]) / 1000
-            while (str(self._orders["plan_version"]), self._orders["stop"]) == (asked["plan"], asked["stop"]):
+            while self._known() == (asked["plan"], asked["stop"], asked["restarts"]):
                 left_s = end - time.monotonic()
                 if left_s <= 0 or self.fenced or self._server is not server:
                     break
@@ -139,6 +145,11 @@ class ControlPlaneDouble:
         if self.fenced:
             return self._send(handler, 410, {"errors": ["A newer attempt exists."], "fenced": True})
         return self._send(handler, 200, orders)
+
+    def _known(self) -> tuple[str, str, str]:
+        """What a driver says that knows the orders."""
+        restarts = ",".join(f"{key}:{number}" for key, number in sorted(self._orders["restarts"].items()))
+        return str(self._orders["plan_version"]), self._orders["stop"], restarts
 
     def _send(self, handler: BaseHTTPRequestHandler, status: int, body: Any) -> None:
         content = json.dumps(body).encode()
@@ -248,6 +259,7 @@ class Bench:
             parallelism=value["parallelism"],
             stop="none",
             epoch=value["epoch"],
+            restarts={},
         )
         path = Path(value["work_dir"]) / "spec.json"
         path.parent.mkdir(parents=True)

@@ -139,3 +139,28 @@ def test_the_stack_of_a_failed_region_is_shortened() -> None:
     (failure,) = job.state.failures[-1]
     assert failure.stack is not None
     assert len(failure.error) < 5_000 and len(failure.stack) < 50_000
+
+
+def test_the_same_error_of_the_code_ends_the_job_at_the_third_time() -> None:
+    job = running()
+
+    def raises(region: str, what: str = "ValueError at code.py:3") -> None:
+        order = job.orders[region]
+        job.do(RegionFailed(1, order.region, order.run, "boom", user_error=what))
+        if job.kind == "Executing":
+            job.wait()
+
+    raises("customers")
+    raises("customers")
+    raises("customers", "KeyError at code.py:9")
+    raises("orders")
+    raises("customers")
+    raises("customers")
+    assert job.kind == "Executing"
+    job.finish("orders")
+    assert [one.query_id for one in job.state.user_errors] == ["region 0"], (
+        "a region that is done is forgotten"
+    )
+    raises("customers")
+    assert job.kind == "Failing"
+    assert "came 3 times in a row" in " ".join(explain(job.state, job.now_ms)[0])

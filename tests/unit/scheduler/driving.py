@@ -86,6 +86,17 @@ def mixed() -> JobGraph:
     return JobGraph("under-test", JobType.STREAMING, vertices)
 
 
+def two_sinks(*, in_place: bool = True) -> JobGraph:
+    """source -> agg -> sink, and source -> sink-raw: two queries."""
+    vertices = (
+        vertex("source"),
+        vertex("agg", ["source"], in_place=in_place),
+        vertex("sink", ["agg"]),
+        vertex("sink-raw", ["source"]),
+    )
+    return JobGraph("under-test", JobType.STREAMING, vertices)
+
+
 def group_graph(names: Sequence[str]) -> JobGraph:
     """One vertex per slot sharing group."""
     return JobGraph("under-test", JobType.STREAMING, tuple(vertex(name, group=name) for name in names))

@@ -21,6 +21,7 @@ from app.scheduler.adaptive.effects import (
     Effect,
     JobTerminated,
     ReleaseSlots,
+    RestartQuery,
     SendPlan,
     StartAttempt,
     StopAttempt,
@@ -38,6 +39,8 @@ from app.scheduler.adaptive.events import (
     Event,
     GlobalFailure,
     PlanApplied,
+    QueryFailed,
+    QueryRecovered,
     RequirementsUpdated,
     SlotsChanged,
     SlotShareUpdated,
@@ -51,42 +54,8 @@ from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import Timer
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import determine_parallelism, minimal_slots
-from tests.unit.scheduler.driving import Job, bounds, chain, group_graph, mixed
-
-_COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
-_STABILIZATION = "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout"
-_MAX_DELAY = "jobmanager.adaptive-scheduler.rescale-trigger.max-delay"
-_CREATION = "jobmanager.adaptive-scheduler.retry-execution-graph-creation."
-
-GRAPHS = {
-    "in place": chain(),
-    "restart": chain(in_place=False),
-    "mixed": mixed(),
-    "groups": group_graph(["source", "agg", "sink"]),
-}
-OPTIONS: dict[str, dict[str, object]] = {
-    "default": {},
-    "no damping": {_COOLDOWN: "0 s", _STABILIZATION: "0 s", _MAX_DELAY: "0 s"},
-    "long damping": {_COOLDOWN: "2 min", _STABILIZATION: "30 s", _MAX_DELAY: "5 min"},
-    "in place damped": {
-        "slotwise.in-place.cooldown": "10 s",
-        "slotwise.in-place.resource-stabilization-timeout": "20 s",
-        "slotwise.in-place.max-delay": "5 s",
-    },
-    "no backoff": {
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": "100",
-        "restart-strategy.fixed-delay.delay": "0 s",
-        _CREATION + "restart-strategy.type": "fixed-delay",
-        _CREATION + "restart-strategy.fixed-delay.attempts": "100",
-        _CREATION + "restart-strategy.fixed-delay.delay": "0 s",
-    },
-    "no restarts": {"restart-strategy.type": "none", _CREATION + "restart-strategy.type": "none"},
-    "no rollback": {"slotwise.rollback.watch-period": "0 ms"},
-    "waits for ever": {"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"},
-}
-ENOUGH_SLOTS = tuple(Slot(f"slot-{index}", f"tm-{index // 3}") for index in range(30))
-ALL_SLOTS = ENOUGH_SLOTS[:9]
+from tests.unit.scheduler.driving import Job, bounds
+from tests.unit.scheduler.lives import ALL_SLOTS, ENOUGH_SLOTS, GRAPHS, OPTIONS
 
 RUNNING = ("Executing", "Rescaling", "StopWithSavepoint")
 sometimes = st.sampled_from([False] * 3 + [True])
@@ -111,6 +80,7 @@ class Life(RuleBasedStateMachine):
         self.asked: list[Effect] = []
         self.old_timers: list[Timer] = []
         self.trigger = 0
+        self.failures_of_queries = 0
         if held:
             self.tell(StartScheduling())
             self.tell(SlotsChanged(ALL_SLOTS[:held]))
@@ -231,6 +201,43 @@ class Life(RuleBasedStateMachine):
         if now or self.job.kind not in RUNNING:
             self.tell(AttemptFailed(self.attempt(back), "boom", stopped=stopped, recoverable=not fatal))
 
+    @precondition(lambda self: self.job.kind in RUNNING)
+    @rule(
+        back=attempts_back,
+        which=st.integers(0, 1),
+        repeated=sometimes,
+        fatal=rarely,
+        outside=sometimes,
+        of_user=sometimes,
+    )
+    def query_failed(
+        self, back: int, which: int, repeated: bool, fatal: bool, outside: bool, of_user: bool
+    ) -> None:
+        """Some of them are told twice."""
+        sinks = [vertex.id for vertex in self.job.graph.vertices if vertex.is_sink] or ["no sink"]
+        query = sinks[which % len(sinks)]
+        self.failures_of_queries += not repeated
+        self.tell(
+            QueryFailed(
+                self.attempt(back),
+                query,
+                self.failures_of_queries,
+                "boom",
+                recoverable=not fatal,
+                outside=outside,
+                user_error="ValueError at code.py:1" if of_user else None,
+                query_id=query,
+                batch_id=self.job.batch,
+            )
+        )
+
+    @precondition(lambda self: bool(self.job.state.local))
+    @rule(back=attempts_back, which=st.integers(0, 1), behind=st.integers(0, 1))
+    def query_recovered(self, back: int, which: int, behind: int) -> None:
+        local = self.job.state.local
+        one = local[which % len(local)]
+        self.tell(QueryRecovered(self.attempt(back), one.query, one.number - behind))
+
     @rule(back=attempts_back, now=sometimes)
     def start_failed(self, back: int, now: bool) -> None:
         if now:
@@ -319,6 +326,8 @@ class Life(RuleBasedStateMachine):
                 self.tell(PlanApplied(attempt, plan.version))
             case StopAttempt(attempt, mode):
                 self.tell(AttemptStopped(attempt, drained=mode is StopMode.DRAIN, location="/checkpoint"))
+            case RestartQuery(attempt, query, number):
+                self.tell(QueryRecovered(attempt, query, number))
             case ReleaseSlots() | JobTerminated() | _:
                 pass
 
@@ -342,7 +351,8 @@ class Life(RuleBasedStateMachine):
                 job.now_ms += 1_000
                 job.batch += 1
                 self.tell(BatchCompleted(job.state.attempt, "q1", job.batch, job.state.plan_version))
-                if job.state.timeline.open is None and not _has_wish(job) and visits["settled"] > 3:
+                at_rest = job.state.timeline.open is None and not _has_wish(job)
+                if at_rest and all(one.over for one in job.state.local) and visits["settled"] > 3:
                     break
                 visits["settled"] += not _has_wish(job)
             timers = sorted(job.state.timers, key=lambda one: one.at_ms)
@@ -353,6 +363,7 @@ class Life(RuleBasedStateMachine):
         assert job.kind in ("Finished", "Executing"), f"stuck in {job.kind} with {job.state.timers}: {visits}"
         if job.kind == "Executing":
             assert not _has_wish(job), f"never rescaled: {job.state.phase} {job.state.timers}"
+            assert all(one.over for one in job.state.local), f"a query stays down: {job.state.local}"
             assert job.state.timeline.open is None, f"a record without end: {job.state.timeline.open}"
 
 

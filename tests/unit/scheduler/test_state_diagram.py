@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from app.scheduler.adaptive import ending, executing, holdings, in_place, manager, starting
+from app.scheduler.adaptive import ending, executing, holdings, in_place, local, manager, starting
 from app.scheduler.adaptive.table import PHASES
 from app.scheduler.batch import progress
 
@@ -76,6 +76,7 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         executing.RESOURCE_TIMER,
         holdings.IDLE_TIMER,
         in_place.APPLY_TIMER,
+        local.LOCAL_TIMER,
         progress.REGION_TIMER,
         starting.BACKOFF_TIMER,
         starting.START_TIMER,

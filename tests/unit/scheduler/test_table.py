@@ -23,6 +23,8 @@ from app.scheduler.adaptive.events import (
     Event,
     GlobalFailure,
     PlanApplied,
+    QueryFailed,
+    QueryRecovered,
     RegionFailed,
     RegionFinished,
     RequirementsUpdated,
@@ -72,6 +74,12 @@ def variants(kind: str, state: JobState) -> list[Event]:
             for stopped in (True, False)
             for recoverable in (True, False)
         ],
+        "QueryFailed": [
+            QueryFailed(attempt, sink, 1, "boom", recoverable=recoverable)
+            for sink in (state.graph.vertices[-1].id, "no sink")
+            for recoverable in (True, False)
+        ],
+        "QueryRecovered": [QueryRecovered(attempt, state.graph.vertices[-1].id, 1)],
         "AttemptStopped": [
             AttemptStopped(attempt),
             AttemptStopped(attempt, drained=True),

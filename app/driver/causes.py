@@ -1,0 +1,123 @@
+"""What an exception is made of: its causes in Python and in the JVM, also those that are only text in a message.
+
+An exception that was merely being handled when another was raised is no cause of it, and is left out.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+_MOST_LINKS: Final = 100
+_TOO_GENERAL: Final = frozenset({"object", "BaseException", "Exception"})
+_HANDLED: Final = "During handling of the above exception, another exception occurred:"
+
+# What Spark adds about the query ("Identifier: [...]") looks like the last line of a traceback.
+QUERY_MARK: Final = "=== Streaming Query ==="
+
+# The last line of a Python traceback, as PySpark carries it through the JVM.
+PYTHON_LINE: Final = re.compile(
+    r"^\s*(?!SQLSTATE:)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): (.+)$"
+)
+_PYTHON_END: Final = re.compile(
+    r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning))(?:: .*)?$"
+)
+_JAVA_NAME: Final = re.compile(r"(?:^|: )((?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error))(?=:|\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One exception of a chain. ``names``: every name that stands for it, simple and fully qualified.
+
+    A class of Python answers to the names of its superclasses too, one of Java or of Spark only to its own.
+    """
+
+    name: str
+    names: frozenset[str]
+
+
+def chain_of(error: BaseException) -> tuple[Link, ...]:
+    """``error`` and its causes, outermost first."""
+    found: dict[Link, None] = {}
+    for cause in _causes(error):
+        found[_link_of(type(cause))] = None
+        if came_through_spark(cause):
+            for link in _carried(cause):
+                found.setdefault(link)
+    return tuple(found)[:_MOST_LINKS]
+
+
+def came_through_spark(error: BaseException) -> bool:
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__
+
+
+def _link_of(kind: type) -> Link:
+    spark = kind.__module__.startswith(("pyspark.", "py4j."))
+    names = {kind.__name__, f"{kind.__module__}.{kind.__qualname__}"}
+    for above in kind.__mro__[1:]:
+        # Spark's own hierarchy is another in Python than in Java, and says too much: a number that cannot be cast is
+        # an illegal argument.
+        if above.__name__ not in _TOO_GENERAL and (not spark or above.__module__ == "builtins"):
+            names |= {above.__name__, f"{above.__module__}.{above.__qualname__}"}
+    return Link(kind.__name__, frozenset(names))
+
+
+def _carried(error: BaseException) -> list[Link]:
+    """What came with ``error`` from the JVM: first Java's causes, then Python's, which caused those."""
+    text = ""
+    with contextlib.suppress(Exception):
+        text = str(error).partition(QUERY_MARK)[0]
+    java, python = _classes_in(text)
+    java = [*_java_classes(getattr(error, "java_exception", None)), *java]
+    return [*map(_named, dict.fromkeys(java)), *map(_named, dict.fromkeys(python))]
+
+
+def _java_classes(thrown: Any) -> list[str]:
+    names: list[str] = []
+    with contextlib.suppress(Exception):
+        while thrown is not None and len(names) < _MOST_LINKS:
+            names.append(str(thrown.getClass().getName()))
+            thrown = thrown.getCause()
+    return names
+
+
+def _classes_in(text: str) -> tuple[list[str], list[str]]:
+    """Classes of Java and of Python, outermost first. Python prints the cause before what it caused."""
+    java: list[str] = []
+    python: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if inside and not line.startswith("    ") and (match := _PYTHON_END.match(line)):
+            python.append(match[1])
+            inside = False
+        elif line.strip() == _HANDLED:
+            del python[-1:]
+        elif line.lstrip().startswith('File "') or "Traceback (most recent call last)" in line:
+            inside = True
+        if not inside or "Traceback" in line:
+            java.extend(name for name in _JAVA_NAME.findall(line) if name not in python)
+    return java, list(reversed(python))
+
+
+def _named(name: str) -> Link:
+    """A class of which only the name is here. Those that Python itself has are known."""
+    simple = name.rpartition(".")[2].rpartition("$")[2]
+    known = getattr(builtins, simple, None)
+    java = "." in name and name[0].islower() and name.startswith(("java", "org.", "scala.", "com."))
+    if not java and isinstance(known, type) and issubclass(known, BaseException):
+        above = _link_of(known)
+        return Link(simple, above.names | {name})
+    return Link(simple, frozenset({simple, name}))

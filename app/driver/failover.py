@@ -1,0 +1,128 @@
+"""Local failover in the driver: a query that failed is held, and started again once the control plane orders it.
+
+The others run on. Nothing is decided here: the driver says what failed, and the scheduler answers with an order for
+that very failure (its number), or ends the attempt. The query is reported only when nothing of it writes any more: its
+thread has ended, and so has every Spark task that it had started.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from app.driver.base_attempt import told_of
+from app.driver.failures import Failure, describe
+from app.driver.running_query import RunningQuery
+
+END_S = 20.0
+"""For how long what a failed query had begun may take to end, before the whole attempt fails."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """``until``: when everything has to have ended. ``told``: that it has, and was reported."""
+
+    running: RunningQuery
+    failure: Failure
+    number: int
+    until: float
+    told: bool = False
+
+
+class LocalFailover:
+    """The queries of an attempt that failed. For the attempt's own thread only.
+
+    ``restart`` makes and starts a query again; ``report`` is `ControlPlaneClient.report`.
+    """
+
+    def __init__(
+        self,
+        *,
+        report: Callable[..., None],
+        begun_version: Callable[[], int],
+        restart: Callable[[RunningQuery], RunningQuery],
+    ) -> None:
+        self._report = report
+        self._begun_version = begun_version
+        self._restart = restart
+        self._held: dict[str, _Held] = {}
+        self._numbers: dict[str, int] = {}
+        self._unproven: dict[str, tuple[RunningQuery, int]] = {}
+        self._ordered: Mapping[str, int] = {}
+
+    def hold(self, running: RunningQuery, failure: Failure) -> None:
+        """``running`` has failed: stop what is left of it, and wait for orders."""
+        key = running.query.key
+        self._unproven.pop(key, None)
+        number = self._numbers[key] = self._numbers.get(key, 0) + 1
+        running.close()
+        self._held[key] = _Held(running, failure, number, time.monotonic() + END_S)
+
+    def holds(self, running: RunningQuery) -> bool:
+        return running.query.key in self._held
+
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._held)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing of the queries that are held writes any more."""
+        return all(held.told or held.running.is_gone() for held in self._held.values())
+
+    def take_orders(self, restarts: Mapping[str, int]) -> None:
+        self._ordered = restarts
+
+    def turn(self) -> Failure | None:
+        """Report what has ended, and start what is ordered. The failure of the attempt if a query does not end."""
+        for key, held in list(self._held.items()):
+            if not held.told:
+                if held.running.is_gone():
+                    held.told = True
+                    self._tell(key, held)
+                elif time.monotonic() > held.until:
+                    sentence = (
+                        f"{held.failure.sentence} What the query had begun did not end within {END_S:.0f} s."
+                    )
+                    return replace(held.failure, sentence=sentence)
+            elif self._ordered.get(key, 0) >= held.number:
+                self._start(key, held)
+        return None
+
+    def proven(self, running: RunningQuery) -> bool:
+        """``running`` has committed a batch, or has nothing to do: it is well if it was restarted. Whether it was."""
+        key = running.query.key
+        known, number = self._unproven.get(key, (None, 0))
+        if known is not running:
+            return False
+        del self._unproven[key]
+        self._report(type="query-recovered", query=key, run=number, run_id=running.run_id)
+        return True
+
+    def _start(self, key: str, held: _Held) -> None:
+        del self._held[key]
+        try:
+            running = self._restart(held.running)
+        except Exception as error:
+            # It is held again; whether it is tried once more is not decided here.
+            failed = describe(error, vertex=held.running.query.sink.name)
+            self.hold(held.running, replace(failed, query_id=held.running.query_id))
+        else:
+            self._unproven[key] = (running, held.number)
+
+    def _tell(self, key: str, held: _Held) -> None:
+        failure = held.failure
+        self._report(
+            type="query-failed",
+            query=key,
+            run=held.number,
+            run_id=held.running.run_id,
+            plan_version=self._begun_version(),
+            error=failure.sentence,
+            stack=failure.stack,
+            vertex=failure.vertex,
+            recoverable=failure.recoverable,
+            outside=failure.outside,
+            **told_of(failure),
+        )

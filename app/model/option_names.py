@@ -1,0 +1,10 @@
+"""Names of options that others than the table of options have to say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FINAL_EXCEPTIONS: Final = "slotwise.failure.final-exceptions"
+RECOVERABLE_EXCEPTIONS: Final = "slotwise.failure.recoverable-exceptions"
+USER_CODE_ATTEMPTS: Final = "slotwise.failure.user-code-attempts"
+LOCAL_TIMEOUT: Final = "slotwise.failure.local-timeout"

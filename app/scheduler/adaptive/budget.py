@@ -1,0 +1,75 @@
+"""How often in a row the same error of the user's code may come: it does not get better by itself (ADR 22).
+
+Counted per query, whatever restarted it in between. What the cluster does to a job never counts. A batch that is
+committed at or beyond the one that failed ends the row, also if nobody has heard of it: then the next failure is of a
+later batch.
+"""
+
+from __future__ import annotations
+
+from app.model.option_names import USER_CODE_ATTEMPTS
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.state import JobState, UserError
+
+
+def counted(state: JobState, query_id: str, what: str, batch_id: int) -> UserError:
+    """The error ``what`` of a query in its batch ``batch_id`` (-1 if unknown), with the number of times in a row."""
+    for known in state.user_errors:
+        if known.query_id == query_id and known.what == what and batch_id <= known.batch_id:
+            return evolve(known, times=known.times + 1)
+    return UserError(query_id, what, batch_id)
+
+
+def of_event(state: JobState, event: AttemptFailed | QueryFailed | None) -> UserError | None:
+    """What ``event`` adds; None if it is no error of the user's code."""
+    if event is None or event.user_error is None or event.outside:
+        return None
+    return counted(state, event.query_id, event.user_error, event.batch_id)
+
+
+def note(draft: Draft, error: UserError) -> None:
+    """Take ``error`` down, in the place of what the query failed with before."""
+    others = [one for one in draft.state.user_errors if one.query_id != error.query_id]
+    draft.set(user_errors=(*others, error))
+
+
+def exhausted(state: JobState, error: UserError | None) -> str | None:
+    """A sentence if ``error`` has come too often."""
+    limit = state.options.user_code_attempts
+    if error is None or limit == 0 or error.times < limit:
+        return None
+    times = "once" if error.times == 1 else f"{error.times} times in a row"
+    return (
+        f"The same error ({error.what}) came {times} without the query getting further, and the same input raises "
+        f"it again ({USER_CODE_ATTEMPTS} is {limit})."
+    )
+
+
+def forget(draft: Draft, event: BatchCompleted) -> None:
+    """A query has got further."""
+    kept = tuple(
+        one
+        for one in draft.state.user_errors
+        if one.query_id != event.query_id or event.batch_id < one.batch_id
+    )
+    if len(kept) < len(draft.state.user_errors):
+        draft.set(user_errors=kept)
+
+
+def forget_query(draft: Draft, query_id: str) -> None:
+    """Whatever the query failed with, it is done."""
+    kept = tuple(one for one in draft.state.user_errors if one.query_id != query_id)
+    if len(kept) < len(draft.state.user_errors):
+        draft.set(user_errors=kept)
+
+
+def in_words(state: JobState) -> list[str]:
+    limit = state.options.user_code_attempts
+    if limit == 0:
+        return []
+    return [
+        f"{one.what} came {one.times} time(s) in a row without getting further; after {limit} the job fails."
+        for one in state.user_errors
+    ]

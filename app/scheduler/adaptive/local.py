@@ -1,0 +1,201 @@
+"""Local failover: of a job with several queries only the one that failed is restarted (FLIP-160's first extension).
+
+FLIP-160 sketches a state "Restarting locally". Here it is a part of Executing and of Rescaling, because the other
+queries run on and are rescaled meanwhile: `JobState.local` has one entry per query that was restarted so in the current
+attempt. The driver reports the failure and holds the query until it is ordered to start it again. Parallelism does not
+change, so there is no rescale record; one that is open gets a sentence.
+
+It becomes a global failover when the query fails again before it has committed a batch, or has not committed one in its
+time, or when the job has too few slots for its lower bounds, or a rescale is to blame.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.model.option_names import LOCAL_TIMEOUT
+from app.scheduler.adaptive import budget, restarts, timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import RestartQuery
+from app.scheduler.adaptive.ending import failure_of, record_failure
+from app.scheduler.adaptive.events import QueryFailed, QueryRecovered
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.restarting import handle_failure
+from app.scheduler.adaptive.state import Executing, Failure, JobState, LocalRestart, Rescaling
+from app.scheduler.adaptive.trial import trial_of
+from app.scheduler.adaptive.words import seconds
+
+LOCAL_TIMER: Final = "local-restart"
+"""When the next query is to be started again, or is to have committed a batch."""
+
+
+def due_ms(state: JobState) -> int | None:
+    """When something is to be done about a query that was restarted alone; None if nothing is."""
+    pending = [_due_ms(state, one) for one in state.local if not one.over]
+    return min(pending, default=None)
+
+
+def _due_ms(state: JobState, one: LocalRestart) -> int:
+    return one.restart_ms + (state.options.local_timeout_ms if one.ordered else 0)
+
+
+def is_pending(state: JobState) -> bool:
+    """Whether a query is down, or was started again and has not committed a batch since."""
+    return any(not one.over for one in state.local)
+
+
+# ---- what drivers report, in Executing and in Rescaling
+
+
+def query_failed(draft: Draft, event: QueryFailed) -> None:
+    """Restart the query alone, or the whole job, or fail."""
+    state = draft.state
+    known = next((one for one in state.local if one.query == event.query), None)
+    if known is not None and event.number <= known.number:
+        return
+    failure = failure_of(draft, event)
+    obstacle = _obstacle(draft, event, known)
+    if obstacle is not None:
+        why = f"{event.why} {obstacle}".strip()
+        _escalate(draft, evolve(failure, why=why), event)
+        return
+    error = budget.of_event(state, event)
+    if error is not None:
+        budget.note(draft, error)
+    decision = restarts.on_failure(state.options.restart_strategy, state.restart, draft.now_ms, state.job_id)
+    assert decision.delay_ms is not None
+    record_failure(draft, evolve(failure, local=True), root=True)
+    timeline.note(draft, f"A query failed and is restarted alone: {failure.error}")
+    restart_ms = draft.now_ms + decision.delay_ms
+    one = LocalRestart(event.query, event.number, draft.now_ms, restart_ms, failure.error)
+    draft.set(
+        restart=decision.state,
+        num_restarts=state.num_restarts + 1,
+        local=(*[other for other in state.local if other.query != event.query], one),
+    )
+    if decision.delay_ms == 0:
+        due(draft)
+
+
+def query_recovered(draft: Draft, event: QueryRecovered) -> None:
+    """The query has committed a batch since it was started again, or has nothing to do."""
+    draft.set(
+        local=tuple(
+            evolve(one, over=True) if one.query == event.query and one.number == event.number else one
+            for one in draft.state.local
+        )
+    )
+
+
+def _obstacle(draft: Draft, event: QueryFailed, known: LocalRestart | None) -> str | None:
+    """Why the query cannot be restarted alone, in a sentence, which is empty where the failure says it all."""
+    state, options = draft.state, draft.state.options
+    sinks = {vertex.id for vertex in state.graph.vertices if vertex.is_sink}
+    if options.local_timeout_ms == 0 or len(sinks) < 2 or event.query not in sinks or not event.recoverable:
+        return ""
+    strategy = restarts.on_failure(options.restart_strategy, state.restart, draft.now_ms, state.job_id)
+    if strategy.delay_ms is None or budget.exhausted(state, budget.of_event(state, event)) is not None:
+        return ""
+    at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
+    if not event.outside and trial_of(state, at_ms, event.plan_version) is not None:
+        return ""
+    if known is not None and not known.over:
+        return "The query was restarted alone and failed again before it had committed a batch."
+    return _missing_slots(draft)
+
+
+def _missing_slots(draft: Draft) -> str | None:
+    minimal, usable = draft.demand.minimal, draft.state.usable_slots
+    if usable >= minimal:
+        return None
+    return (
+        f"The query is not restarted alone: the lower bounds need {minimal} slots and the job has {usable}."
+    )
+
+
+# ---- time
+
+
+def due(draft: Draft) -> None:
+    """Order what has waited for its backoff, and give up what has not got going in its time."""
+    for one in draft.state.local:
+        if one.over or _due_ms(draft.state, one) > draft.now_ms:
+            continue
+        late = _late(draft.state, one) if one.ordered else _missing_slots(draft)
+        if late is not None:
+            failure = Failure(f"{late} It had failed with: {one.error}", draft.now_ms, draft.state.attempt)
+            _escalate(draft, evolve(failure, vertex=_sink(draft.state, one)), None)
+            return
+        begun = evolve(one, ordered=True, restart_ms=draft.now_ms)
+        draft.set(local=tuple(begun if other is one else other for other in draft.state.local))
+        draft.emit(RestartQuery(draft.state.attempt, one.query, one.number))
+
+
+def _late(state: JobState, one: LocalRestart) -> str:
+    return (
+        f"The query of sink {_sink(state, one)} was restarted alone and has not committed a batch within "
+        f"{state.options.local_timeout_ms} ms ({LOCAL_TIMEOUT}), so the whole job is restarted."
+    )
+
+
+def _escalate(draft: Draft, failure: Failure, event: QueryFailed | None) -> None:
+    handle_failure(
+        draft,
+        failure,
+        stopped=False,
+        recoverable=event is None or event.recoverable,
+        driver_waiting=False,
+        cause=event,
+    )
+
+
+def settle(draft: Draft) -> None:
+    """Bring the timer in line at the end of a step; what was restarted alone is over with its attempt."""
+    state = draft.state
+    if not isinstance(state.phase, Executing | Rescaling):
+        if state.local:
+            draft.set(local=())
+        return
+    at_ms = due_ms(state)
+    if at_ms is None:
+        draft.disarm(LOCAL_TIMER)
+    elif draft.timer_at(LOCAL_TIMER) != at_ms:
+        draft.arm(LOCAL_TIMER, at_ms)
+
+
+# ---- other phases
+
+
+def stopping_query_failed(draft: Draft, event: QueryFailed) -> None:
+    """A query that is down cannot be drained."""
+    _escalate(draft, failure_of(draft, event), event)
+
+
+def noted_query_failed(draft: Draft, event: QueryFailed) -> None:
+    """The attempt is being ended: recorded."""
+    record_failure(draft, failure_of(draft, event))
+
+
+# ---- in words
+
+
+def in_words(state: JobState, now_ms: int) -> list[str]:
+    sentences = []
+    for one in state.local:
+        if one.over:
+            continue
+        left = seconds(max(0, _due_ms(state, one) - now_ms))
+        then = (
+            f"It was started again and has {left} to commit a batch, or the whole job is restarted."
+            if one.ordered
+            else f"It is started again in {left}."
+        )
+        sentences.append(
+            f"The query of sink {_sink(state, one)} failed and is restarted alone, the others run on. {then} "
+            f"It failed with: {one.error}"
+        )
+    return sentences
+
+
+def _sink(state: JobState, one: LocalRestart) -> str:
+    return state.graph.by_id[one.query].name

@@ -1,0 +1,57 @@
+"""Defects of local failovers, and of the budget for errors of the user's code."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from app.scheduler.adaptive import local
+from app.scheduler.adaptive.evolve import evolve
+from tests.simulation.planted_batch_bugs import instead
+
+
+def never_escalates() -> contextlib.AbstractContextManager[None]:
+    """A query that was restarted alone may take for ever."""
+
+    def due_ms(_state: Any, one: Any) -> int:
+        return int(one.restart_ms) + (10**12 if one.ordered else 0)
+
+    return instead(local, "_due_ms", due_ms)
+
+
+def forgets_the_backoff() -> contextlib.AbstractContextManager[None]:
+    """A query is started again at once, whatever the restart strategy says."""
+    original = local.query_failed
+
+    def failed(draft: Any, event: Any) -> None:
+        original(draft, event)
+        known = draft.state.local
+        draft.set(local=tuple(evolve(one, restart_ms=min(one.restart_ms, draft.now_ms)) for one in known))
+
+    return instead_of_handler("QueryFailed", failed)
+
+
+def instead_of_handler(event: str, handler: Any) -> contextlib.AbstractContextManager[None]:
+    """The core looks its handlers up in a table."""
+    from app.scheduler.adaptive import step
+
+    @contextlib.contextmanager
+    def planted() -> Any:
+        pairs = [pair for pair in step._HANDLERS if pair[1].__name__ == event and pair[0] in _RUNNING]
+        known = {pair: step._HANDLERS[pair] for pair in pairs}
+        step._HANDLERS.update(dict.fromkeys(pairs, handler))
+        try:
+            yield
+        finally:
+            step._HANDLERS.update(known)
+
+    return planted()
+
+
+_RUNNING = ("Executing", "Rescaling")
+
+PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "a local failover never becomes a global one": never_escalates,
+    "a local failover forgets the backoff": forgets_the_backoff,
+}

@@ -1,0 +1,43 @@
+"""The jobs, options and slots of random lives."""
+
+from __future__ import annotations
+
+from app.model.plan import Slot
+from tests.unit.scheduler.driving import chain, group_graph, mixed, two_sinks
+
+_COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
+_STABILIZATION = "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout"
+_MAX_DELAY = "jobmanager.adaptive-scheduler.rescale-trigger.max-delay"
+_CREATION = "jobmanager.adaptive-scheduler.retry-execution-graph-creation."
+
+GRAPHS = {
+    "in place": chain(),
+    "restart": chain(in_place=False),
+    "mixed": mixed(),
+    "two queries": two_sinks(),
+    "two queries, restart": two_sinks(in_place=False),
+    "groups": group_graph(["source", "agg", "sink"]),
+}
+OPTIONS: dict[str, dict[str, object]] = {
+    "default": {},
+    "no damping": {_COOLDOWN: "0 s", _STABILIZATION: "0 s", _MAX_DELAY: "0 s"},
+    "long damping": {_COOLDOWN: "2 min", _STABILIZATION: "30 s", _MAX_DELAY: "5 min"},
+    "in place damped": {
+        "slotwise.in-place.cooldown": "10 s",
+        "slotwise.in-place.resource-stabilization-timeout": "20 s",
+        "slotwise.in-place.max-delay": "5 s",
+    },
+    "no backoff": {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "100",
+        "restart-strategy.fixed-delay.delay": "0 s",
+        _CREATION + "restart-strategy.type": "fixed-delay",
+        _CREATION + "restart-strategy.fixed-delay.attempts": "100",
+        _CREATION + "restart-strategy.fixed-delay.delay": "0 s",
+    },
+    "no restarts": {"restart-strategy.type": "none", _CREATION + "restart-strategy.type": "none"},
+    "no rollback": {"slotwise.rollback.watch-period": "0 ms"},
+    "waits for ever": {"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"},
+}
+ENOUGH_SLOTS = tuple(Slot(f"slot-{index}", f"tm-{index // 3}") for index in range(30))
+ALL_SLOTS = ENOUGH_SLOTS[:9]
