@@ -25,7 +25,8 @@ from app.api.info import ServerInfo
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
-from app.cluster.standalone.cluster import StandaloneCluster
+from app.cluster.kubernetes.api import ApiError
+from app.cluster.ports import ExecutorCluster
 from app.logs import configure_logs
 from app.model.resultsurl import is_local
 from app.settings import Settings
@@ -36,11 +37,11 @@ from app.store.store import Store
 from app.worker.clock import Clock, SystemClock
 from app.worker.cluster import Cluster
 from app.worker.control_plane import ControlPlane
+from app.worker.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
 from app.worker.housekeeping import Housekeeper
 from app.worker.job import JobPlaces
 from app.worker.job_files import check_links
 from app.worker.membership import Membership, PlaceTaken
-from app.worker.task_managers import workers_of
 
 log = structlog.get_logger()
 
@@ -144,7 +145,7 @@ async def _running(
         new_id=lambda: secrets.token_hex(16),
         validate_states=settings.validate_states,
         offer=offer,
-        shown=workers_of(spark) if spark else None,
+        shown=shown_of(spark),
         slot_holding_ms=settings.slot_holding_ms,
     )
     housekeeper = _housekeeper(settings, store, control_plane, places, clock)
@@ -164,9 +165,7 @@ async def _running(
         )
         forwarding = Forwarding(cluster) if membership.is_shared else None
         running.append(asyncio.create_task(housekeeper.run()))
-        if spark is not None:
-            watch = spark.watch(control_plane.knows, control_plane.take_offer)
-            running.append(asyncio.create_task(watch))
+        running += [asyncio.create_task(each) for each in beside_jobs(spark, control_plane)]
         host.refill()
         if settings.appcds:
             background = asyncio.create_task(archive.ensure())
@@ -189,9 +188,7 @@ async def _running(
         await store.close()
 
 
-def _places(
-    settings: Settings, membership: Membership, url: str, spark: StandaloneCluster | None
-) -> JobPlaces:
+def _places(settings: Settings, membership: Membership, url: str, spark: ExecutorCluster | None) -> JobPlaces:
     return JobPlaces(
         membership.data_dir / "jobs",
         membership.data_dir / "address",
@@ -226,23 +223,17 @@ def _host(settings: Settings, run_dir: Path, java: Java, archive: ArchiveBuilder
         slots=settings.slots,
         warm_drivers=settings.warm_drivers,
         memory_mb=settings.driver_memory_mb,
-        java_options=settings.driver_java_options,
+        java_options=driver_java_options(settings),
         archive=archive if settings.appcds else None,
     )
 
 
-def _spark_cluster(settings: Settings, clock: Clock) -> StandaloneCluster | None:
+def _spark_cluster(settings: Settings, clock: Clock) -> ExecutorCluster | None:
     """The cluster of the settings; None if jobs run on this host."""
-    if settings.cluster_kind == "embedded":
-        return None
-    assert settings.cluster_master and settings.cluster_webui
-    return StandaloneCluster(
-        settings.cluster_master,
-        settings.cluster_webui.split(","),
-        executor_memory_mb=settings.cluster_executor_memory_mb,
-        driver_host=settings.cluster_driver_host,
-        now_ms=clock.now_ms,
-    )
+    try:
+        return cluster_of(settings, clock.now_ms)
+    except ApiError as error:
+        raise StartRefused(str(error)) from error
 
 
 class _Server(uvicorn.Server):

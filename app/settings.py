@@ -9,9 +9,18 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from app.model.javaoptions import java_options_fault
+from app.model.kubenames import MASTER_PREFIX, api_server, is_label, is_subdomain, parse_quantity
 from app.model.resultsurl import results_root
 
 ENV_PREFIX = "SLOTWISE_"
@@ -19,6 +28,35 @@ ENV_PREFIX = "SLOTWISE_"
 # Variables of the same prefix that belong to the command line, not to the server. Those of driver processes begin
 # with `app.cluster.processes.DRIVER_ENV_PREFIX`.
 OTHER_VARIABLES = frozenset({"SLOTWISE_SERVER", "SLOTWISE_TOKEN", "SLOTWISE_CONFIG", "SLOTWISE_DEBUG"})
+
+STANDALONE, KUBERNETES = "spark-standalone", "kubernetes"
+
+_MOST_CORES = 1024
+# What the kinds of clusters cannot do without, and how it begins.
+_NEEDED = {
+    STANDALONE: {"cluster_master": "spark://", "cluster_webui": "http"},
+    KUBERNETES: {
+        "cluster_master": MASTER_PREFIX,
+        "cluster_namespace": "",
+        "cluster_image": "",
+        "cluster_slots": "",
+    },
+}
+_OF_ALL_CLUSTERS = ("cluster_master", "cluster_driver_host", "cluster_executor_memory_mb")
+
+
+def _kinds_of(name: str) -> tuple[str, ...]:
+    """The kinds of clusters that a setting is for."""
+    if not name.startswith("cluster_"):
+        return ("embedded", STANDALONE, KUBERNETES)
+    if name in _OF_ALL_CLUSTERS:
+        return (STANDALONE, KUBERNETES)
+    return (STANDALONE,) if name == "cluster_webui" else (KUBERNETES,)
+
+
+def kind_of_master(master: str) -> str:
+    """The kind of the cluster that has this master."""
+    return KUBERNETES if master.startswith(MASTER_PREFIX) else STANDALONE
 
 
 class SettingsError(ValueError):
@@ -59,13 +97,14 @@ class Settings(BaseModel):
         le=32768,
         description="Slots that this host offers.",
     )
-    cluster_kind: Literal["embedded", "spark-standalone"] = Field(
+    cluster_kind: Literal["embedded", "spark-standalone", "kubernetes"] = Field(
         "embedded",
-        description="Where jobs run: in processes of this host, or in executors of a Spark cluster.",
+        description="Where jobs run: in processes of this host, in executors of a Spark cluster, or in pods.",
     )
     cluster_master: str | None = Field(
         None,
-        description="Address of the Spark master, spark://host:port; several masters: host:port,host:port.",
+        description="Address of the Spark master, spark://host:port; several masters: host:port,host:port. Of "
+        "Kubernetes: of the API server, k8s://https://host:port.",
     )
     cluster_webui: str | None = Field(
         None,
@@ -76,6 +115,45 @@ class Settings(BaseModel):
     )
     cluster_driver_host: str = Field(
         "127.0.0.1", description="Address of this host under which executors reach the drivers."
+    )
+    cluster_namespace: str | None = Field(None, description="Kubernetes: the namespace of the pods.")
+    cluster_image: str | None = Field(None, description="Kubernetes: the container image of the executors.")
+    cluster_slots: int | None = Field(
+        None,
+        ge=1,
+        le=32768,
+        description="Kubernetes: the most executors, and so slots, of all jobs together.",
+    )
+    cluster_service_account: str | None = Field(
+        None, description="Kubernetes: the service account of the pods; default: that of the namespace."
+    )
+    cluster_token_file: Path | None = Field(
+        None, description="Kubernetes: file of the bearer token; default: that of this pod's service account."
+    )
+    cluster_ca_file: Path | None = Field(
+        None, description="Kubernetes: certificates of the API server's authority (PEM); default: as above."
+    )
+    cluster_executor_overhead_mb: int = Field(
+        512, ge=384, description="Kubernetes: memory of a pod beside the heap, Python's included."
+    )
+    cluster_executor_cpu: str = Field(
+        "1",
+        description="Kubernetes: cores that a pod asks for, such as 1 or 500m. It has one task at a time.",
+    )
+    cluster_executor_cpu_limit: str | None = Field(
+        None, description="Kubernetes: the most cores that a pod may use; default: no limit."
+    )
+    cluster_pod_template: Path | None = Field(
+        None, description="Kubernetes: YAML file of what else pods have: volumes, nodes, security."
+    )
+    cluster_driver_pod: str | None = Field(
+        None, description="Kubernetes: the pod that this server runs in, if so. Executors end with it."
+    )
+    cluster_unschedulable_seconds: float = Field(
+        60.0,
+        ge=1,
+        le=3600,
+        description="Kubernetes: for how long a pod may find no node before jobs settle for less.",
     )
     slot_holding_ms: int = Field(
         60_000,
@@ -117,7 +195,9 @@ class Settings(BaseModel):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("data_dir", "token_file", "cache_dir")
+    @field_validator(
+        "data_dir", "token_file", "cache_dir", "cluster_token_file", "cluster_ca_file", "cluster_pod_template"
+    )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return None if value is None else value.expanduser().absolute()
@@ -137,31 +217,74 @@ class Settings(BaseModel):
             raise ValueError(f"driver_java_options: {fault}")
         return value
 
+    @field_validator("cluster_executor_cpu", "cluster_executor_cpu_limit")
+    @classmethod
+    def _cores(cls, value: str | None, info: ValidationInfo) -> str | None:
+        try:
+            if value is not None and not 0 < parse_quantity(value) <= _MOST_CORES:
+                raise ValueError(f"should be more than 0 and at most {_MOST_CORES} (found {value!r}).")
+        except ValueError as error:
+            raise ValueError(f"{info.field_name}: {error}") from None
+        return value
+
     @model_validator(mode="after")
     def _cluster(self) -> Settings:
-        standalone = self.cluster_kind == "spark-standalone"
-        foreign = [
-            name
-            for name in sorted(self.model_fields_set - {"cluster_kind"})
-            if name.startswith("cluster_") and getattr(self, name) is not None
-        ]
-        if not standalone and foreign:
-            raise ValueError(
-                f"{foreign[0]}: is for cluster_kind spark-standalone, and cluster_kind is embedded."
+        kind = self.cluster_kind
+        for name in sorted(self.model_fields_set - {"cluster_kind"}):
+            kinds = _kinds_of(name)
+            if kind not in kinds and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name}: is for cluster_kind {' or '.join(kinds)}, and cluster_kind is {kind}."
+                )
+        if kind != "embedded" and "slots" in self.model_fields_set:
+            who = (
+                "the workers of the cluster offer the slots"
+                if kind != KUBERNETES
+                else "cluster_slots says how many"
             )
-        if standalone and "slots" in self.model_fields_set:
-            raise ValueError(
-                "slots: with cluster_kind spark-standalone the workers of the cluster offer the slots."
-            )
-        if standalone:
-            for name, prefix in (("cluster_master", "spark://"), ("cluster_webui", "http")):
-                value = getattr(self, name)
-                if not (value or "").startswith(prefix):
-                    raise ValueError(
-                        f"{name}: is needed with cluster_kind spark-standalone, and starts with {prefix} "
-                        f"(found {value!r})."
-                    )
+            raise ValueError(f"slots: with cluster_kind {kind} {who}.")
+        for name, prefix in _NEEDED.get(kind, {}).items():
+            value = getattr(self, name)
+            if value is None or not str(value).startswith(prefix):
+                how = f", and starts with {prefix}" if prefix else ""
+                raise ValueError(f"{name}: is needed with cluster_kind {kind}{how} (found {value!r}).")
+        if kind == KUBERNETES:
+            self._check_kubernetes()
         return self
+
+    def _check_kubernetes(self) -> None:
+        """
+        Raises:
+            ValueError: with a sentence.
+        """
+        assert self.cluster_master and self.cluster_namespace
+        try:
+            api_server(self.cluster_master)
+        except ValueError as error:
+            raise ValueError(f"cluster_master: {error}") from None
+        if not is_label(self.cluster_namespace):
+            raise ValueError(
+                f"cluster_namespace: {self.cluster_namespace!r} is not the name of a namespace: lower case letters, "
+                "digits and hyphens, at most 63."
+            )
+        for name in ("cluster_service_account", "cluster_driver_pod"):
+            value = getattr(self, name)
+            if value is not None and not is_subdomain(value):
+                raise ValueError(
+                    f"{name}: {value!r} is not a name of Kubernetes: lower case letters, digits, hyphens and dots."
+                )
+        if "cluster_driver_host" not in self.model_fields_set:
+            raise ValueError(
+                "cluster_driver_host: is needed with cluster_kind kubernetes: the address of this host under which "
+                "pods reach the drivers."
+            )
+        if self.cluster_executor_cpu_limit is not None and (
+            parse_quantity(self.cluster_executor_cpu_limit) < parse_quantity(self.cluster_executor_cpu)
+        ):
+            raise ValueError(
+                f"cluster_executor_cpu_limit: {self.cluster_executor_cpu_limit} is less than cluster_executor_cpu, "
+                f"{self.cluster_executor_cpu}."
+            )
 
     @model_validator(mode="after")
     def _loopback_without_tokens(self) -> Settings:

@@ -73,6 +73,9 @@ def line_of(check: Check, *, colour: bool) -> str:
 
 def run_checks(settings: Settings) -> Iterator[Check]:
     """All checks, in the order in which they matter."""
+    from app.cli.kubernetes_checks import kubernetes_lines
+    from app.settings import KUBERNETES
+
     checks: list[Callable[[Settings], Check | None]] = [
         _python,
         _java,
@@ -88,6 +91,8 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         found = check(settings)
         if found is not None:
             yield found
+    if settings.cluster_kind == KUBERNETES:
+        yield from (Check(*line) for line in kubernetes_lines(settings))
 
 
 def _python(_: Settings) -> Check:

@@ -25,7 +25,9 @@ def serve(
     ] = None,
     cluster_master: Annotated[
         str | None,
-        typer.Option(help="Run jobs on a Spark standalone cluster: its master, spark://host:port."),
+        typer.Option(
+            help="Run jobs on a cluster: spark://host:port of its master, or k8s://https://host:port."
+        ),
     ] = None,
     cluster_webui: Annotated[
         str | None, typer.Option(help="The web address of that master, http://host:port.")
@@ -37,7 +39,7 @@ def serve(
 ) -> None:
     """Start a server: it listens on loopback, and keeps everything in its data directory."""
     # Imported here so that every other command starts without the server's libraries.
-    from app.settings import SettingsError, load_settings
+    from app.settings import SettingsError, kind_of_master, load_settings
 
     try:
         settings = load_settings(
@@ -46,7 +48,7 @@ def serve(
             port=port,
             data_dir=data_dir,
             slots=slots,
-            cluster_kind="spark-standalone" if cluster_master else None,
+            cluster_kind=kind_of_master(cluster_master) if cluster_master else None,
             cluster_master=cluster_master,
             cluster_webui=cluster_webui,
         )

@@ -50,16 +50,25 @@ class ExecutorCluster(Protocol):
 
     master: str
 
-    @property
-    def executor_conf(self) -> Mapping[str, str]:
-        """Settings of Spark that its drivers need."""
+    def executor_conf(self, job_id: str, attempt: int) -> Mapping[str, str]:
+        """Settings of Spark that the driver of an attempt needs."""
         ...
 
     def application_name(self, job_name: str, job_id: str) -> str: ...
 
+    async def look(self, is_ours: Callable[[str], bool]) -> Offer:
+        """What it offers now. ``is_ours``: whether a job, by its id, is known here."""
+        ...
+
+    async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
+        """Look again and again, and tell what is other than before."""
+        ...
+
     async def cleared(self, job_id: str) -> None:
         """Returns when nothing of an earlier driver of the job holds slots any more, or that cannot be told."""
         ...
+
+    async def close(self) -> None: ...
 
 
 class DriverHandle(Protocol):

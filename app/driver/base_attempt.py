@@ -111,7 +111,7 @@ class BaseAttempt(ABC):
         functions.install()
         self._check_conf()
         if spec.executors:
-            check_cluster_conf(spec.spark_conf)
+            check_cluster_conf(spec.spark_conf, spec.master)
         session = self._open_session(spec)
         if spec.executors:
             self._executors = Executors(session.sparkContext, spec.executors)

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError
+from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -129,12 +130,20 @@ class Executors:
                 return
             if waited_s >= FIRST_S:
                 raise DriverError(
-                    f"None of {self.wanted} executors has come within {FIRST_S:.0f} s. The page of the Spark master "
-                    "says whether workers have free cores and memory, and the logs of the workers why executors end.",
+                    f"None of {self.wanted} executors has come within {FIRST_S:.0f} s. {self._where_to_look()}",
                     recoverable=True,
                     outside=True,
                 )
             time.sleep(_POLL_S)
+
+    def _where_to_look(self) -> str:
+        if str(self._context.master).startswith(MASTER_PREFIX):
+            label = self._context.getConf().get(f"spark.kubernetes.executor.label.{JOB_LABEL}")
+            return f"`kubectl describe pods -l {JOB_LABEL}={label}` says why, if there are pods; else the driver's log."
+        return (
+            "The page of the Spark master says whether workers have free cores and memory, and the logs of the "
+            "workers why executors end."
+        )
 
     def _active(self) -> list[int]:
         """Their numbers, oldest first, without those that are being given up."""

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
 from app.model.batch import Skew, SkewStrategy
+from app.model.clusterconf import refused_on_cluster
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
+from app.model.kubenames import MASTER_PREFIX
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -43,15 +45,6 @@ CLUSTER_CONF = {
     "spark.network.timeoutInterval": "5s",
     "spark.executor.extraJavaOptions": "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
-
-# What the slots rest on: one core for each executor, as many as the job holds.
-_CLUSTERS_OWN = (
-    "spark.executor.cores",
-    "spark.executor.memory",
-    "spark.cores.max",
-    "spark.executor.instances",
-)
-_CLUSTERS_OWN_PREFIX = "spark.dynamicAllocation."
 
 # A job may set these in its `config`.
 DEFAULT_CONF = {
@@ -89,17 +82,13 @@ DEFAULT_CONF = {
 _JVM_CONF = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
 
 
-def check_cluster_conf(conf: Mapping[str, str]) -> None:
+def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:
     """
     Raises:
         DriverError: a job sets what its cluster decides.
     """
-    refused = sorted(key for key in conf if key in _CLUSTERS_OWN or key.startswith(_CLUSTERS_OWN_PREFIX))
-    if refused:
-        raise DriverError(
-            f"The config of the job may not change {', '.join(refused)} on this cluster: each slot is an executor of "
-            "one core, with the memory that the server's settings say."
-        )
+    if refusal := refused_on_cluster(conf, master):
+        raise DriverError(refusal)
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
@@ -207,11 +196,14 @@ def open_session(
     settings = SparkConf(loadDefaults=False)
     chosen = {key: value for key, value in conf.items() if key not in _JVM_CONF}
     places = {"spark.local.dir": work_dir, "spark.python.unix.domain.socket.dir": socket_dir}
-    fixed = {**FIXED_CONF, **(executor_conf or {})}
+    if master.startswith(MASTER_PREFIX):
+        # Pods would get this directory too. Theirs are their own; this process' is that of its temporary files.
+        del places["spark.local.dir"]
+    fixed = dict(FIXED_CONF)
     if executors:
         # Executors on other hosts read this setting too, and have no directory of this process.
         places["spark.python.unix.domain.socket.dir"] = tempfile.gettempdir()
-        fixed |= {**CLUSTER_CONF, **first_number_conf(executors)}
+        fixed |= {**CLUSTER_CONF, **first_number_conf(executors), **(executor_conf or {})}
     for key, value in {**places, **DEFAULT_CONF, **chosen, **fixed}.items():
         settings.set(key, value)
     settings.setMaster(master).setAppName(app_name)

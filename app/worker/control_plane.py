@@ -42,7 +42,7 @@ from app.worker.requirements import (
 )
 from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission
 from app.worker.stops import decide_stop
-from app.worker.submission import make_durable
+from app.worker.submission import make_durable, refused_by_cluster
 from app.worker.task_managers import Shown, members_of_host, pool_of
 from app.worker.views import (
     DryRun,
@@ -150,6 +150,7 @@ class ControlPlane:
         now_ms = self._clock.now_ms()
         requirements = initial_requirements(job_id, graph, requested_by, reactive=options.is_reactive)
         errors += refusal_at_submission(graph, requirements, options)
+        errors += refused_by_cluster(graph, self._places)
         if errors:
             raise InvalidRequest(*errors)
         state = initial_state(job_id, graph, options, requirements, now_ms)

@@ -338,7 +338,9 @@ class Job:
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
             executors=0 if cluster is None else max(len(state.slots), effect.plan.slot_count),
-            executor_conf={} if cluster is None else dict(cluster.executor_conf),
+            executor_conf={}
+            if cluster is None
+            else dict(cluster.executor_conf(state.job_id, effect.attempt)),
             results_dir=places.results_dir(state.job_id) if batch else "",
             repartition=state.repartition is not None,
             ended_results=self._results_of_ended() if batch else (),

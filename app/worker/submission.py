@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import structlog
 
+from app.model.clusterconf import refused_on_cluster
+from app.model.jobgraph import JobGraph
 from app.store.errors import OutcomeUnknown, StoreError
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, UnitOfWork
@@ -19,6 +21,14 @@ from app.worker.views import Unavailable
 log = structlog.get_logger()
 
 _DOUBT_RETRY_S = 0.5
+
+
+def refused_by_cluster(graph: JobGraph, places: JobPlaces) -> list[str]:
+    """What is wrong with the job's settings for the cluster that it is to run on."""
+    if places.cluster is None:
+        return []
+    refusal = refused_on_cluster([key for key, _ in graph.config], places.cluster.master)
+    return [] if refusal is None else [f"config: {refusal}"]
 
 
 async def make_durable(

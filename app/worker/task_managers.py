@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from app.cluster.embedded import host_memory_bytes
+from app.cluster.kubernetes.cluster import KubernetesCluster, whole_cores
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
 from app.cluster.standalone.cluster import StandaloneCluster
@@ -69,6 +70,28 @@ def workers_of(cluster: StandaloneCluster) -> Shown:
                 free_memory_bytes=(worker.memory_mb - worker.memory_used_mb) << 20,
             )
             for worker, slots, since_ms in cluster.workers
+        ]
+
+    return shown
+
+
+def namespace_of(cluster: KubernetesCluster) -> Shown:
+    """One for all: which node a pod is on comes after its slot was given, and is not for the server to say."""
+
+    def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
+        slots, demand = cluster.slots, cluster.demand
+        free = min(keeper.desk.free, slots)
+        return [
+            TaskManager(
+                id=cluster.task_manager,
+                host=cluster.host,
+                slots=slots,
+                free_slots=free,
+                since_ms=cluster.since_ms,
+                cpu_cores=whole_cores(slots, demand.cpu),
+                memory_bytes=slots * demand.memory_bytes,
+                free_memory_bytes=free * demand.memory_bytes,
+            )
         ]
 
     return shown

@@ -25,6 +25,18 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "cluster_webui": ("http://file:1", "http://environment:1", "http://command-line:1"),
     "cluster_executor_memory_mb": (1001, 1002, 1003),
     "cluster_driver_host": ("file", "environment", "command-line"),
+    "cluster_namespace": ("file", "environment", "command-line"),
+    "cluster_image": ("file", "environment", "command-line"),
+    "cluster_slots": (1001, 1002, 1003),
+    "cluster_service_account": ("file", "environment", "command-line"),
+    "cluster_token_file": ("/file", "/environment", "/command-line"),
+    "cluster_ca_file": ("/file", "/environment", "/command-line"),
+    "cluster_executor_overhead_mb": (1001, 1002, 1003),
+    "cluster_executor_cpu": ("101m", "102m", "103m"),
+    "cluster_executor_cpu_limit": ("11", "12", "13"),
+    "cluster_pod_template": ("/file", "/environment", "/command-line"),
+    "cluster_driver_pod": ("file", "environment", "command-line"),
+    "cluster_unschedulable_seconds": (20.0, 30.0, 40.0),
     "slot_holding_ms": (2001, 2002, 2003),
     "lease_seconds": (20.0, 30.0, 40.0),
     "token_file": ("/file", "/environment", "/command-line"),
@@ -40,6 +52,20 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "log_format": ("json", "console", "json"),
     "log_level": ("debug", "warning", "error"),
 }
+STANDALONE = {
+    "cluster_kind": "spark-standalone",
+    "cluster_master": "spark://m:7077",
+    "cluster_webui": "http://m:8080",
+}
+KUBERNETES: dict[str, Any] = {
+    "cluster_kind": "kubernetes",
+    "cluster_master": "k8s://https://api:6443",
+    "cluster_namespace": "jobs",
+    "cluster_image": "registry.example/slotwise:1",
+    "cluster_slots": 8,
+    "cluster_driver_host": "10.0.0.5",
+}
+OF_BOTH = ("cluster_executor_memory_mb", "cluster_driver_host")
 # Per setting with a rule: a value that breaks it, and what the sentence must say beside the name.
 WRONG: list[tuple[str, str, str]] = [
     ("host", "0.0.0.0", "not a loopback address"),
@@ -51,10 +77,20 @@ WRONG: list[tuple[str, str, str]] = [
     ("results_url", "", "an absolute path on this host"),
     ("slots", "0", "greater than or equal to 1"),
     ("slots", "32769", "less than or equal to 32768"),
-    ("cluster_kind", "mesos", "'embedded' or 'spark-standalone'"),
+    ("cluster_kind", "mesos", "'embedded', 'spark-standalone' or 'kubernetes'"),
     ("cluster_master", "http://host:7077", "starts with spark://"),
     ("cluster_webui", "host:8080", "starts with http"),
     ("cluster_executor_memory_mb", "449", "greater than or equal to 450"),
+    ("cluster_namespace", "Jobs", "not the name of a namespace"),
+    ("cluster_namespace", "a.b", "not the name of a namespace"),
+    ("cluster_slots", "0", "greater than or equal to 1"),
+    ("cluster_service_account", "a b", "not a name of Kubernetes"),
+    ("cluster_executor_overhead_mb", "383", "greater than or equal to 384"),
+    ("cluster_executor_cpu", "one", "not a quantity of Kubernetes"),
+    ("cluster_executor_cpu", "0", "more than 0 and at most 1024"),
+    ("cluster_executor_cpu_limit", "900m", "is less than cluster_executor_cpu, 1"),
+    ("cluster_driver_pod", "Pod", "not a name of Kubernetes"),
+    ("cluster_unschedulable_seconds", "0.5", "greater than or equal to 1"),
     ("slot_holding_ms", "-1", "greater than or equal to 0"),
     ("warm_drivers", "-1", "greater than or equal to 0"),
     ("warm_drivers", "65", "less than or equal to 64"),
@@ -83,9 +119,10 @@ def a_cluster_for_its_settings(
     """None of them stands alone."""
     name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name", "")
     if str(name).startswith("cluster_"):
-        for companion in ("cluster_kind", "cluster_master", "cluster_webui"):
+        companions = STANDALONE if name in {*STANDALONE, *OF_BOTH} else KUBERNETES
+        for companion, value in companions.items():
             if companion != name:
-                monkeypatch.setenv(ENV_PREFIX + companion.upper(), VALUES[companion][1])
+                monkeypatch.setenv(ENV_PREFIX + companion.upper(), str(value))
 
 
 def toml(path: Path, name: str, value: Any) -> Path:
@@ -219,13 +256,6 @@ def test_paths_are_absolute_and_may_begin_with_the_home(
     assert load_settings(database_url="postgresql://db/x").url == "postgresql://db/x"
 
 
-STANDALONE = {
-    "cluster_kind": "spark-standalone",
-    "cluster_master": "spark://m:7077",
-    "cluster_webui": "http://m:8080",
-}
-
-
 def test_the_table_of_the_cluster_holds_its_settings_without_their_prefix(tmp_path: Path) -> None:
     file = tmp_path / "slotwise.toml"
     file.write_text(
@@ -240,3 +270,25 @@ def test_settings_of_a_cluster_that_contradict_each_other_are_refused() -> None:
     assert "cluster_master: is for cluster_kind spark-standalone" in refused(cluster_master="spark://m:1")[0]
     assert "cluster_webui: is needed" in refused(**{**STANDALONE, "cluster_webui": None})[0]
     assert "slots: with cluster_kind spark-standalone" in refused(**STANDALONE, slots=4)[0]
+
+
+def test_settings_of_kubernetes_that_are_missing_or_contradict_each_other_are_refused() -> None:
+    assert load_settings(**KUBERNETES).cluster_slots == 8
+    for name in KUBERNETES.keys() - {"cluster_kind"}:
+        (sentence,) = refused(**{**KUBERNETES, name: None})
+        assert sentence.startswith(f"{name}: is needed with cluster_kind kubernetes"), sentence
+    assert "cluster_slots says how many" in refused(**KUBERNETES, slots=4)[0]
+    assert (
+        "cluster_webui: is for cluster_kind spark-standalone, and"
+        in refused(**KUBERNETES, cluster_webui="http://x")[0]
+    )
+    assert "cluster_image: is for cluster_kind kubernetes, and" in refused(**STANDALONE, cluster_image="x")[0]
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["k8s://ftp://api", "k8s://", "k8s://https://api:port", "k8s://https://me:secret@api", "k8s://api:99999"],
+)
+def test_another_address_than_of_an_api_server_is_refused(master: str) -> None:
+    (sentence,) = refused(**{**KUBERNETES, "cluster_master": master})
+    assert "is not of the form k8s://https://host:port" in sentence and "secret" not in sentence

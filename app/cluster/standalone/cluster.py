@@ -58,8 +58,7 @@ class StandaloneCluster:
         self._grace_until = 0.0
         self._told: str | None = None
 
-    @property
-    def executor_conf(self) -> dict[str, str]:
+    def executor_conf(self, job_id: str, attempt: int) -> dict[str, str]:
         return {
             "spark.executor.memory": f"{self._memory_mb}m",
             "spark.driver.host": self._driver_host,

@@ -20,7 +20,8 @@ from app.model.strictjson import decode_json_strict
 from tests.unit.model.documents import document
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = sorted((ROOT / "examples").glob("**/*.yaml"))
+# Those of Kubernetes are manifests: tests/unit/cluster/test_kubernetes_examples.py.
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("**/*.yaml") if path.parent.name != "kubernetes")
 
 _text = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=8)
 _options = st.dictionaries(

@@ -1,0 +1,1 @@
+"""Executors as pods of a Kubernetes namespace."""
