@@ -110,14 +110,19 @@ def _spare_collector() -> None:
 
 def _claim(stack: contextlib.ExitStack, settings: Settings, data_dir: Path, url: str) -> Membership:
     """Claim the data directory: alone, or a seat in it among the servers of the same PostgreSQL database."""
-    # The workers of a Spark cluster are offered by one server only.
-    shared = not settings.url.startswith("sqlite") and settings.cluster_kind == "embedded"
+    # The slots of a namespace are offered by one server only.
+    shared = not settings.url.startswith("sqlite") and settings.cluster_kind != "kubernetes"
     try:
         home = stack.enter_context(DataDirectory.claim(data_dir, shared=shared)).home()
         seat = stack.enter_context(Seat.take(data_dir)) if shared else None
     except StoreError as error:
         raise StartRefused(str(error)) from error
-    return Membership(data_dir, home, seat, url=url, version=version("slotwise"), slots=settings.slots)
+    cluster = settings.cluster_master or ""
+    # With a cluster it is the workers that have slots.
+    slots = 0 if cluster else settings.slots
+    return Membership(
+        data_dir, home, seat, url=url, version=version("slotwise"), slots=slots, cluster=cluster
+    )
 
 
 @contextlib.asynccontextmanager
@@ -132,7 +137,7 @@ async def _running(
         )
     except StoreError as error:
         raise StartRefused(str(error)) from error
-    host = _host(settings, membership.run_dir, java, archive)
+    host = _host(settings, membership, java, archive)
     clock = SystemClock()
     spark = _spark_cluster(settings, clock)
     places = _places(settings, membership, url, spark)
@@ -161,7 +166,10 @@ async def _running(
         # On SQLite there is nobody who could take a lease that has expired.
         renew_every_s = lease_ttl_ms / 3000 if store.database.dialect != "sqlite" else None
         cluster = await control_plane.start(
-            renew_every_s=renew_every_s, member=member, is_dead=membership.is_dead
+            renew_every_s=renew_every_s,
+            member=member,
+            is_dead=membership.is_dead,
+            bells=membership.bells(),
         )
         forwarding = Forwarding(cluster) if membership.is_shared else None
         running.append(asyncio.create_task(housekeeper.run()))
@@ -192,7 +200,7 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
     return JobPlaces(
         membership.data_dir / "jobs",
         membership.data_dir / "address",
-        settings.slots,
+        _width(settings, membership),
         settings.results_url,
         cluster=spark,
         url=url if membership.is_shared else None,
@@ -216,11 +224,17 @@ def _housekeeper(
     )
 
 
-def _host(settings: Settings, run_dir: Path, java: Java, archive: ArchiveBuilder) -> EmbeddedHost:
+def _width(settings: Settings, membership: Membership) -> int:
+    """How many tasks of a driver run at once. Where servers share slots, a job may come to those of servers that are
+    not there yet, and all together have what the host has."""
+    return max(settings.slots, os.cpu_count() or 1) if membership.is_shared else settings.slots
+
+
+def _host(settings: Settings, membership: Membership, java: Java, archive: ArchiveBuilder) -> EmbeddedHost:
     return EmbeddedHost(
-        run_dir,
+        membership.run_dir,
         java=java,
-        slots=settings.slots,
+        slots=_width(settings, membership),
         warm_drivers=settings.warm_drivers,
         memory_mb=settings.driver_memory_mb,
         java_options=driver_java_options(settings),

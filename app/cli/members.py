@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from app.cli.client import Client
 from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import format_time, print_json, say, show_table, when_header
 
-COLUMNS = ["seat", "state", "url", "host", "pid", "version", "slots", "jobs"]
+COLUMNS = ["seat", "state", "arbiter", "url", "host", "pid", "version", "slots", "jobs"]
 RIGHT = ["seat", "pid", "slots", "jobs"]
 ALONE = "No other server can share these jobs: that takes a PostgreSQL database."
 
@@ -21,8 +23,14 @@ def members(as_json: JsonOption = False, server: ServerOption = None, token_file
     found = answer["members"]
     joined = when_header("joined", [one["joinedTimestampInMillis"] for one in found])
     rows = [
-        [str(one[name]) for name in COLUMNS] + [format_time(one["joinedTimestampInMillis"])] for one in found
+        [_cell(one, name) for name in COLUMNS] + [format_time(one["joinedTimestampInMillis"])]
+        for one in found
     ]
     show_table([*COLUMNS, joined], rows, right=RIGHT)
     if not answer["shared"]:
         say(ALONE)
+
+
+def _cell(member: dict[str, Any], name: str) -> str:
+    """The arbiter is the one that decides about the slots of all."""
+    return ("yes" if member["isArbiter"] else "") if name == "arbiter" else str(member[name])

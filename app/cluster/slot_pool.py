@@ -6,9 +6,8 @@ back stays its own until it does so.
 
 The pool is a plain value machine without I/O or clock; the shell tells the jobs.
 
-Where several control planes share a host, each has a pool of its own, and a job that moves takes its slots along. To
-the pool that it comes to they are guests, which go when the job gives them back; the pool that they are of counts
-them as lent until the job does not hold them any more.
+Where several control planes share it, it is put together anew for each review (`app.cluster.shared_slots`). Then jobs
+may bring slots along that are offered no more: guests, which go when the job gives them back.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class _Holder:
     share: SlotShare = field(default_factory=SlotShare)
     changed_ms: int = 0
     allowed: int | None = None
-    away: bool = False
     held: dict[str, Slot] = field(default_factory=dict)
 
 
@@ -60,13 +58,7 @@ class SlotPool:
     @property
     def total(self) -> int:
         """The slots that there are for the jobs of this pool."""
-        lent = sum(len(slots) for slots in self.lent.values())
-        return len(self._slots) + len(self._guests) - lent - min(self._withheld, len(self._free))
-
-    @property
-    def lent(self) -> dict[str, tuple[str, ...]]:
-        """The ids of slots of this pool that jobs of other pools hold, by job."""
-        return {job_id: tuple(holder.held) for job_id, holder in self._holders.items() if holder.away}
+        return len(self._slots) + len(self._guests) - min(self._withheld, len(self._free))
 
     @property
     def free(self) -> int:
@@ -76,6 +68,9 @@ class SlotPool:
     @property
     def jobs(self) -> int:
         return len(self._holders)
+
+    def knows(self, job_id: str) -> bool:
+        return job_id in self._holders
 
     def free_on(self, task_manager: str) -> int:
         if self._suspended:
@@ -104,7 +99,7 @@ class SlotPool:
     def prospect(self, job_id: str, desired: int, minimal: int) -> int:
         """To how many slots ``job_id`` would come if it declared so: what it can run with, or the slots that it keeps
         anyway."""
-        claims = [self._claim(one, holder) for one, holder in self._here() if one != job_id]
+        claims = [self._claim(one, holder) for one, holder in self._holders.items() if one != job_id]
         holder = self._holders.get(job_id, _Holder())
         asked = replace(self._claim(job_id, holder), desired=desired, minimal=minimal)
         verdicts = arbitrate([*claims, asked], self.total, now_ms=0, holding_ms=self._holding_ms)
@@ -155,11 +150,10 @@ class SlotPool:
     ) -> bool:
         """Take up a job with the slots it held before a restart, of which it was told that it may go on to use
         ``allowed``, and which have been its own since ``changed_ms``; False if some of them exist no more. ``guests``:
-        those of other pools come with it."""
+        those come with it all the same."""
         self.declare(job_id, desired, minimal)
         holder = self._holders[job_id]
-        holder.allowed, holder.changed_ms, holder.away = allowed, changed_ms, False
-        own = {slot.task_manager_id for slot in self._slots.values()}
+        holder.allowed, holder.changed_ms = allowed, changed_ms
         complete = True
         for slot in slots:
             if self._suspended and slot.id not in self._slots:
@@ -167,26 +161,17 @@ class SlotPool:
                 self._slots[slot.id] = self._free[slot.id] = slot
             if slot.id in self._free:
                 holder.held[slot.id] = self._free.pop(slot.id)
-            elif guests and slot.task_manager_id not in own and slot.id not in self._guests:
+            elif guests and slot.id not in self._slots and slot.id not in self._guests:
                 holder.held[slot.id] = self._guests[slot.id] = slot
             elif slot.id not in holder.held:
                 complete = False
         return complete
 
-    def lend(self, job_id: str, slot_ids: Iterable[str]) -> None:
-        """``job_id`` is with another pool, and holds these slots: those that are of this one are not for others."""
-        holder = self._holders.get(job_id, _Holder())
-        wanted = set(slot_ids)
-        self.release(
-            job_id, [slot_id for slot_id in holder.held if slot_id not in wanted or slot_id in self._guests]
-        )
-        for slot_id in wanted & self._free.keys():
-            holder.held[slot_id] = self._free.pop(slot_id)
-        holder.away = True
-        if holder.held:
-            self._holders[job_id] = holder
-        else:
-            self._holders.pop(job_id, None)
+    def keep_off(self, slot_ids: Iterable[str]) -> None:
+        """These are not for anybody now: a job that is not to have them may be using them still."""
+        for slot_id in slot_ids:
+            if self._free.pop(slot_id, None) is not None:
+                del self._slots[slot_id]
 
     def declare(self, job_id: str, desired: int, minimal: int) -> None:
         """Record what ``job_id`` wants."""
@@ -234,7 +219,7 @@ class SlotPool:
         if self._suspended:
             self.next_review_ms = None
             return changed
-        claims = [self._claim(job_id, holder) for job_id, holder in self._here()]
+        claims = [self._claim(job_id, holder) for job_id, holder in self._holders.items()]
         self._verdicts = arbitrate(claims, self.total, now_ms=now_ms, holding_ms=self._holding_ms)
         for claim in claims:
             may, holder = self._verdicts[claim.job_id].allowed, self._holders[claim.job_id]
@@ -262,9 +247,6 @@ class SlotPool:
     def _give_back(self, slot: Slot) -> None:
         if self._guests.pop(slot.id, None) is None:
             self._free[slot.id] = slot
-
-    def _here(self) -> list[tuple[str, _Holder]]:
-        return [(job_id, holder) for job_id, holder in self._holders.items() if not holder.away]
 
     def _claim(self, job_id: str, holder: _Holder) -> Claim:
         return Claim(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Row
 
+from app.store.errors import StoreError
 from app.store.leases import Lease
 from app.store.statements import CLOCK_MS
 from app.store.store import Store
@@ -24,7 +25,8 @@ class Member:
     """One control-plane process. ``member_id`` is the name under which it holds leases.
 
     ``seat``: its number among those of the data directory, which the next process may have after it. ``place`` names
-    the kernel and the process namespace: only who is in the same one can see its drivers.
+    the kernel and the process namespace: only who is in the same one can see its drivers. ``cluster``: the master of
+    the Spark cluster where its jobs run; empty for the host.
     """
 
     member_id: str
@@ -36,6 +38,7 @@ class Member:
     pid: int
     version: str
     slots: int
+    cluster: str = ""
 
     @property
     def task_manager(self) -> str:
@@ -80,7 +83,7 @@ class JobMark:
     owner: str | None
 
 
-_COLUMNS = ("member_id", "home", "seat", "url", "host", "place", "pid", "version", "slots")
+_COLUMNS = ("member_id", "home", "seat", "url", "host", "place", "pid", "version", "slots", "cluster")
 
 
 def task_manager_of(seat: int) -> str:
@@ -97,6 +100,9 @@ class Members:
         """Add ``member``, unless members of other places are alive: then their hosts, and nothing is changed.
 
         Whoever had its seat before is dead, so that his leases expire at once.
+
+        Raises:
+            StoreError: members that are alive run their jobs elsewhere, so they cannot share slots.
         """
 
         def join(connection: Connection) -> list[str]:
@@ -110,10 +116,18 @@ class Members:
             ).all()
             if others:
                 return [str(host) for (host,) in others]
+            _same_cluster(connection, member)
             of_seat = {"home": member.home, "seat": member.seat}
             connection.execute(
                 text(
                     "UPDATE leases SET expires_ms = 0 WHERE expires_ms > 0 AND owner IN "
+                    "(SELECT member_id FROM members WHERE home = :home AND seat = :seat)"
+                ),
+                of_seat,
+            )
+            connection.execute(
+                text(
+                    "UPDATE slot_arbiters SET expires_ms = 0 WHERE home = :home AND owner IN "
                     "(SELECT member_id FROM members WHERE home = :home AND seat = :seat)"
                 ),
                 of_seat,
@@ -133,9 +147,9 @@ class Members:
 
     async def leave(self, member: Member) -> None:
         def leave(connection: Connection) -> None:
-            connection.execute(
-                text("DELETE FROM members WHERE member_id = :member"), {"member": member.member_id}
-            )
+            who = {"member": member.member_id}
+            connection.execute(text("UPDATE slot_arbiters SET expires_ms = 0 WHERE owner = :member"), who)
+            connection.execute(text("DELETE FROM members WHERE member_id = :member"), who)
 
         await self._store.write(leave)
 
@@ -143,12 +157,21 @@ class Members:
         """These are known to be dead: their leases expire now, and they count as alive no more."""
 
         def bury(connection: Connection) -> None:
+            clock = CLOCK_MS[connection.dialect.name]
             for member_id in member_ids:
                 who = {"member": member_id}
-                connection.execute(text("UPDATE members SET expires_ms = 0 WHERE member_id = :member"), who)
+                # Not long ago: its slots stay in the pool for a while.
+                connection.execute(
+                    text(
+                        f"UPDATE members SET expires_ms = {clock} "
+                        f"WHERE member_id = :member AND expires_ms > {clock}"
+                    ),
+                    who,
+                )
                 connection.execute(
                     text("UPDATE leases SET expires_ms = 0 WHERE owner = :member AND expires_ms > 0"), who
                 )
+                connection.execute(text("UPDATE slot_arbiters SET expires_ms = 0 WHERE owner = :member"), who)
 
         await self._store.write(bury)
 
@@ -235,6 +258,22 @@ class Members:
             return [JobMark(row[0], int(row[1]), bool(row[2]), row[3]) for row in rows]
 
         return await self._store.read(marks)
+
+
+def _same_cluster(connection: Connection, member: Member) -> None:
+    clock = CLOCK_MS[connection.dialect.name]
+    other = connection.execute(
+        text(
+            "SELECT url, cluster FROM members WHERE home = :home AND seat <> :seat AND cluster <> :cluster "
+            f"AND expires_ms > {clock} ORDER BY seat"
+        ),
+        {"home": member.home, "seat": member.seat, "cluster": member.cluster},
+    ).first()
+    if other is not None:
+        raise StoreError(
+            f"cluster: servers that share a data directory share their slots. The one at {other[0]} runs jobs on "
+            f"{other[1] or 'its host'}, and this one is to run them on {member.cluster or 'its host'}."
+        )
 
 
 def _put(connection: Connection, member: Member, ttl_ms: int) -> None:

@@ -6,7 +6,8 @@ the triggers that keep terminal rescale records and requirements unchanged, and 
 * `jobs` never changes after the submission; what changes with every step is in the narrow `job_states`.
 * Texts that hold JSON are written by `app.store.codec`; the database does not look into them.
 * All times are epoch milliseconds.
-* Every table but `leases` and `members` is written only under the job's lease (see `app.store.writer`).
+* Every table but `leases`, `members`, `slot_arbiters` and `slot_grants` is written only under the job's lease (see
+  `app.store.writer`).
 """
 
 from __future__ import annotations
@@ -126,6 +127,7 @@ members = Table(
     Column("pid", BigInteger, nullable=False),
     Column("version", Text, nullable=False),
     Column("slots", Integer, nullable=False),
+    Column("cluster", Text, nullable=False),
     Column("joined_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
     Column("handed_over", BigInteger, nullable=False, server_default=text("0")),
@@ -133,6 +135,44 @@ members = Table(
     sqlite_with_rowid=False,
 )
 Index("ix_members_one_per_seat", members.c.home, members.c.seat, unique=True)
+
+# Who decides about the slots of a home; ``expires_ms`` is by the database's clock (see `app.store.slot_table`).
+slot_arbiters = Table(
+    "slot_arbiters",
+    metadata,
+    Column("home", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    CheckConstraint("epoch >= 1", name="epoch"),
+    sqlite_with_rowid=False,
+)
+
+# What a job wants and holds, as its owner says (see `app.scheduler.slot_ledger`).
+slot_claims = Table(
+    "slot_claims",
+    metadata,
+    _job_id(),
+    Column("home", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("seen", BigInteger, nullable=False),
+    Column("holds", Text, nullable=False),
+    Column("ask", Text, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# What a job may hold, as the arbiter says: written under its epoch.
+slot_grants = Table(
+    "slot_grants",
+    metadata,
+    _job_id(),
+    Column("version", BigInteger, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+    Column("document", Text, nullable=False),
+    CheckConstraint("version >= 1", name="version"),
+    sqlite_with_rowid=False,
+)
 
 # With a row id, unlike its neighbours: rows of some hundred bytes that never change are packed by SQLite into the last
 # page, whichever jobs they are of; without one, a PUT rewrites two and a half pages.

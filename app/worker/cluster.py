@@ -19,13 +19,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One control plane. ``jobs``: those that it owns and that have not ended. ``is_self``: it is who is asked."""
+    """One control plane. ``jobs``: those that it owns and that have not ended. ``is_self``: it is who is asked.
+    ``is_arbiter``: it decides about the slots of all."""
 
     member: Member
     joined_ms: int
     is_alive: bool
     jobs: int
     is_self: bool
+    is_arbiter: bool = True
 
 
 class Cluster:
@@ -74,8 +76,10 @@ class Cluster:
             StoreError: the database is away.
         """
         keeper = self._keeper
-        if job_id is None and not keeper.peers and not keeper.glimpses:
-            return
+        if job_id is None:
+            if not keeper.peers and not keeper.glimpses:
+                return
+            await keeper.desk.refresh()
         found = await self._ownership.members.marks(None if job_id is None else [job_id])
         marks = {mark.job_id: mark for mark in found}
         for gone in self._gone(marks, job_id):
@@ -114,6 +118,8 @@ class Cluster:
         if me is None:
             return ()
         spread = await self._ownership.members.spread(me.home)
+        desk = self._keeper.desk
+        await desk.refresh()
         return [
             MemberView(
                 state.member,
@@ -121,6 +127,7 @@ class Cluster:
                 state.is_alive,
                 state.jobs,
                 state.member.member_id == me.member_id,
+                state.member.member_id == desk.arbiter,
             )
             for state in spread.members
         ]

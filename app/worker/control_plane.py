@@ -25,6 +25,7 @@ from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
 from app.worker.clock import Clock
 from app.worker.cluster import Cluster
+from app.worker.doorbell import Bells
 from app.worker.forgetting import Forgetter
 from app.worker.insight import dry_run, explanation
 from app.worker.job import Job, JobPlaces
@@ -40,6 +41,7 @@ from app.worker.requirements import (
     resolve_bounds,
     resolve_partitions,
 )
+from app.worker.sharing import share_slots
 from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission
 from app.worker.stops import decide_stop
 from app.worker.submission import make_durable, refused_by_cluster
@@ -86,12 +88,13 @@ class ControlPlane:
         self._places = places
         self._clock = clock
         self._new_id = new_id
-        self._pool = pool_of({places.task_manager: places.slots}, offer, holding_ms=slot_holding_ms)
+        self._offer, self._slot_holding_ms = offer, slot_holding_ms
+        pool = pool_of({places.task_manager: places.slots}, offer, holding_ms=slot_holding_ms)
         self._shown = shown or members_of_host(places.task_manager, clock.now_ms())
         self._keeper = JobKeeper(
             store,
             host=host,
-            pool=self._pool,
+            pool=pool,
             places=places,
             clock=clock,
             validate_states=validate_states,
@@ -107,12 +110,15 @@ class ControlPlane:
         renew_every_s: float | None = None,
         member: Member | None = None,
         is_dead: Callable[[Member], bool] = lambda _: False,
+        bells: Bells | None = None,
     ) -> Cluster:
         """Take up every job that is not over: adopt live drivers, go on with what was decided but not done.
 
         ``renew_every_s``: how often leases are renewed; None where they cannot expire (one process, SQLite). ``member``
-        and ``is_dead`` as `Ownership` has them.
+        and ``is_dead`` as `Ownership` has them; ``bells`` is how members tell each other of slots.
         """
+        if member is not None:
+            share_slots(self._keeper, self._store, member, bells, self._offer, self._slot_holding_ms)
         await self._forgetter.finish()
         ownership = Ownership(self._store, self._keeper, member=member, is_dead=is_dead)
         await ownership.start(renew_every_s=renew_every_s)
@@ -123,17 +129,14 @@ class ControlPlane:
         self._closing = True
         await self._keeper.close()
 
-    def offer_slots(self, task_managers: Mapping[str, int]) -> None:
-        """The slots that exist from now on, by TaskManager."""
-        self.take_offer(Offer(tuple(task_managers.items())))
-
     def take_offer(self, offer: Offer) -> None:
         """What a cluster offers from now on."""
         self._keeper.desk.take_offer(offer)
 
     def knows(self, job_id: str) -> bool:
         """Whether there is such a job, whoever owns it."""
-        return self._keeper.view(job_id) is not None or job_id in self._keeper.away
+        known = self._keeper.view(job_id) is not None or job_id in self._keeper.away
+        return known or self._keeper.desk.knows(job_id)
 
     # -- jobs
 
@@ -210,7 +213,8 @@ class ControlPlane:
         job = self._keeper.jobs.get(job_id)
         return job is not None and job.worker.knows_answer(key)
 
-    def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun:
+    async def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun:
+        await _reading(self._keeper.desk.refresh())
         job = self._running(job_id, "its resource requirements cannot be changed")
         state = job.state
         refuse_stale(state, update)
@@ -267,8 +271,8 @@ class ControlPlane:
         return explanation(
             view,
             now_ms=self._clock.now_ms(),
-            total_slots=self._pool.total,
-            free_slots=self._pool.free,
+            total_slots=self._keeper.desk.total,
+            free_slots=self._keeper.desk.free,
             verdict=self._keeper.desk.verdict(job_id),
             last_batch_ms=job.last_batch_ms if job else None,
         )

@@ -36,7 +36,7 @@ from app.worker.drivers import Bell, event_of, orders_for
 from app.worker.job_worker import JobWorker
 from app.worker.pace import PaceMeter
 from app.worker.persistence import JobWriter, ended_ms
-from app.worker.slot_desk import SlotDesk
+from app.worker.slot_desk import Desk
 from app.worker.views import JobView, Unavailable
 
 log = structlog.get_logger()
@@ -106,7 +106,7 @@ class Job:
         writer: JobWriter,
         clock: Clock,
         host: DriverHost,
-        desk: SlotDesk,
+        desk: Desk,
         places: JobPlaces,
         submitted_ms: int,
         submitted_by: str | None,
@@ -316,8 +316,10 @@ class Job:
         batch = state.graph.type is JobType.BATCH
         slots = effect.plan.slot_count if batch else places.slots
         cluster = places.cluster
-        if cluster is not None and not batch:
-            slots = max(self._desk.total, effect.plan.slot_count)
+        # Where there are others, a job may have the slots of all of them.
+        if not batch and (cluster is not None or places.url is not None):
+            width = 0 if cluster is not None else places.slots
+            slots = max(width, self._desk.total, effect.plan.slot_count)
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,

@@ -14,6 +14,7 @@ from app.store.leases import full_name
 from app.store.members import Member, Members, task_manager_of
 from app.store.seats import Seat, is_dead, this_place
 from app.store.store import Store
+from app.worker.doorbell import Bells, Doorbells, NoBells
 
 log = structlog.get_logger()
 
@@ -28,7 +29,15 @@ class Membership:
     """``seat`` None: nobody else can share the data directory (SQLite)."""
 
     def __init__(
-        self, data_dir: Path, home: str, seat: Seat | None, *, url: str, version: str, slots: int
+        self,
+        data_dir: Path,
+        home: str,
+        seat: Seat | None,
+        *,
+        url: str,
+        version: str,
+        slots: int,
+        cluster: str = "",
     ) -> None:
         self.data_dir = data_dir
         self.home = home
@@ -47,6 +56,7 @@ class Membership:
                 pid=os.getpid(),
                 version=version,
                 slots=slots,
+                cluster=cluster,
             )
 
     @property
@@ -61,6 +71,10 @@ class Membership:
     @property
     def task_manager(self) -> str:
         return task_manager_of(self._seat.number if self._seat is not None else 1)
+
+    def bells(self) -> Bells:
+        """How this server and the others tell each other of something to look at."""
+        return NoBells() if self._seat is None else Doorbells(self.data_dir, self._seat.number)
 
     async def join(self, store: Store) -> Member | None:
         """This server as a member; None if it is alone.

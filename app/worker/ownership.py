@@ -15,12 +15,12 @@ import structlog
 
 from app.store.errors import StoreError
 from app.store.leases import Lease
-from app.store.members import JobMark, Member, Members, MemberState, Spread
+from app.store.members import Member, Members, MemberState, Spread
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH
 from app.worker.job import Job
 from app.worker.recovery import JOBS_PER_READ, JobKeeper
-from app.worker.stored_jobs import quiet, read_view
+from app.worker.stored_jobs import quiet
 
 log = structlog.get_logger()
 
@@ -57,7 +57,6 @@ class Ownership:
         self._look_every_s = look_every_s
         self._handed_over = 0
         self._free_before = False
-        self._lent: dict[str, JobMark] = {}
         self._wanted = asyncio.Event()
 
     async def start(self, *, renew_every_s: float | None) -> None:
@@ -109,6 +108,8 @@ class Ownership:
         if dead:
             log.warning("another control plane has died", members=[one.member_id for one in dead])
             await self.members.bury([one.member_id for one in dead])
+            # One of them may have decided about slots.
+            self._keeper.desk.review_soon()
             return True
         handed_over = await self.members.handed_over(self.member.member_id)
         before, self._handed_over = self._handed_over, handed_over
@@ -120,7 +121,6 @@ class Ownership:
         await self._take_over(held)
         if self.member is None:
             return False
-        await self._look_after_lent()
         return await self._even_out()
 
     async def _renew_leases(self) -> dict[str, Lease]:
@@ -177,25 +177,11 @@ class Ownership:
     # -- giving
 
     async def _even_out(self) -> bool:
-        """Hand one job over to the member whose slots it holds, or to one that has far fewer; whether one was."""
+        """Hand one job over to a member that has far fewer; whether one was."""
         assert self.member is not None
         candidates = [job for job in self._keeper.jobs.values() if job.is_quiet]
-        for job in candidates:
-            home = self._home_of(job)
-            if home is not None:
-                return await self._hand_over(job, home)
         to = receiver(self.spread, self.member)
         return to is not None and bool(candidates) and await self._hand_over(candidates[-1], to)
-
-    def _home_of(self, job: Job) -> Member | None:
-        """The member all of whose slots the job holds, if it has fewer jobs than this one."""
-        assert self.member is not None
-        managers = {slot.task_manager_id for slot in job.state.slots}
-        mine = jobs_of(self.spread, self.member)
-        for state in self.spread.alive:
-            if managers == {state.member.task_manager} and state.member != self.member and state.jobs < mine:
-                return state.member
-        return None
 
     async def _hand_over(self, job: Job, to: Member) -> bool:
         """The job is let go of first, so that for a moment nobody serves it; its driver does not care."""
@@ -210,24 +196,6 @@ class Ownership:
             log.error("a job could not be handed over", job=job_id, error=str(error))
         keeper.load_later(job_id, job)
         return False
-
-    async def _look_after_lent(self) -> None:
-        """Slots of this process that jobs hold elsewhere come back when they give them back, there."""
-        desk, lent = self._keeper.desk, self._keeper.desk.lent
-        if not lent:
-            self._lent = {}
-            return
-        marks = {mark.job_id: mark for mark in await self.members.marks(lent)}
-        changed = [job_id for job_id, mark in marks.items() if self._lent.get(job_id) != mark]
-        stored = {job.job_id: job for job in await self._store.load_jobs(changed)} if changed else {}
-        for job_id in lent:
-            mark = marks.get(job_id)
-            if mark is None or mark.has_ended:
-                desk.lend(job_id, ())
-            elif job_id in stored and job_id not in self._keeper.jobs:
-                view = read_view(stored[job_id])
-                desk.lend(job_id, () if view is None else view.state.slots)
-        self._lent = marks
 
 
 _ALL = 1_000_000

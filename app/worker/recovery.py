@@ -32,7 +32,7 @@ from app.worker.implied import implied_effects
 from app.worker.job import Job, JobPlaces
 from app.worker.job_files import are_intact, write_artifacts
 from app.worker.persistence import JobWriter, attempt_record
-from app.worker.slot_desk import SlotDesk
+from app.worker.slot_desk import Desk, SlotDesk
 from app.worker.stored_jobs import latest_ms, lists_artifacts, quiet, read_view
 from app.worker.tenure import Tenure
 from app.worker.views import JobView
@@ -72,7 +72,7 @@ class JobKeeper:
         self._loading, self._unreadable = set[str](), set[str]()
         self._store = store
         self._host = host
-        self.desk = SlotDesk(pool, clock, self.tell_grants)
+        self.desk: Desk = SlotDesk(pool, clock, self.tell_grants)
         self._places = places
         self._clock = clock
         self._validate = validate_states
@@ -139,7 +139,6 @@ class JobKeeper:
         """The job as it is stored, with the slots it held; None if it is not ours, or cannot be read or built."""
         if stored.lease is None or not self._is_ours(stored):
             self.away.add(stored.job_id)
-            self._lend_to(stored)
             return None
         try:
             graph = parse_document(json.loads(stored.document))
@@ -164,24 +163,15 @@ class JobKeeper:
         self.jobs[state.job_id] = job
         self.away.discard(state.job_id)
         self.glimpses.pop(state.job_id, None)
-        self.desk.restore(state, guests=self._is_shared)
+        self.desk.restore(state)
         return job
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether jobs may move to and from other control planes."""
-        return self._places.url is not None
 
     def _is_ours(self, stored: StoredJob) -> bool:
         return stored.lease is not None and stored.lease.owner == self._store.owner
 
-    def _lend_to(self, stored: StoredJob) -> None:
-        """A job of another control plane may hold slots of this one, from before a restart."""
-        if self._is_shared and (view := read_view(stored)) is not None:
-            self.desk.lend(stored.job_id, view.state.slots)
-
     async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, AttemptRecord | None]]:
         """Each job with what `_prepare` says of it, but for those whose files cannot be laid out now."""
+        await self.desk.look_up([stored.job_id for stored in page if self._is_ours(stored)])
         found = []
         for stored in page:
             try:
@@ -303,10 +293,7 @@ class JobKeeper:
         if job is not None:
             self.away.add(job_id)
             job.close()
-            if self._is_shared:
-                self.desk.lend(job_id, job.state.slots)
-            else:
-                self.desk.forget(job_id)
+            self.desk.let_go(job_id)
 
     def _on_diverged(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
@@ -347,6 +334,7 @@ class JobKeeper:
             if stored is not None:
                 self.show_ended(stored)
             return
+        await self.desk.look_up([job_id])
         dead = await self._prepare(stored)
         if not self.tenure.is_sure():
             raise StoreUnavailable("Whether the job is still this control plane's has to be asked first.")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
-from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Verdict
@@ -20,9 +20,90 @@ _FEW_JOBS = 100
 one."""
 
 
+class Desk(Protocol):
+    """Where the jobs of a control plane ask for slots: of a pool of its own (`SlotDesk`), or of one that it shares with
+    others (`app.worker.shared_desk`)."""
+
+    @property
+    def total(self) -> int:
+        """The slots that there are."""
+        ...
+
+    @property
+    def free(self) -> int: ...
+
+    def free_on(self, task_manager: str) -> int: ...
+
+    @property
+    def managers(self) -> Sequence[tuple[str, int, int]]:
+        """The parts of the host that servers share, with their slots and how many of them are free."""
+        ...
+
+    @property
+    def arbiter(self) -> str | None:
+        """Which control plane decides about the slots, if that is not always this one."""
+        ...
+
+    def knows(self, job_id: str) -> bool:
+        """Whether the job, of whichever control plane, has asked for slots here."""
+        ...
+
+    async def refresh(self) -> None:
+        """Let all of this be true now."""
+        ...
+
+    def granted(self, job_id: str) -> SlotsChanged:
+        """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
+        ...
+
+    def grants_otherwise(self, state: JobState) -> bool:
+        """Whether the job is to be told that its slots are other than it knows."""
+        ...
+
+    def verdict(self, job_id: str) -> Verdict | None: ...
+
+    def prospect(self, job_id: str, desired: int, minimal: int) -> int:
+        """To how many slots ``job_id`` would come if it declared so."""
+        ...
+
+    def take_offer(self, offer: Offer) -> None:
+        """What a cluster offers from now on."""
+        ...
+
+    async def look_up(self, job_ids: Sequence[str]) -> None:
+        """To be called before these jobs are restored, once their leases are this process's."""
+        ...
+
+    def restore(self, state: JobState) -> None:
+        """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
+        ...
+
+    def declare(self, state: JobState) -> None:
+        """What the job wants now, and with which weight, priority and cap."""
+        ...
+
+    def note_giving(self, state: JobState) -> None:
+        """Whether the job runs, and what it can give meanwhile."""
+        ...
+
+    def release(self, job_id: str, slot_ids: Iterable[str]) -> None: ...
+
+    def forget(self, job_id: str) -> None:
+        """The job has ended: nothing is its any more."""
+        ...
+
+    def let_go(self, job_id: str) -> None:
+        """The job is not this control plane's any more."""
+        ...
+
+    def review_soon(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class SlotDesk:
-    """Everything here runs on the event loop. ``tell`` is called with the jobs that hold other slots than before, or
-    may go on to use another number of them."""
+    """Of a process that shares its slots with nobody. Everything here runs on the event loop. ``tell`` is called with
+    the jobs that hold other slots than before, or may go on to use another number of them."""
 
     def __init__(self, pool: SlotPool, clock: Clock, tell: Callable[[set[str]], None]) -> None:
         self._pool = pool
@@ -42,6 +123,23 @@ class SlotDesk:
 
     def free_on(self, task_manager: str) -> int:
         return self._pool.free_on(task_manager)
+
+    @property
+    def managers(self) -> Sequence[tuple[str, int, int]]:
+        return ()
+
+    @property
+    def arbiter(self) -> str | None:
+        return None
+
+    def knows(self, job_id: str) -> bool:
+        return self._pool.knows(job_id)
+
+    async def refresh(self) -> None:
+        pass
+
+    async def look_up(self, job_ids: Sequence[str]) -> None:
+        pass
 
     def granted(self, job_id: str) -> SlotsChanged:
         """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
@@ -65,9 +163,8 @@ class SlotDesk:
         self._pool.take_offer(offer)
         self.review_soon()
 
-    def restore(self, state: JobState, *, guests: bool = False) -> None:
-        """Take up a job with the slots that it held, ``guests``: those of others too. The caller asks for a review when
-        all jobs are there."""
+    def restore(self, state: JobState) -> None:
+        """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
         self._pool.restore(
             state.job_id,
             state.slots,
@@ -75,7 +172,6 @@ class SlotDesk:
             state.declared_minimal,
             allowed=state.allowed,
             changed_ms=state.slots_changed_ms,
-            guests=guests,
         )
         self._pool.set_share(state.job_id, state.share)
         self._pool.note_giving(state.job_id, giving_of(state))
@@ -99,15 +195,8 @@ class SlotDesk:
         self._pool.forget(job_id)
         self.review_soon()
 
-    @property
-    def lent(self) -> list[str]:
-        """The jobs of other control planes that hold slots of this one."""
-        return list(self._pool.lent)
-
-    def lend(self, job_id: str, slots: Iterable[Slot]) -> None:
-        """``job_id`` is with another control plane, and holds these slots there."""
-        self._pool.lend(job_id, [slot.id for slot in slots])
-        self.review_soon()
+    def let_go(self, job_id: str) -> None:
+        self.forget(job_id)
 
     def review_soon(self) -> None:
         """Something has changed. Changes that come together share a review."""

@@ -4,7 +4,6 @@ share it, the part of it that each of them has."""
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from app.cluster.embedded import host_memory_bytes
@@ -28,15 +27,11 @@ def pool_of(host: Mapping[str, int], offer: Offer | None, *, holding_ms: int) ->
 
 
 def members_of_host(own_id: str, since_ms: int) -> Shown:
-    """This process first. Slots of another are free if no job that is known here holds them."""
+    """This process, or those that share its slots, by seat."""
 
     def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
         memory_bytes, free_memory_bytes = host_memory_bytes()
-        views = keeper.views() if keeper.peers else []
-        held = Counter(slot.task_manager_id for view in views for slot in view.state.slots)
-        others = [
-            (one.task_manager, one.slots, max(0, one.slots - held[one.task_manager])) for one in keeper.peers
-        ]
+        desk = keeper.desk
         return [
             TaskManager(
                 id=name,
@@ -48,7 +43,7 @@ def members_of_host(own_id: str, since_ms: int) -> Shown:
                 memory_bytes=memory_bytes,
                 free_memory_bytes=free_memory_bytes,
             )
-            for name, slots, free in [(own_id, keeper.desk.total, keeper.desk.free), *others]
+            for name, slots, free in desk.managers or [(own_id, desk.total, desk.free)]
         ]
 
     return shown

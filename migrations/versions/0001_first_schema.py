@@ -95,6 +95,7 @@ def _create_members() -> None:
         sa.Column("pid", sa.BigInteger(), nullable=False),
         sa.Column("version", sa.Text(), nullable=False),
         sa.Column("slots", sa.Integer(), nullable=False),
+        sa.Column("cluster", sa.Text(), nullable=False),
         sa.Column("joined_ms", sa.BigInteger(), nullable=False),
         sa.Column("expires_ms", sa.BigInteger(), nullable=False),
         sa.Column("handed_over", sa.BigInteger(), server_default=sa.text("0"), nullable=False),

@@ -10,6 +10,7 @@ the end:
 
 * no PUT that was answered is lost: the last one is in force, and their versions rise;
 * never were there two drivers on one checkpoint, as seen by an observer that knows nothing but processes and files;
+* no slot is held by two jobs, at any look into the database;
 * every sink is exact;
 * every rescale has ended, once.
 """
@@ -160,11 +161,16 @@ def run(
             observer = Observer(made.data_dir, stopping)
             clients = [Client(job, random.Random(rng.random()), chaos.alive, stopping) for job in own]
             with threads([*(client.run for client in clients), observer.run], stopping):
+                doubles: set[str] = set()
                 while time.monotonic() - began < seconds:
-                    time.sleep(rng.uniform(*CALM_S))
+                    until = time.monotonic() + rng.uniform(*CALM_S)
+                    while time.monotonic() < until:
+                        doubles |= held_twice(made)
+                        time.sleep(0.2)
                     chaos.one()
                     tell(f"{time.monotonic() - began:6.0f} s  {dict(chaos.happened)}")
-            faults = checked(made, chaos, clients, observer, tell)
+            faults = [f"slot {slot} was held by two jobs" for slot in sorted(doubles)]
+            faults += checked(made, chaos, clients, observer, tell)
             return Result(
                 time.monotonic() - began,
                 chaos.happened,
@@ -176,6 +182,15 @@ def run(
             )
     finally:
         postgres.stop()
+
+
+def held_twice(servers: Servers) -> set[str]:
+    """By the states of the jobs, which their owners go by."""
+    with contextlib.suppress(psycopg.OperationalError):
+        states = servers.query("SELECT state::json -> 'slots' FROM job_states WHERE ended_ms IS NULL")
+        held = Counter(slot["id"] for (slots,) in states for slot in slots)
+        return {slot for slot, count in held.items() if count > 1}
+    return set()
 
 
 @contextlib.contextmanager

@@ -67,6 +67,7 @@ class Servers:
     slots: int = 4
     warm_drivers: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    max_parallelism: int = 4
     all: list[Server] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -127,11 +128,25 @@ class Servers:
         assert response.status_code == OK, (path, response.status_code, response.text)
         return response.json()
 
+    def arbiter(self) -> Server:
+        """The server that decides about slots, as one that is alive says."""
+        alive = next(one for one in self.all if one.process.poll() is None)
+
+        def found() -> Server | None:
+            pids = [one["pid"] for one in self.members(alive) if one["isArbiter"] and one["state"] == "ALIVE"]
+            return next((one for one in self.all if [one.process.pid] == pids), None)
+
+        arbiter: Server = wait_for("somebody decides about slots", found, PATIENCE_S)
+        return arbiter
+
     def submit(self, server: Server, name: str = "counting", **more: Any) -> Job:
         """A job that has written its first rows."""
         directory = self.directory / f"{name}-{len(self.all)}"
         directory.mkdir()
         document = {**counting(directory, **more), "name": name}
+        for vertex in document["vertices"]:
+            if vertex["name"] == "counts":
+                vertex["maxParallelism"] = self.max_parallelism
         response = self.call(server, "POST", "/jobs", json=document)
         assert response.is_success, response.text
         job = Job(self, response.json()["jobid"], directory / "counts.db")

@@ -46,6 +46,11 @@ class OwnDatabase(Protocol):
         """From the first call on, `acceptance_ends` has how often the end of a rescale is written."""
 
 
+def is_shared() -> bool:
+    """Whether several servers can use the database of a deployment."""
+    return os.environ.get(CHOICE) == "postgresql"
+
+
 def database_of(data_dir: Path) -> OwnDatabase:
     """A database for the deployment in ``data_dir``, of the kind that the environment asks for."""
     match os.environ.get(CHOICE, "sqlite"):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.deployment import OK, Deployment, counting, deployed, is_alive, wait_for
+from tests.acceptance.own_database import is_shared
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -46,6 +47,7 @@ def test_an_orderly_end_leaves_the_driver_running(running: Deployment) -> None:
     running.await_progress()
 
 
+@pytest.mark.skipif(is_shared(), reason="several servers may use one PostgreSQL database")
 def test_a_second_server_on_the_data_directory_is_refused(running: Deployment) -> None:
     assert running.server is not None
     address = (running.data_dir / "address").read_text(encoding="utf-8")

@@ -300,8 +300,40 @@ async def test_a_member_that_joins_gets_jobs_one_at_a_time_and_keeps_their_drive
             # Two and one: nothing goes to and fro.
             assert [driver.kills for driver in host.drivers] == [0, 0, 0]
             assert await second.jobs() == {1: 2, 2: 1}
-            free = first.rig.plane.task_managers()[0]
-            assert (free.slots, free.free_slots) == (7, 5), "one of eight is lent, and two are held"
+            await second.rig.plane._keeper.desk.refresh()
+            shown = [(one.id, one.slots, one.free_slots) for one in second.rig.plane.task_managers()]
+            assert shown == [("host", 8, 5), ("host-2", 8, 8)], "they are where they were"
+
+
+async def test_a_job_has_slots_of_all_servers_and_keeps_them_when_the_one_that_decides_is_lost(
+    postgresql_url: str, tmp_path: Path
+) -> None:
+    async with two(postgresql_url, tmp_path) as (first, second, _):
+        job = await first.rig.run()
+        path = f"/jobs/{job}/resource-requirements"
+
+        def slots(one: Server) -> set[str]:
+            return {slot.id for slot in one.rig.plane.job(job).state.slots}
+
+        async def arbiter(one: Server) -> list[int]:
+            answer = (await one.http.get("/cluster/members")).json()
+            return [found["seat"] for found in answer["members"] if found["isArbiter"]]
+
+        assert await arbiter(second) == [1]
+        assert (await second.http.put(path, json=body(12))).status_code == 200
+        await until(lambda: len(slots(first)) == 12, "it has the slots of both")
+        held = slots(first)
+        assert {slot_id.rpartition("-")[0] for slot_id in held} == {"host", "host-2"}
+        dry = (await second.http.put(path, params={"dryRun": "true"}, json=body(40))).json()
+        assert dry["slotsAfter"] == 16
+        await first.rig.plane.close()
+        first.dead.add(first.member.member_id)
+        await until(lambda: second.owns(job), "the job is taken over")
+        await until(lambda: slots(second) == held, "with its slots")
+        assert await arbiter(second) == [2]
+        assert (await second.http.put(path, json=body(16))).status_code == 200
+        await until(lambda: len(slots(second)) == 16, "the slots of the dead are not idle")
+        assert held < slots(second)
 
 
 async def test_a_process_that_was_stopped_asks_before_it_acts(postgresql_url: str, tmp_path: Path) -> None:

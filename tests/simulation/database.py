@@ -69,6 +69,11 @@ class SimDatabase:
         writer.open()
         return kind(self._database, writer.owner, writer, self._read, True, home), writer
 
+    def change(self, statement: str, values: dict[str, object]) -> None:
+        """What nobody of the world does."""
+        with self._write.begin() as connection:
+            connection.execute(text(statement), values)
+
     def lease_of(self, job_id: str) -> tuple[str, int] | None:
         """The owner of the job by the database, and his epoch."""
         with self._read.connect() as connection:

@@ -114,7 +114,7 @@ async def overreach(plane: Incarnation, oracles: Oracles, rng: random.Random) ->
         known = max(bounds.upper for _, bounds in state.requirements)
         upper = limit + 1 + (known == limit + 1) + 2 * rng.randint(0, 1)
         wanted = {vertex.name: (1, min(vertex.max_parallelism, upper)) for vertex in state.graph.vertices}
-        oracles.put_attempted(job_id, plane.plane.dry_run(job_id, RequirementsUpdate(wanted)).bounds)
+        oracles.put_attempted(job_id, (await plane.plane.dry_run(job_id, RequirementsUpdate(wanted))).bounds)
         await plane.plane.update_requirements(job_id, RequirementsUpdate(wanted, requested_by="eve"))
         oracles.count("overreach")
         asked = True

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
+from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
 from app.model.ids import derive_id
 from app.scheduler.adaptive.effects import Effect
 from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitOfWork
@@ -87,6 +87,7 @@ class Incarnation:
             clock=self.clock(),
             new_id=lambda: derive_id("sim", world.seed, self.number, next(ids)),
             validate_states=True,
+            offer=self.offer(),
             slot_holding_ms=world.knobs.slot_holding_ms,
         )
         world.tell(f"{self}: starts")
@@ -111,11 +112,15 @@ class Incarnation:
         slots = sum(self.world.slots.values())
         return JobPlaces(self._directory / "jobs", self._directory / "address", slots)
 
+    def offer(self) -> Offer | None:
+        """What a cluster offers; None: this host has all slots."""
+        return None
+
     def clock(self) -> SimClock:
         return SimClock(self.world)
 
     async def begin(self) -> None:
-        self.plane.offer_slots(self.world.slots)
+        self.plane.take_offer(Offer(tuple(self.world.slots.items())))
         await self.plane.start(renew_every_s=RENEW_EVERY_S)
 
     async def explained(self, job_id: str) -> None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 
-from app.cluster.slot_pool import SlotPool
-from app.store import batch
+from app.cluster import shared_slots
+from app.scheduler import slot_ledger
+from app.scheduler.slot_ledger import Entry, usable
+from app.store import batch, slot_table
 from app.worker import recovery
 from app.worker.tenure import Tenure
 from tests.simulation.planted_batch_bugs import instead
+
+
+@contextlib.contextmanager
+def several(*bugs: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for bug in bugs:
+            stack.enter_context(bug)
+        yield
 
 
 def fence_removed() -> contextlib.AbstractContextManager[None]:
@@ -22,13 +32,18 @@ def always_sure() -> contextlib.AbstractContextManager[None]:
     return instead(Tenure, "is_sure", lambda _self: True)
 
 
-def lent_slots_given_away() -> contextlib.AbstractContextManager[None]:
-    """The slots of a job that another control plane has are taken to be free."""
+def claims_not_asked() -> contextlib.AbstractContextManager[None]:
+    """A slot that is in no grant is taken to be free, though a job that was to give it back may be using it."""
 
-    def lend(self: SlotPool, job_id: str, _slot_ids: Iterable[str]) -> None:
-        self.forget(job_id)
+    def granted(entry: Entry) -> frozenset[str]:
+        return frozenset(slot.id for slot in usable(entry))
 
-    return instead(SlotPool, "lend", lend)
+    return several(instead(shared_slots, "may_hold", granted), instead(slot_ledger, "may_hold", granted))
+
+
+def arbiter_not_fenced() -> contextlib.AbstractContextManager[None]:
+    """One that was stopped while it decided about slots writes what it has decided, whoever has decided since."""
+    return instead(slot_table, "_renewed", lambda *_args: True)
 
 
 def address_not_told() -> contextlib.AbstractContextManager[None]:
@@ -45,6 +60,7 @@ def address_not_told() -> contextlib.AbstractContextManager[None]:
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "writes are not fenced by the epoch": fence_removed,
     "a control plane that was stopped performs effects": always_sure,
-    "slots that are lent are given to others": lent_slots_given_away,
+    "slots are given away that their jobs are using": claims_not_asked,
+    "grants are not fenced by the epoch": arbiter_not_fenced,
     "drivers are not told of a new owner": address_not_told,
 }

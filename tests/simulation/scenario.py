@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from app.cluster.ports import Offer
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.worker.requirements import resolve_bounds
@@ -146,7 +147,7 @@ class Scenario:
                 # It is killed while it starts.
                 self._arm(plane, small=True)
             if await plane.start():
-                plane.plane.offer_slots(world.slots)
+                plane.plane.take_offer(Offer(tuple(world.slots.items())))
                 if world.quiet:
                     plane.commits_left = plane.effects_left = None
                 return
@@ -209,7 +210,9 @@ class Scenario:
                 world.slots = {**world.slots, where: count}
                 world.tell(f"slots: {world.slots}")
                 if world.plane is not None:
-                    self._in(world.plane, lambda plane: plane.plane.offer_slots(world.slots))
+                    self._in(
+                        world.plane, lambda plane: plane.plane.take_offer(Offer(tuple(world.slots.items())))
+                    )
 
     def _in(self, plane: Incarnation, work: Any) -> None:
         async def run() -> None:
@@ -380,7 +383,7 @@ class Scenario:
         assert plane is not None
         world.slots = slots
         world.tell(f"slots: {slots}")
-        self._in(plane, lambda one: one.plane.offer_slots(slots))
+        self._in(plane, lambda one: one.plane.take_offer(Offer(tuple(slots.items()))))
         until_s = world.now_s + REST_WITHIN_S
         reason: str | None = "it has just begun"
         pause_s = 1.0

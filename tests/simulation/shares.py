@@ -61,7 +61,7 @@ class ShareOracles:
 
     def check_end(self, plane: Incarnation) -> None:
         """At rest: what is durable, and what the cluster goes by."""
-        pool = plane.plane._pool
+        pool = plane.plane._keeper.desk._pool  # type: ignore[attr-defined]
         for job_id, truth in self._oracles.jobs.items():
             if truth.state is None:
                 continue

@@ -65,4 +65,5 @@ MEMBER: dict[str, Any] = {
     "state": "ALIVE",
     "joinedTimestampInMillis": NOW,
     "isSelf": True,
+    "isArbiter": True,
 }

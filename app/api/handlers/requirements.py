@@ -61,7 +61,7 @@ async def put(context: Context, request: Request) -> Response:
         retry=retry,
     )
     if is_dry_run:
-        return json_response(render_dry_run(context.control_plane.dry_run(job_id, update)))
+        return json_response(render_dry_run(await context.control_plane.dry_run(job_id, update)))
     result = await context.control_plane.update_requirements(job_id, update)
     headers = {"ETag": etag(result.version)}
     if view.state.graph.type is JobType.BATCH:

@@ -163,6 +163,7 @@ def member(view: MemberView) -> dict[str, Any]:
         "state": "ALIVE" if view.is_alive else "LOST",
         "joinedTimestampInMillis": view.joined_ms,
         "isSelf": view.is_self,
+        "isArbiter": view.is_arbiter,
     }
 
 

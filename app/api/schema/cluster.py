@@ -146,6 +146,9 @@ class Member(Schema):
     )
     joined: Millis = Field(alias="joinedTimestampInMillis")
     is_self: bool = Field(alias="isSelf", description="Whether it is the one that answers.")
+    is_arbiter: bool = Field(
+        alias="isArbiter", description="Whether it decides about the slots of all. Any of them can."
+    )
 
 
 class Members(Schema):

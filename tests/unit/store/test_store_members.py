@@ -14,7 +14,7 @@ import pytest
 
 from app.store import Store
 from app.store.datadir import DataDirectory
-from app.store.errors import DataDirectoryInUse
+from app.store.errors import DataDirectoryInUse, StoreError
 from app.store.leases import full_name
 from app.store.members import Member, Members
 from app.store.seats import Seat, is_dead, this_place
@@ -52,6 +52,19 @@ async def test_who_takes_a_seat_follows_the_one_before(store: Store) -> None:
     await members.join(member("one", 1))
     await members.join(member("again", 1))
     assert [state.member.url for state in (await members.spread(HOME)).members] == ["http://again"]
+
+
+async def test_who_runs_jobs_elsewhere_cannot_join_while_others_are_alive(store: Store) -> None:
+    members = Members(store)
+    of_cluster = replace(member("two", 2), cluster="spark://master:7077")
+    await members.join(member("one", 1))
+    with pytest.raises(
+        StoreError, match="one at http://one runs jobs on its host, and this one is to run them on"
+    ):
+        await members.join(of_cluster)
+    assert [state.member.seat for state in (await members.spread(HOME)).members] == [1]
+    await members.join(replace(of_cluster, seat=1))
+    assert (await members.spread(HOME)).members[0].member.cluster == "spark://master:7077"
 
 
 async def test_one_that_was_buried_alive_rises_with_its_next_beat(store: Store) -> None:

@@ -337,7 +337,7 @@ def test_a_developer_runs_any_command_of_alembic(database_url: str) -> None:
         with engine.connect() as connection:
             assert schema.current(connection) == schema.head()
         run_alembic([database_url, "check"])
-        run_alembic([database_url, "downgrade", "-1"])
+        run_alembic([database_url, "downgrade", "base"])
         with engine.connect() as connection:
             assert schema.current(connection) is None
     finally:

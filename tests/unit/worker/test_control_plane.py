@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cluster.ports import Offer
 from app.model.graphdoc import parse_document, to_document
 from app.model.rescale import TerminalState, TriggerCause
 from app.store import StateConflict as StoreConflict
@@ -301,7 +302,7 @@ async def test_a_launch_that_fails_is_tried_again(sqlite_url: str, tmp_path: Pat
 async def test_slots_that_come_change_the_job_in_place(sqlite_url: str, tmp_path: Path) -> None:
     async with rig_on(sqlite_url, tmp_path, slots=2) as rig:
         job = await rig.run(parallelism=4)
-        rig.plane.offer_slots({"host": 2, "other": 2})
+        rig.plane.take_offer(Offer(tuple({"host": 2, "other": 2}.items())))
         await rig.until_kind(job, "Rescaling")
         assert set((await rig.orders(job)).parallelism.values()) == {4}
 

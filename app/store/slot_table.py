@@ -1,0 +1,245 @@
+"""The records by which control planes of one home share a pool of slots (`app.scheduler.slot_ledger`), and the lease of
+the arbiter, who alone writes grants.
+
+An arbiter does nothing but write grants, and each of these writes is fenced by its epoch; so it needs no clock of its
+own to know whether it is the arbiter still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
+from app.store.members import task_manager_of
+from app.store.statements import CLOCK_MS
+from app.store.store import Store
+
+_ask: TypeAdapter[Ask] = TypeAdapter(Ask)
+_ids: TypeAdapter[frozenset[str]] = TypeAdapter(frozenset[str])
+_grant: TypeAdapter[SlotGrant] = TypeAdapter(SlotGrant)
+
+_Row = tuple[Any, ...]
+_ENTRIES = (
+    "SELECT c.job_id, c.seq, c.seen, c.holds, c.ask, c.changed_ms, g.document FROM slot_claims AS c "
+    "LEFT JOIN slot_grants AS g ON g.job_id = c.job_id "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnClaim:
+    """A claim that its owner writes under the job's ``epoch``. ``moved``: it holds other slots than the one before."""
+
+    claim: SlotClaim
+    epoch: int
+    moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlotArbiter:
+    """Who decides about the slots of a home. ``is_over``: the lease has expired, or was given up."""
+
+    owner: str
+    epoch: int
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All that there is to decide by, at ``now_ms`` of the database's clock. ``entries``: of the jobs that have not
+    ended, in the order in which they came; ``ended``: jobs that have, and of which there is something still.
+
+    ``task_managers``: the slots of each server that has a seat, by its seat: those that are dead too, as the host has
+    their slots still, but not those that have left. ``seats``: of those that are alive.
+    """
+
+    now_ms: int = 0
+    arbiter: SlotArbiter | None = None
+    entries: tuple[Entry, ...] = ()
+    ended: tuple[str, ...] = ()
+    task_managers: tuple[tuple[str, int], ...] = ()
+    seats: tuple[tuple[str, int], ...] = ()
+
+    def entry(self, job_id: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.claim.job_id == job_id), None)
+
+
+@dataclass(slots=True)
+class SlotTable:
+    """What one control plane, ``owner``, asks and tells the database about the slots of ``home``. Raises `StoreError`,
+    as `Store` does."""
+
+    store: Store
+    home: str
+    # What was read before, by job: most of it is the same each time.
+    _known: dict[str, tuple[_Row, Entry]] = field(default_factory=dict)
+
+    async def ledger(self) -> Ledger:
+        rows, ledger = await self.store.read(self._read)
+        entries: list[Entry] = []
+        known: dict[str, tuple[_Row, Entry]] = {}
+        for row in rows:
+            before = self._known.get(row[0])
+            entry = before[1] if before is not None and before[0] == row else _entry(row)
+            known[row[0]] = (row, entry)
+            entries.append(entry)
+        self._known = known
+        return Ledger(
+            ledger.now_ms, ledger.arbiter, tuple(entries), ledger.ended, ledger.task_managers, ledger.seats
+        )
+
+    def _read(self, connection: Connection) -> tuple[list[_Row], Ledger]:
+        clock = CLOCK_MS[connection.dialect.name]
+        home = {"home": self.home}
+        now_ms = int(connection.execute(text(f"SELECT {clock}")).scalar_one())
+        arbiter = connection.execute(
+            text("SELECT owner, epoch, expires_ms FROM slot_arbiters WHERE home = :home"), home
+        ).first()
+        # One statement, so that a claim and its grant are of one moment.
+        rows = connection.execute(
+            text(
+                _ENTRIES.replace(" FROM", ", s.ended_ms FROM", 1)
+                + "JOIN job_states AS s ON s.job_id = c.job_id JOIN jobs AS j ON j.job_id = c.job_id "
+                "WHERE c.home = :home ORDER BY j.submitted_ms, j.job_id"
+            ),
+            home,
+        ).all()
+        members = connection.execute(
+            text("SELECT member_id, seat, slots, expires_ms FROM members WHERE home = :home ORDER BY seat"),
+            home,
+        ).all()
+        found = Ledger(
+            now_ms,
+            None if arbiter is None else SlotArbiter(arbiter[0], int(arbiter[1]), int(arbiter[2]) <= now_ms),
+            ended=tuple(row[0] for row in rows if row[-1] is not None),
+            task_managers=tuple((task_manager_of(int(seat)), int(slots)) for _, seat, slots, _ in members),
+            seats=tuple((str(name), int(seat)) for name, seat, _, until in members if int(until) > now_ms),
+        )
+        return [tuple(row)[:-1] for row in rows if row[-1] is None], found
+
+    async def entries_of(self, job_ids: Sequence[str]) -> dict[str, Entry]:
+        """What there is of these jobs, in one look for each job."""
+
+        def read(connection: Connection) -> list[_Row]:
+            query = text(_ENTRIES + "WHERE c.job_id = :job")
+            return [
+                tuple(row) for job_id in job_ids for row in connection.execute(query, {"job": job_id}).all()
+            ]
+
+        return {row[0]: _entry(row) for row in await self.store.read(read)}
+
+    async def put_claims(self, claims: Sequence[OwnClaim]) -> set[str]:
+        """Write claims of this owner; the jobs whose lease it does not hold at that epoch, of which nothing is
+        written."""
+
+        def put(connection: Connection) -> set[str]:
+            clock = CLOCK_MS[connection.dialect.name]
+            share = "FOR SHARE" if connection.dialect.name == "postgresql" else ""
+            lost = set()
+            for one in sorted(claims, key=lambda each: each.claim.job_id):
+                claim = one.claim
+                lease = connection.execute(
+                    text(
+                        "SELECT 1 FROM leases WHERE job_id = :job AND owner = :owner AND epoch = :epoch "
+                        + share
+                    ),
+                    {"job": claim.job_id, "owner": self.store.owner, "epoch": one.epoch},
+                ).first()
+                if lease is None:
+                    lost.add(claim.job_id)
+                    continue
+                connection.execute(
+                    text(
+                        "INSERT INTO slot_claims (job_id, home, seq, seen, holds, ask, changed_ms) "
+                        f"VALUES (:job, :home, :seq, :seen, :holds, :ask, {clock}) "
+                        "ON CONFLICT (job_id) DO UPDATE SET home = excluded.home, seq = excluded.seq, "
+                        "seen = excluded.seen, holds = excluded.holds, ask = excluded.ask, "
+                        "changed_ms = CASE WHEN :moved = 1 THEN excluded.changed_ms ELSE slot_claims.changed_ms END"
+                    ),
+                    {
+                        "job": claim.job_id,
+                        "home": self.home,
+                        "seq": claim.seq,
+                        "seen": claim.seen,
+                        "holds": _ids.dump_json(frozenset(claim.holds)).decode(),
+                        "ask": _ask.dump_json(claim.ask).decode(),
+                        "moved": int(one.moved),
+                    },
+                )
+            return lost
+
+        return await self.store.write(put)
+
+    async def become_arbiter(self) -> int | None:
+        """The epoch at which this owner is the arbiter now, of which nobody was; None if somebody is."""
+
+        def take(connection: Connection) -> int | None:
+            clock = CLOCK_MS[connection.dialect.name]
+            row = connection.execute(
+                text(
+                    "INSERT INTO slot_arbiters (home, owner, epoch, expires_ms) "
+                    f"VALUES (:home, :owner, 1, {clock} + :ttl) ON CONFLICT (home) DO UPDATE SET "
+                    "owner = excluded.owner, epoch = slot_arbiters.epoch + 1, expires_ms = excluded.expires_ms "
+                    f"WHERE slot_arbiters.expires_ms <= {clock} RETURNING epoch"
+                ),
+                {"home": self.home, "owner": self.store.owner, "ttl": self.store.lease_ttl_ms},
+            ).first()
+            return None if row is None else int(row[0])
+
+        return await self.store.write(take)
+
+    async def put_grants(self, epoch: int, grants: Iterable[SlotGrant], *, drop: Sequence[str] = ()) -> bool:
+        """Write grants as the arbiter of ``epoch``, which stays so for another lease time, and forget jobs that have
+        ended. False: another one is the arbiter, and nothing is written."""
+
+        def put(connection: Connection) -> bool:
+            if not _renewed(connection, self.home, self.store.owner, epoch, self.store.lease_ttl_ms):
+                return False
+            for grant in grants:
+                connection.execute(
+                    text(
+                        "INSERT INTO slot_grants (job_id, version, changed_ms, document) "
+                        "SELECT c.job_id, :version, :changed, :document FROM slot_claims AS c "
+                        "WHERE c.job_id = :job ON CONFLICT (job_id) DO UPDATE SET version = excluded.version, "
+                        "changed_ms = excluded.changed_ms, document = excluded.document"
+                    ),
+                    {
+                        "job": grant.job_id,
+                        "version": grant.version,
+                        "changed": grant.changed_ms,
+                        "document": _grant.dump_json(grant).decode(),
+                    },
+                )
+            for job_id in drop:
+                connection.execute(text("DELETE FROM slot_grants WHERE job_id = :job"), {"job": job_id})
+                connection.execute(text("DELETE FROM slot_claims WHERE job_id = :job"), {"job": job_id})
+            return True
+
+        return await self.store.write(put)
+
+
+def _renewed(connection: Connection, home: str, owner: str, epoch: int, ttl_ms: int) -> bool:
+    """Put off the end of the arbiter's lease. Its row is locked then, so nobody else becomes the arbiter before the
+    transaction has ended."""
+    clock = CLOCK_MS[connection.dialect.name]
+    done = connection.execute(
+        text(
+            f"UPDATE slot_arbiters SET expires_ms = {clock} + :ttl "
+            "WHERE home = :home AND owner = :owner AND epoch = :epoch"
+        ),
+        {"home": home, "owner": owner, "epoch": epoch, "ttl": ttl_ms},
+    )
+    return done.rowcount == 1
+
+
+def _entry(row: _Row) -> Entry:
+    job_id, seq, seen, holds, ask, changed_ms, document = row
+    claim = SlotClaim(
+        job_id, int(seq), int(seen), _ids.validate_json(holds), _ask.validate_json(ask), int(changed_ms)
+    )
+    return Entry(claim, None if document is None else _grant.validate_json(document))

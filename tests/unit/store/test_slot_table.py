@@ -1,0 +1,166 @@
+"""The records of shared slots in the database: who may write them, and what is read of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.model.plan import Slot
+from app.model.slot_share import SlotShare
+from app.scheduler.arbiter import Verdict, Why
+from app.scheduler.giving import Giving
+from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
+from app.store import Store
+from app.store.leases import full_name
+from app.store.members import Member, Members
+from app.store.slot_table import OwnClaim, SlotArbiter, SlotTable
+from tests.unit.store.conftest import Opener
+from tests.unit.store.samples import creation, finish
+
+HOME = "here"
+ASK = Ask(4, 2, Giving(True, False, 3), SlotShare(weight=7, cap=5))
+SLOTS = (Slot("host-0", "host"), Slot("host-2-1", "host-2"))
+
+
+@pytest.fixture
+async def one(open_store: Opener) -> AsyncIterator[Store]:
+    yield await open_store("one", home=HOME, durable=False)
+
+
+@pytest.fixture
+async def two(open_store: Opener) -> AsyncIterator[Store]:
+    yield await open_store("two", home=HOME, durable=False)
+
+
+async def job(store: Store) -> str:
+    unit = creation()
+    await store.commit(unit)
+    return unit.job_id
+
+
+def claim(job_id: str, seq: int = 1, seen: int = 0, holds: tuple[str, ...] = ()) -> SlotClaim:
+    return SlotClaim(job_id, seq, seen, frozenset(holds), ASK)
+
+
+def grant(job_id: str, version: int = 1) -> SlotGrant:
+    return SlotGrant(
+        job_id,
+        version,
+        1,
+        SLOTS,
+        frozenset({"host-3"}),
+        1,
+        17,
+        Verdict(1, 2, Why.SHARE),
+        "Its share is 1.",
+        9,
+    )
+
+
+async def test_what_was_written_is_read(one: Store) -> None:
+    table, job_id = SlotTable(one, HOME), await job(one)
+    assert await table.put_claims([OwnClaim(claim(job_id, 3, 2, ("host-0",)), 1, moved=True)]) == set()
+    epoch = await table.become_arbiter()
+    assert epoch == 1
+    assert await table.put_grants(epoch, [grant(job_id)])
+    ledger = await table.ledger()
+    (entry,) = ledger.entries
+    assert (entry.claim.seq, entry.claim.seen, entry.claim.holds) == (3, 2, {"host-0"})
+    assert (entry.claim.ask, entry.grant) == (ASK, grant(job_id))
+    assert 0 <= ledger.now_ms - entry.claim.changed_ms < 60_000
+    assert ledger.arbiter == SlotArbiter(one.owner, 1, is_over=False)
+    assert await table.entries_of([job_id, "0" * 32]) == {job_id: entry}
+    assert (await table.ledger()).entries == (entry,)
+    assert (await SlotTable(one, "there").ledger()).entries == ()
+
+
+async def test_who_does_not_hold_the_lease_at_this_epoch_claims_nothing(one: Store, two: Store) -> None:
+    table, job_id = SlotTable(one, HOME), await job(one)
+    assert await SlotTable(two, HOME).put_claims([OwnClaim(claim(job_id), 1, moved=False)]) == {job_id}
+    assert await table.put_claims([OwnClaim(claim(job_id), 2, moved=False)]) == {job_id}
+    assert (await table.ledger()).entries == ()
+
+
+async def test_when_slots_moved_is_kept_until_they_move_again(one: Store) -> None:
+    table, job_id = SlotTable(one, HOME), await job(one)
+    await table.put_claims([OwnClaim(claim(job_id), 1, moved=True)])
+    before = (await table.entries_of([job_id]))[job_id].claim.changed_ms
+    await asyncio.to_thread(_pass_of_time)
+    await table.put_claims([OwnClaim(claim(job_id, 2), 1, moved=False)])
+    assert (await table.entries_of([job_id]))[job_id].claim.changed_ms == before
+    await table.put_claims([OwnClaim(claim(job_id, 3), 1, moved=True)])
+    assert (await table.entries_of([job_id]))[job_id].claim.changed_ms > before
+
+
+def _pass_of_time() -> None:
+    """Until the clock of the database, in milliseconds, has gone on."""
+    import time
+
+    until = time.time() + 0.02
+    while time.time() < until:
+        pass
+
+
+async def test_there_is_one_arbiter_and_the_dead_are_followed_at_once(one: Store, two: Store) -> None:
+    members = Members(one)
+    member = Member(full_name("one", HOME), HOME, 1, "http://one", "host", "kernel", 1, "1", 4)
+    await members.join(member)
+    first, second, job_id = SlotTable(one, HOME), SlotTable(two, HOME), await job(one)
+    await first.put_claims([OwnClaim(claim(job_id), 1, moved=False)])
+    assert await first.become_arbiter() == 1
+    assert await second.become_arbiter() is None
+    assert not await second.put_grants(1, [grant(job_id)])
+    await members.bury([member.member_id])
+    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=True)
+    assert await second.become_arbiter() == 2
+    assert not await first.put_grants(1, [grant(job_id)]), "it was overtaken"
+    assert await second.put_grants(2, [grant(job_id)])
+    assert (await first.ledger()).entries[0].grant == grant(job_id)
+
+
+@pytest.mark.parametrize("ends", ["leaves", "is followed at its seat"])
+async def test_who_goes_is_no_arbiter_any_more(one: Store, two: Store, ends: str) -> None:
+    members = Members(one)
+    member = Member(full_name("one", HOME), HOME, 1, "http://one", "host", "kernel", 1, "1", 4)
+    await members.join(member)
+    assert await SlotTable(one, HOME).become_arbiter() == 1
+    if ends == "leaves":
+        await members.leave(member)
+    else:
+        next_one = Member(full_name("two", HOME), HOME, 1, "http://two", "host", "kernel", 1, "1", 4)
+        await members.join(next_one)
+    assert await SlotTable(two, HOME).become_arbiter() == 2
+
+
+async def test_the_slots_of_the_dead_are_there_and_those_of_who_has_left_are_not(one: Store) -> None:
+    members, table = Members(one), SlotTable(one, HOME)
+    for seat, name in enumerate(("one", "two", "three"), 1):
+        await members.join(Member(full_name(name, HOME), HOME, seat, name, "host", "kernel", 1, "1", seat))
+    await members.bury([full_name("two", HOME)])
+    await members.leave(Member(full_name("three", HOME), HOME, 3, "three", "host", "kernel", 1, "1", 3))
+    ledger = await table.ledger()
+    assert ledger.task_managers == (("host", 1), ("host-2", 2))
+    assert ledger.seats == ((full_name("one", HOME), 1),)
+
+
+async def test_what_is_left_of_ended_jobs_is_told_and_dropped(one: Store) -> None:
+    table, job_id = SlotTable(one, HOME), await job(one)
+    await table.put_claims([OwnClaim(claim(job_id), 1, moved=False)])
+    epoch = await table.become_arbiter()
+    assert epoch is not None and await table.put_grants(epoch, [grant(job_id)])
+    await one.commit(finish(job_id, 2))
+    ledger = await table.ledger()
+    assert (ledger.entries, ledger.ended) == ((), (job_id,))
+    assert await table.put_grants(epoch, [], drop=ledger.ended)
+    assert (await table.ledger()).ended == ()
+    assert await table.entries_of([job_id]) == {}
+    assert await table.put_grants(epoch, [grant(job_id)]), "of a job without a claim nothing is written"
+    assert await table.entries_of([job_id]) == {}
+
+
+def test_an_entry_is_seen_when_its_claim_names_the_grant() -> None:
+    assert Entry(claim("a")).is_seen
+    assert not Entry(claim("a"), grant("a")).is_seen
+    assert Entry(claim("a", seen=1), grant("a")).is_seen
