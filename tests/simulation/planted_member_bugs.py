@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from app.cluster import shared_slots
 from app.scheduler import slot_ledger
 from app.scheduler.slot_ledger import Entry, usable
-from app.store import batch, slot_table
+from app.store import batch
 from app.worker import recovery
 from app.worker.tenure import Tenure
 from tests.simulation.planted_batch_bugs import instead
@@ -41,11 +41,6 @@ def claims_not_asked() -> contextlib.AbstractContextManager[None]:
     return several(instead(shared_slots, "may_hold", granted), instead(slot_ledger, "may_hold", granted))
 
 
-def arbiter_not_fenced() -> contextlib.AbstractContextManager[None]:
-    """One that was stopped while it decided about slots writes what it has decided, whoever has decided since."""
-    return instead(slot_table, "_renewed", lambda *_args: True)
-
-
 def address_not_told() -> contextlib.AbstractContextManager[None]:
     """Whoever takes a job over does not tell its driver, which calls the one before for ever."""
     original = recovery.JobKeeper.tell_address
@@ -61,6 +56,5 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "writes are not fenced by the epoch": fence_removed,
     "a control plane that was stopped performs effects": always_sure,
     "slots are given away that their jobs are using": claims_not_asked,
-    "grants are not fenced by the epoch": arbiter_not_fenced,
     "drivers are not told of a new owner": address_not_told,
 }
