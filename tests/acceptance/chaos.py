@@ -288,11 +288,22 @@ def resting(server: Server, client: Client) -> list[str]:
 
 def ended(server: Server, job: Job) -> list[str]:
     """The job is stopped with a drain, and its sink is exact."""
-    job.servers.call(server, "POST", f"/jobs/{job.job_id}/stop", json={})
+    answers = []
+
+    def accepted() -> bool:
+        answers.append(job.servers.call(server, "POST", f"/jobs/{job.job_id}/stop", json={}))
+        return answers[-1].is_success
+
+    try:
+        # Another job that has ended gives it slots, and while it takes them up it cannot be stopped.
+        wait_for("it can be stopped", accepted, REST_S)
+    except AssertionError as error:
+        return [f"job {job.job_id}: {error}: {answers[-1].status_code}: {answers[-1].text}"]
     try:
         wait_for("it has finished", lambda: job.show(server)["state"] == "FINISHED", REST_S)
     except AssertionError as error:
-        return [f"job {job.job_id}: {error}: {job.show(server)['state']}"]
+        explained = job.servers.get(server, f"/jobs/{job.job_id}/explanation")
+        return [f"job {job.job_id}: {error}: {job.show(server)['state']}, {explained}"]
     found = stored_counts(job.sink)
     rows = sum(count for count, _ in found.values())
     return (
@@ -309,10 +320,15 @@ def main() -> int:
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--workers", type=int, default=3, help="of a Spark cluster; 0 for none")
+    parser.add_argument("--directory", type=Path, help="where logs and data are kept afterwards")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="slotwise-chaos-") as folder:
+    with contextlib.ExitStack() as stack:
+        directory = options.directory
+        if directory is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slotwise-chaos-")))
+        directory.mkdir(parents=True, exist_ok=True)
         result = run(
-            Path(folder),
+            directory,
             seconds=options.minutes * 60,
             seed=options.seed,
             servers=options.servers,

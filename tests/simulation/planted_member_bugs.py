@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from app.cluster import shared_slots
-from app.scheduler import slot_ledger
-from app.scheduler.slot_ledger import Entry, usable
 from app.store import batch
 from app.worker import recovery
 from app.worker.tenure import Tenure
@@ -32,13 +30,12 @@ def always_sure() -> contextlib.AbstractContextManager[None]:
     return instead(Tenure, "is_sure", lambda _self: True)
 
 
-def claims_not_asked() -> contextlib.AbstractContextManager[None]:
-    """A slot that is in no grant is taken to be free, though a job that was to give it back may be using it."""
-
-    def granted(entry: Entry) -> frozenset[str]:
-        return frozenset(slot.id for slot in usable(entry))
-
-    return several(instead(shared_slots, "may_hold", granted), instead(slot_ledger, "may_hold", granted))
+def slots_not_asked_for() -> contextlib.AbstractContextManager[None]:
+    """The arbiter deals all slots anew each time, whoever may be using them."""
+    return several(
+        instead(shared_slots, "may_hold", lambda _entry: frozenset()),
+        instead(shared_slots, "usable", lambda _entry: ()),
+    )
 
 
 def address_not_told() -> contextlib.AbstractContextManager[None]:
@@ -55,6 +52,6 @@ def address_not_told() -> contextlib.AbstractContextManager[None]:
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "writes are not fenced by the epoch": fence_removed,
     "a control plane that was stopped performs effects": always_sure,
-    "slots are given away that their jobs are using": claims_not_asked,
+    "slots are given away that their jobs are using": slots_not_asked_for,
     "drivers are not told of a new owner": address_not_told,
 }
