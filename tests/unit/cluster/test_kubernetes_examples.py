@@ -106,3 +106,10 @@ def test_the_image_has_what_pods_call() -> None:
     for script in ("entrypoint.sh", "decom.sh"):
         assert f"{script} /opt/{script}" in text
         assert (EXAMPLES / script).stat().st_mode & 0o111
+
+
+def test_the_tokens_are_not_readable_by_everyone() -> None:
+    """The server refuses such a file, and a secret's files are 0644 if nothing is said."""
+    (tokens,) = (volume for volume in server()["volumes"] if volume["name"] == "tokens")
+    assert tokens["secret"]["defaultMode"] & 0o007 == 0
+    assert server()["securityContext"]["fsGroup"]
