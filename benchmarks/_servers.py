@@ -20,8 +20,10 @@ import httpx
 DEADLINE_S = 300.0
 
 
-def wait_for(what: str, check: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """Poll ``check`` until it gives something true."""
+def wait_for(
+    what: str, check: Callable[[], Any], deadline_s: float = DEADLINE_S, interval_s: float = 0.01
+) -> Any:
+    """Poll ``check`` until it gives something true, every ``interval_s``: what is measured shares the machine."""
     end = time.monotonic() + deadline_s
     while True:
         value = check()
@@ -29,7 +31,7 @@ def wait_for(what: str, check: Callable[[], Any], deadline_s: float = DEADLINE_S
             return value
         if time.monotonic() > end:
             raise TimeoutError(f"{what}: not within {deadline_s:.0f} s")
-        time.sleep(0.01)
+        time.sleep(interval_s)
 
 
 class Server:

@@ -37,7 +37,9 @@ def default_cache_dir() -> Path:
 def fingerprint(java_version: str) -> str:
     """What the archive depends on: the Java, the Spark, and where its jars lie."""
     spark = importlib.metadata.distribution("pyspark")
-    text = "\n".join((java_version, spark.version, str(spark.locate_file("pyspark"))))
+    text = "\n".join(
+        (java_version, spark.version, str(spark.locate_file("pyspark")), "classpath of an executor")
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +46,8 @@ class Attempt(BaseAttempt):
         self._drain_ms = 0
         self._stop: Orders | Terminate | None = None
         self._finishing = False
-        # A plan that waits for its executors, and until when.
-        self._waiting: tuple[Orders, float] | None = None
+        # A plan that waits for its executors.
+        self._waiting: Orders | None = None
         self._past_first_batch: set[RunningQuery] = set()
 
     def run(self) -> Ending:
@@ -204,7 +203,7 @@ class Attempt(BaseAttempt):
             self._take_up(orders)
             return None
         self._executors.request(orders.slots)
-        self._waiting = (orders, time.monotonic() + ALL_S)
+        self._waiting = orders
         self._await_executors()
         return None
 
@@ -212,9 +211,9 @@ class Attempt(BaseAttempt):
         """Take a plan up when the executors are there that it was made for, or do not come."""
         if self._waiting is None or self._executors is None:
             return
-        orders, until = self._waiting
-        missing = self._executors.wanted - self._executors.present
-        if missing > 0 and time.monotonic() < until:
+        orders = self._waiting
+        missing = self._executors.wanted - self._executors.ready
+        if missing > 0 and self._executors.stalled_s < ALL_S:
             return
         if missing > 0:
             log.warning(
@@ -222,6 +221,7 @@ class Attempt(BaseAttempt):
             )
         self._waiting = None
         self._take_up(orders)
+        self._executors.let_in()
 
     def _take_up(self, orders: Orders) -> None:
         if self._plans.change(orders.plan_version, orders.parallelism):

@@ -9,10 +9,12 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.client import ControlPlaneClient
+from app.driver.executor_warmup import warm_up_executor
 from app.driver.executors import Executors
 from app.driver.failures import Failure, Fenced, describe
 from app.driver.functions import Functions
@@ -114,7 +116,9 @@ class BaseAttempt(ABC):
             check_cluster_conf(spec.spark_conf, spec.master)
         session = self._open_session(spec)
         if spec.executors:
-            self._executors = Executors(session.sparkContext, spec.executors)
+            self._executors = Executors(
+                session.sparkContext, spec.executors, partial(warm_up_executor, session, self._work_dir)
+            )
             self._executors.await_first()
         add_files(session, (str(file) for file in functions.files))
         return session, functions

@@ -11,10 +11,12 @@ decide from there on.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from app.driver.failures import DriverError
+from app.driver.failures import DriverError, describe
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
 
 if TYPE_CHECKING:
@@ -26,12 +28,16 @@ FIRST_S = 60.0
 """For how long an attempt waits for its first executor."""
 
 ALL_S = 30.0
-"""For how long it waits for the others, before it goes on with those that have come."""
+"""For how long it waits for one more, before it goes on with those that have come."""
 
 _NONE_S = 60.0
 _CHECK_EVERY_S = 2.0
 
 _POLL_S = 0.05
+_LOOK_S = 0.02
+_LOOK_CLOSELY_S = 0.25
+
+WarmUp = Callable[[int, threading.Event], None]
 
 
 def first_number_conf(count: int) -> dict[str, str]:
@@ -55,29 +61,125 @@ def stop_dynamic_allocation(context: SparkContext) -> None:
 
 
 class Executors:
-    """Those of one SparkContext. ``wanted`` is how many there should be. For the attempt's own thread, `trim` apart."""
+    """Those of one SparkContext. ``wanted`` is how many there should be. For the attempt's own thread, `trim` apart.
 
-    def __init__(self, context: SparkContext, wanted: int) -> None:
+    New ones come a few at a time, and are warmed up and kept from the query until `let_in`: neither their start nor
+    their first tasks are to slow down what runs.
+    """
+
+    def __init__(self, context: SparkContext, wanted: int, warm_up: WarmUp) -> None:
+        """``warm_up`` gets the number of a newcomer, and what is set when it may have tasks of the query."""
         self._context = context
-        self.wanted = 0
+        self._warm_up = warm_up
+        self._asked = 0
+        self._ready: set[int] = set()
+        self._warming: set[int] = set()
+        self._newcomers: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._let_in = threading.Event()
+        self._let_in.set()
         self._shrinking = False
-        self._checked_at = self._seen_at = time.monotonic()
-        self.request(wanted)
+        self._checked_at = self._seen_at = self._moved_at = time.monotonic()
+        self.wanted = wanted
+        self._ask(wanted)
 
     @property
     def present(self) -> int:
         """How many can be given tasks now."""
         return len(self._active())
 
+    @property
+    def ready(self) -> int:
+        """How many can be given tasks that do not take longer there than elsewhere."""
+        return len(self._ready.intersection(self._active()))
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long no executor has become ready."""
+        return time.monotonic() - self._moved_at
+
     def request(self, count: int) -> None:
         """Ask for ``count`` executors. More of them come by and by; that they are too many is for `trim`."""
         if count == self.wanted:
             return
         self._shrinking = count < self.wanted
-        self.wanted = count
+        with self._lock:
+            self.wanted = count
+            self._moved_at = time.monotonic()
+            self._let_in.clear()
+            if count < self._asked:
+                self._ask(count)
+        self._bring_in()
+
+    def let_in(self) -> None:
+        """The plan is in force that the newcomers have come for."""
+        self._let_in.set()
+
+    def _ask(self, count: int) -> None:
+        self._asked = count
         jvm: Any = self._context._jvm
         nowhere = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         _scala_context(self._context).requestTotalExecutors(count, 0, nowhere)
+
+    def _bring_in(self) -> None:
+        """Look after newcomers, unless somebody does."""
+        with self._lock:
+            if self._newcomers is None or not self._newcomers.is_alive():
+                self._newcomers = threading.Thread(
+                    target=self._look_after_newcomers, name="newcomers", daemon=True
+                )
+                self._newcomers.start()
+
+    def _look_after_newcomers(self) -> None:
+        """Until all that are wanted are ready."""
+        known = -1
+        looked_at = 0.0
+        try:
+            while True:
+                # Often, since who is not held at once gets tasks of a query; so it has to be cheap.
+                now = time.monotonic()
+                if (count := self._count()) != known or now - looked_at > _LOOK_CLOSELY_S:
+                    known, looked_at = count, now
+                    if not self._take_in_and_ask():
+                        return
+                time.sleep(_LOOK_S if self.stalled_s < ALL_S else _LOOK_CLOSELY_S)
+        except Exception:
+            # The JVM has ended, or the context, and with it the attempt.
+            log.warning("newcomers among the executors are not looked after any more", exc_info=True)
+
+    def _take_in_and_ask(self) -> bool:
+        """Warm up who has come, ask for more; whether there is anything left to do."""
+        active = self._active()
+        for number in set(active) - self._ready - self._warming:
+            self._warming.add(number)
+            threading.Thread(target=self._take_in, args=(number,), daemon=True).start()
+        ready = len(self._ready.intersection(active))
+        at_a_time = self._at_a_time(ready)
+        with self._lock:
+            if ready >= self.wanted and not self._warming:
+                self._newcomers = None
+                return False
+            if self._asked < (count := min(self.wanted, ready + at_a_time)):
+                self._ask(count)
+        return True
+
+    def _at_a_time(self, ready: int) -> int:
+        """How many may start at the same time: one on each host, or half as many as work already."""
+        summaries = _scala_context(self._context).statusStore().executorList(True)
+        found = [summaries.apply(position) for position in range(summaries.size())]
+        # One that has only just come may not have said yet where it is.
+        hosts = {one.hostPort().rpartition(":")[0] for one in found if one.id() != "driver"} - {""}
+        return max(1, len(hosts), ready // 2)
+
+    def _take_in(self, number: int) -> None:
+        try:
+            self._warm_up(number, self._let_in)
+        except Exception as error:
+            # It costs speed only.
+            log.warning("executor %d was not warmed up: %s", number, describe(error).sentence)
+        self._ready.add(number)
+        self._warming.discard(number)
+        self._moved_at = time.monotonic()
 
     def trim(self) -> int:
         """Give up the executors beyond those wanted, the newest first; how many. For a moment without tasks."""
@@ -109,6 +211,9 @@ class Executors:
         if now - self._checked_at < _CHECK_EVERY_S:
             return
         self._checked_at = now
+        if self.ready < self.wanted:
+            # Some have been lost, and others come.
+            self._bring_in()
         if self.present:
             self._seen_at = now
         elif now - self._seen_at > _NONE_S:
@@ -123,7 +228,8 @@ class Executors:
             DriverError: none has come.
         """
         began = time.monotonic()
-        while (present := self.present) < self.wanted:
+        while (present := len(active := self._active())) < self.wanted:
+            self._ready = set(active)
             waited_s = time.monotonic() - began
             if present and waited_s >= ALL_S:
                 log.warning("%d of %d executors have come; the job begins with them", present, self.wanted)
@@ -135,6 +241,7 @@ class Executors:
                     outside=True,
                 )
             time.sleep(_POLL_S)
+        self._ready = set(active)
 
     def _where_to_look(self) -> str:
         if str(self._context.master).startswith(MASTER_PREFIX):
@@ -144,6 +251,10 @@ class Executors:
             "The page of the Spark master says whether workers have free cores and memory, and the logs of the "
             "workers why executors end."
         )
+
+    def _count(self) -> int:
+        """How many there are, those that are being given up too."""
+        return int(_scala_context(self._context).schedulerBackend().getExecutorIds().size())
 
     def _active(self) -> list[int]:
         """Their numbers, oldest first, without those that are being given up."""

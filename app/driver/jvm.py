@@ -68,21 +68,27 @@ def java_command() -> str:
     return command
 
 
+def archive_options(archive: str) -> list[str]:
+    """What lets Java start from a class data archive, if there is one; a stale one costs speed only."""
+    if not archive or not os.path.exists(archive):
+        return []
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
+def executor_classpath(home: Path) -> str:
+    """That of an executor, as its worker and `java` put it together: so that one archive of class data is for both."""
+    found = [str(home / "jars" / name) for name in os.listdir(home / "jars") if name.endswith(".jar")]
+    first = [jar for jar in found if "/slf4j-api-" in jar]
+    return ":".join([*first, *found])
+
+
 def java_command_line(home: Path, archive: str, extra: tuple[str, ...]) -> list[str]:
     """The whole command. ``archive`` is the class data archive to start from, or empty."""
-    jars = ":".join(sorted(str(path) for path in (home / "jars").glob("*.jar")))
+    jars = executor_classpath(home)
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
     options = [*DEFAULT_JAVA_OPTIONS, *opened, "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED"]
     options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
-    options += ["-XX:+IgnoreUnrecognizedVMOptions"]
-    if archive and os.path.exists(archive):
-        # A stale archive costs speed only: Java says so and goes on without it.
-        options += [
-            f"-XX:SharedArchiveFile={archive}",
-            "-Xshare:auto",
-            "-Xlog:cds=off",
-            "-Xlog:cds+dynamic=off",
-        ]
+    options += ["-XX:+IgnoreUnrecognizedVMOptions", *archive_options(archive)]
     log4j = Path(__file__).with_name("log4j2.properties")
     options += [f"-Dlog4j2.configurationFile={log4j}"]
     main = ["org.apache.spark.deploy.SparkSubmit", "--conf", "spark.ui.enabled=false", "pyspark-shell"]

@@ -58,7 +58,7 @@ class DriverProcess:
         self.jvm: Jvm = start_jvm(
             scratch_dir=self._scratch_dir,
             inherited_fds=(lock_fd,),
-            archive=os.environ.get("_SLOTWISE_DRIVER_ARCHIVE", ""),
+            archive=_archive(),
         )
 
     def run(self, *, warm: bool) -> int:
@@ -131,6 +131,7 @@ class DriverProcess:
             conf=spec.spark_conf,
             executors=spec.executors,
             executor_conf=spec.executor_conf,
+            archive=_archive(),
         )
         return self._session
 
@@ -154,6 +155,11 @@ class DriverProcess:
         work_dir.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
             (work_dir / "driver.log").symlink_to(log_file)
+
+
+def _archive() -> str:
+    """The class data that JVMs start from, or nothing."""
+    return os.environ.get("_SLOTWISE_DRIVER_ARCHIVE", "")
 
 
 def _make_socket_dir() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
+from app.driver.jvm import archive_options
 from app.model.batch import Skew, SkewStrategy
 from app.model.clusterconf import refused_on_cluster
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
@@ -181,11 +183,13 @@ def open_session(
     conf: Mapping[str, str],
     executors: int = 0,
     executor_conf: Mapping[str, str] | None = None,
+    archive: str = "",
 ) -> SparkSession:
     """A SparkSession with its own SparkContext in the JVM that is the gateway of this process.
 
     ``conf`` has passed `check_conf`. ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes.
-    ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process.
+    ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process. ``archive``:
+    the class data that they start from.
 
     Raises:
         DriverError: Spark refuses the settings.
@@ -204,6 +208,9 @@ def open_session(
         # Executors on other hosts read this setting too, and have no directory of this process.
         places["spark.python.unix.domain.socket.dir"] = tempfile.gettempdir()
         fixed |= {**CLUSTER_CONF, **first_number_conf(executors), **(executor_conf or {})}
+        if not master.startswith(MASTER_PREFIX):
+            # On hosts that have no such file Java goes on without it.
+            fixed["spark.executor.defaultJavaOptions"] = shlex.join(archive_options(archive))
     for key, value in {**places, **DEFAULT_CONF, **chosen, **fixed}.items():
         settings.set(key, value)
     settings.setMaster(master).setAppName(app_name)

@@ -296,7 +296,7 @@ class DevCluster:
                     stderr=log,
                     start_new_session=True,
                     cwd=self._directory,
-                    env=_environment(home),
+                    env=_environment(home, self._directory),
                 )
             self._children.append(child)
             started_at = psutil.Process(child.pid).create_time()
@@ -329,11 +329,16 @@ def spark_home() -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _environment(home: Path) -> Mapping[str, str]:
+def _environment(home: Path, directory: Path) -> Mapping[str, str]:
     """Executors inherit it from their worker: the same Python as here, with the same packages."""
+    # Without Spark's zip file of PySpark, which every Python process would have to compile: here it is installed.
+    bare = directory / "spark"
+    bare.mkdir(exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (bare / "jars").symlink_to(home / "jars")
     return {
         **os.environ,
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": str(bare),
         # What starts executors looks for it, as `spark-class` sets it.
         "SPARK_SCALA_VERSION": _SCALA,
         "SPARK_LOCAL_IP": LOOPBACK,

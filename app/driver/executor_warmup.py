@@ -1,0 +1,145 @@
+"""The first tasks of a new executor, before a query has one there.
+
+An executor that has just started loads its classes and starts its Python with its first tasks, which takes seconds. If
+these are the query's, its batch takes as long. So its first task does what those of queries do: it calls Python, sorts
+and writes. Before and after it the executor's only core is held by a process that waits: what a query gave it would be
+slow, or be moved there and away again, with its state.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+_SCHEMA = "value int"
+_POLL_S = 0.02
+
+# Keeps an executor's only core while the file is there that it is given, once: a task of an executor that was lost must
+# not keep another one.
+_HOLD = 'mkdir "$0.taken" 2>/dev/null || exit 0; while [ -e "$0" ] && kill -0 $PPID; do sleep 0.05; done'
+
+
+def warm_up_executor(session: SparkSession, directory: Path, executor: int, let_in: threading.Event) -> None:
+    """Let ``executor`` do what queries let it do, and keep it from queries until ``let_in``; returns when it waits.
+
+    ``directory`` is one that all executors see. For a thread of its own. What cannot be done raises what Spark raises.
+    """
+    own = directory / f"executor-{executor}"
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir(parents=True)
+    # Beside the query, not behind all that it has to do.
+    held = _Held(session.sparkContext, executor, pool=f"slotwise-executor-{executor}")
+    # To plan a query takes so long that the executor would have got a task of another one.
+    first, last = held.while_there(own / "first"), own / "last"
+    done = threading.Event()
+    relief = threading.Thread(target=_relieve, args=(held, own / "first", last, done), daemon=True)
+    relief.start()
+    try:
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", held.pool)
+        # All in one stage: behind a shuffle a task would be anywhere. The library is a file in a jar, and large.
+        rows = _row_in(session.newSession(), executor).mapInArrow(_same, _SCHEMA).filter("value >= 0")
+        rows = rows.selectExpr("value", "reflect('org.rocksdb.RocksDB', 'loadLibrary') AS loaded")
+        rows.sortWithinPartitions("value").write.parquet(str(own / "rows"))
+    except BaseException:
+        let_in = done
+        raise
+    finally:
+        done.set()
+        (own / "first").unlink(missing_ok=True)
+        threading.Thread(target=_clear, args=(let_in, [first, relief], own), daemon=True).start()
+
+
+class _Held:
+    """Keeps the only core of ``executor`` with tasks in a pool of their own, which are done in their order."""
+
+    def __init__(self, context: SparkContext, executor: int, pool: str) -> None:
+        self.pool = pool
+        self._context = context
+        self._executor = executor
+
+    def while_there(self, file: Path) -> threading.Thread:
+        """A task that ends when ``file`` is removed."""
+        file.touch()
+        holder = threading.Thread(target=self._hold, args=(file,), daemon=True)
+        holder.start()
+        return holder
+
+    @property
+    def tasks(self) -> int:
+        """How many sets of tasks there are that run or wait."""
+        found = self._scala_context.getPoolForName(self.pool)
+        return int(found.get().schedulableQueue().size()) if found.isDefined() else 0
+
+    @property
+    def _scala_context(self) -> Any:
+        return self._context._jsc.sc()
+
+    def _hold(self, file: Path) -> None:
+        self._context.setLocalProperty("spark.scheduler.pool", self.pool)
+        command = _java_list(self._context._jvm, ["sh", "-c", _HOLD, str(file)])
+        _rdd_in(self._context, self._executor, "held", "java.lang.String").pipe(command).count()
+
+
+def _relieve(held: _Held, first: Path, last: Path, done: threading.Event) -> None:
+    """When what warms up waits behind the first task, let one more wait behind it that holds, and end the first."""
+    while held.tasks < 2:
+        if done.wait(_POLL_S):
+            return
+    held.while_there(last)
+    while held.tasks < 3:
+        if done.wait(_POLL_S):
+            break
+    first.unlink(missing_ok=True)
+
+
+def _clear(let_in: threading.Event, helpers: list[threading.Thread], own: Path) -> None:
+    let_in.wait()
+    for each in helpers:
+        each.join()
+    # With it goes the file that the last task waits for.
+    shutil.rmtree(own, ignore_errors=True)
+
+
+def _same(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    yield from batches
+
+
+def _row_in(session: SparkSession, executor: int) -> DataFrame:
+    """A table with one row, whose place is ``executor``."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    jvm: Any = session.sparkContext._jvm
+    row = jvm.org.apache.spark.sql.RowFactory.create(_java_list(jvm, [0]).toArray())
+    rows = _rdd_in(session.sparkContext, executor, row, "org.apache.spark.sql.Row")
+    own: Any = session._jsparkSession
+    schema = own.parseDataType(StructType([StructField("value", IntegerType(), False)]).json())
+    return DataFrame(own.createDataFrame(rows, schema), session)
+
+
+def _rdd_in(context: SparkContext, executor: int, value: Any, java_class: str) -> Any:
+    """A JavaRDD of one value, whose place is ``executor``."""
+    jvm: Any = context._jvm
+    # The executor alone decides; its host would be a second choice.
+    places = _seq(jvm, [f"executor_any_{executor}"])
+    tag = jvm.scala.reflect.ClassManifestFactory.fromClass(jvm.java.lang.Class.forName(java_class))
+    return context._jsc.sc().makeRDD(_seq(jvm, [jvm.scala.Tuple2(value, places)]), tag).toJavaRDD()
+
+
+def _seq(jvm: Any, values: list[Any]) -> Any:
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(_java_list(jvm, values)).toSeq()
+
+
+def _java_list(jvm: Any, values: list[Any]) -> Any:
+    found = jvm.java.util.ArrayList()
+    for value in values:
+        found.add(value)
+    return found
