@@ -1,8 +1,10 @@
-"""Files that are there whole or not at all, and that survive a power failure. The standard library only."""
+"""Files that are there whole or not at all, and that survive a power failure; directories that are for one user. The
+standard library only."""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 
@@ -21,6 +23,29 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o666) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def make_private(directory: Path) -> None:
+    """Make ``directory``, and those above it that are missing, for this user only. One that is there stays as it is.
+
+    Raises:
+        OSError: it is not there.
+    """
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+    if not missing:
+        # Says so if it is something else.
+        directory.mkdir(exist_ok=True)
+
+
+def is_open_to_others(directory: Path) -> bool:
+    """Whether users other than the owner and the group may look into ``directory``, or at what they know the name of.
+
+    Raises:
+        OSError: that cannot be told.
+    """
+    return bool(directory.stat().st_mode & stat.S_IRWXO)
 
 
 def sync_to_disk(path: Path) -> None:

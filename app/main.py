@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -27,11 +28,13 @@ from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
 from app.cluster.kubernetes.api import ApiError
 from app.cluster.ports import ExecutorCluster
+from app.durablefiles import is_open_to_others, make_private
 from app.logs import configure_logs
 from app.model.resultsurl import is_local
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
+from app.store.jobsdir import claim_jobs_dir
 from app.store.seats import Seat
 from app.store.store import Store
 from app.worker.clock import Clock, SystemClock
@@ -67,6 +70,16 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         runner.run(_serve(settings, on_ready))
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """What the API is put together from."""
+
+    control_plane: ControlPlane
+    cluster: Cluster
+    forwarding: Forwarding | None
+    info: ServerInfo
+
+
 async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> None:
     try:
         java = usable_java()
@@ -84,13 +97,20 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
         url = _url(listener)
         membership = _claim(stack, settings, data_dir, url)
         archive = ArchiveBuilder(settings.cache_dir or default_cache_dir(), java)
-        async with _running(settings, membership, java, archive, url) as (control_plane, cluster, forwarding):
-            info = ServerInfo(version=version("slotwise"), slots=settings.slots, url=url, settings=settings)
-            app = create_app(control_plane, info=info, tokens=tokens, cluster=cluster, forwarding=forwarding)
+        async with _running(settings, membership, java, archive, url) as running:
+            control_plane = running.control_plane
+            app = create_app(
+                control_plane,
+                info=running.info,
+                tokens=tokens,
+                cluster=running.cluster,
+                forwarding=running.forwarding,
+            )
             server = _Server(app, control_plane)
             _spare_collector()
             _listen(listener)
-            log.info("serving", url=url, data_dir=str(data_dir), slots=settings.slots, java=java.version)
+            offered = _offered(settings, control_plane)
+            log.info("serving", url=url, data_dir=str(data_dir), **offered, java=java.version)
             if on_ready is not None:
                 on_ready(url)
             await server.serve(sockets=[listener])
@@ -114,6 +134,7 @@ def _claim(stack: contextlib.ExitStack, settings: Settings, data_dir: Path, url:
     shared = not settings.url.startswith("sqlite") and settings.cluster_kind != "kubernetes"
     try:
         home = stack.enter_context(DataDirectory.claim(data_dir, shared=shared)).home()
+        claim_jobs_dir(data_dir, home, settings.place_of_jobs)
         seat = stack.enter_context(Seat.take(data_dir)) if shared else None
     except StoreError as error:
         raise StartRefused(str(error)) from error
@@ -128,7 +149,7 @@ def _claim(stack: contextlib.ExitStack, settings: Settings, data_dir: Path, url:
 @contextlib.asynccontextmanager
 async def _running(
     settings: Settings, membership: Membership, java: Java, archive: ArchiveBuilder, url: str
-) -> AsyncIterator[tuple[ControlPlane, Cluster, Forwarding | None]]:
+) -> AsyncIterator[_Running]:
     """The control plane with its store and its host, started; let go of in the opposite order."""
     lease_ttl_ms = int(settings.lease_seconds * 1000)
     try:
@@ -177,7 +198,7 @@ async def _running(
         host.refill()
         if settings.appcds:
             background = asyncio.create_task(archive.ensure())
-        yield control_plane, cluster, forwarding
+        yield _Running(control_plane, cluster, forwarding, _info(settings, url, spark))
     finally:
         if background is not None:
             await archive.close()
@@ -196,9 +217,28 @@ async def _running(
         await store.close()
 
 
+def _offered(settings: Settings, control_plane: ControlPlane) -> dict[str, int | str]:
+    """The slots that there are, and where."""
+    if settings.cluster_master is None:
+        return {"slots": settings.slots}
+    slots = sum(manager.slots for manager in control_plane.task_managers())
+    return {"slots": slots, "cluster": settings.cluster_master}
+
+
+def _info(settings: Settings, url: str, spark: ExecutorCluster | None) -> ServerInfo:
+    return ServerInfo(
+        version=version("slotwise"),
+        # With a cluster it is the workers that have slots.
+        slots=settings.slots if spark is None else 0,
+        url=url,
+        settings=settings,
+        warnings=lambda: [] if spark is None else spark.rounds.troubles,
+    )
+
+
 def _places(settings: Settings, membership: Membership, url: str, spark: ExecutorCluster | None) -> JobPlaces:
     return JobPlaces(
-        membership.data_dir / "jobs",
+        settings.place_of_jobs,
         membership.data_dir / "address",
         _width(settings, membership),
         settings.results_url,
@@ -282,7 +322,7 @@ class _Server(uvicorn.Server):
 
 def _prepare(data_dir: Path) -> Path:
     try:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(data_dir)
         probe = data_dir / f".probe-{os.getpid()}"
         probe.write_bytes(b"")
         probe.unlink()
@@ -290,6 +330,12 @@ def _prepare(data_dir: Path) -> Path:
         raise StartRefused(
             f"The data directory {data_dir} cannot be used: {error.strerror}. Choose another one with --data-dir."
         ) from error
+    if is_open_to_others(data_dir):
+        log.warning(
+            "everyone on this host can look into the data directory, where passwords of jobs are",
+            data_dir=str(data_dir),
+            advice=f"chmod o-rwx {data_dir}",
+        )
     return data_dir
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import tomllib
 from pathlib import Path
@@ -19,8 +18,10 @@ from pydantic import (
     model_validator,
 )
 
+from app.model.addresses import SPARK_PREFIX, is_loopback
+from app.model.clustersettings import check_driver_host, check_kubernetes, check_standalone
 from app.model.javaoptions import java_options_fault
-from app.model.kubenames import MASTER_PREFIX, api_server, is_label, is_subdomain, parse_quantity
+from app.model.kubenames import MASTER_PREFIX, parse_quantity
 from app.model.resultsurl import results_root
 
 ENV_PREFIX = "SLOTWISE_"
@@ -34,7 +35,7 @@ STANDALONE, KUBERNETES = "spark-standalone", "kubernetes"
 _MOST_CORES = 1024
 # What the kinds of clusters cannot do without, and how it begins.
 _NEEDED = {
-    STANDALONE: {"cluster_master": "spark://", "cluster_webui": "http"},
+    STANDALONE: {"cluster_master": SPARK_PREFIX, "cluster_webui": "http"},
     KUBERNETES: {
         "cluster_master": MASTER_PREFIX,
         "cluster_namespace": "",
@@ -82,6 +83,11 @@ class Settings(BaseModel):
     port: int = Field(8081, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     data_dir: Path = Field(
         default_factory=default_data_dir, description="Directory for the database, jobs and logs."
+    )
+    jobs_dir: Path | None = Field(
+        None,
+        description="Directory for the files of jobs, checkpoints above all; default: jobs in the data directory. With "
+        "a cluster all its hosts have to see it under this path.",
     )
     database_url: str | None = Field(
         None, description="SQLAlchemy URL; default: SQLite in the data directory."
@@ -196,7 +202,13 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator(
-        "data_dir", "token_file", "cache_dir", "cluster_token_file", "cluster_ca_file", "cluster_pod_template"
+        "data_dir",
+        "jobs_dir",
+        "token_file",
+        "cache_dir",
+        "cluster_token_file",
+        "cluster_ca_file",
+        "cluster_pod_template",
     )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
@@ -215,6 +227,18 @@ class Settings(BaseModel):
     def _splittable(cls, value: str) -> str:
         if fault := java_options_fault(value):
             raise ValueError(f"driver_java_options: {fault}")
+        return value
+
+    @field_validator("cluster_executor_cpu", "cluster_executor_cpu_limit", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        """In a file, 1 is as good as "1"."""
+        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    @field_validator("cluster_driver_host")
+    @classmethod
+    def _reachable(cls, value: str) -> str:
+        check_driver_host(value)
         return value
 
     @field_validator("cluster_executor_cpu", "cluster_executor_cpu_limit")
@@ -245,46 +269,30 @@ class Settings(BaseModel):
             raise ValueError(f"slots: with cluster_kind {kind} {who}.")
         for name, prefix in _NEEDED.get(kind, {}).items():
             value = getattr(self, name)
-            if value is None or not str(value).startswith(prefix):
+            if value is None or not str(value).startswith(prefix) or not str(value).strip():
                 how = f", and starts with {prefix}" if prefix else ""
-                raise ValueError(f"{name}: is needed with cluster_kind {kind}{how} (found {value!r}).")
+                # What stands before an @ may be a password.
+                found = "" if "@" in str(value) else f" (found {value!r})"
+                raise ValueError(f"{name}: is needed with cluster_kind {kind}{how}{found}.")
+        host_given = "cluster_driver_host" in self.model_fields_set
+        if kind == STANDALONE:
+            assert self.cluster_master and self.cluster_webui
+            check_standalone(
+                master=self.cluster_master, webui=self.cluster_webui, driver_host_given=host_given
+            )
         if kind == KUBERNETES:
-            self._check_kubernetes()
+            assert self.cluster_master and self.cluster_namespace is not None
+            check_kubernetes(
+                master=self.cluster_master,
+                namespace=self.cluster_namespace,
+                names={
+                    name: getattr(self, name) for name in ("cluster_service_account", "cluster_driver_pod")
+                },
+                driver_host_given=host_given,
+                cpu=self.cluster_executor_cpu,
+                cpu_limit=self.cluster_executor_cpu_limit,
+            )
         return self
-
-    def _check_kubernetes(self) -> None:
-        """
-        Raises:
-            ValueError: with a sentence.
-        """
-        assert self.cluster_master and self.cluster_namespace
-        try:
-            api_server(self.cluster_master)
-        except ValueError as error:
-            raise ValueError(f"cluster_master: {error}") from None
-        if not is_label(self.cluster_namespace):
-            raise ValueError(
-                f"cluster_namespace: {self.cluster_namespace!r} is not the name of a namespace: lower case letters, "
-                "digits and hyphens, at most 63."
-            )
-        for name in ("cluster_service_account", "cluster_driver_pod"):
-            value = getattr(self, name)
-            if value is not None and not is_subdomain(value):
-                raise ValueError(
-                    f"{name}: {value!r} is not a name of Kubernetes: lower case letters, digits, hyphens and dots."
-                )
-        if "cluster_driver_host" not in self.model_fields_set:
-            raise ValueError(
-                "cluster_driver_host: is needed with cluster_kind kubernetes: the address of this host under which "
-                "pods reach the drivers."
-            )
-        if self.cluster_executor_cpu_limit is not None and (
-            parse_quantity(self.cluster_executor_cpu_limit) < parse_quantity(self.cluster_executor_cpu)
-        ):
-            raise ValueError(
-                f"cluster_executor_cpu_limit: {self.cluster_executor_cpu_limit} is less than cluster_executor_cpu, "
-                f"{self.cluster_executor_cpu}."
-            )
 
     @model_validator(mode="after")
     def _loopback_without_tokens(self) -> Settings:
@@ -296,19 +304,14 @@ class Settings(BaseModel):
         return self
 
     @property
+    def place_of_jobs(self) -> Path:
+        """The directory of the jobs' files in force."""
+        return self.jobs_dir or self.data_dir / "jobs"
+
+    @property
     def url(self) -> str:
         """The SQLAlchemy URL in force."""
         return self.database_url or f"sqlite:///{self.data_dir / 'slotwise.db'}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host`` can only be reached from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings:

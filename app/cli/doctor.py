@@ -18,6 +18,7 @@ import typer
 from app.cli.errors import CliError, UsageError
 from app.cli.options import JsonOption
 from app.cli.output import is_terminal, print_json, say
+from app.durablefiles import is_open_to_others
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -41,14 +42,29 @@ class Check:
 def doctor(
     port: Annotated[int | None, typer.Option(help="The port that a server is to listen on.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="The data directory that a server is to use.")] = None,
+    cluster_master: Annotated[
+        str | None, typer.Option(help="The master of a cluster, as for slotwise serve.")
+    ] = None,
+    cluster_webui: Annotated[str | None, typer.Option(help="The web address of that master.")] = None,
+    cluster_driver_host: Annotated[
+        str | None, typer.Option(help="Address of this host under which executors reach the drivers.")
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check that this machine can run a server: each line says ok, or what is wrong and what to do."""
-    from app.settings import SettingsError, load_settings
+    from app.settings import SettingsError, kind_of_master, load_settings
 
     try:
-        settings = load_settings(config, port=port, data_dir=data_dir)
+        settings = load_settings(
+            config,
+            port=port,
+            data_dir=data_dir,
+            cluster_kind=kind_of_master(cluster_master) if cluster_master else None,
+            cluster_master=cluster_master,
+            cluster_webui=cluster_webui,
+            cluster_driver_host=cluster_driver_host,
+        )
     except SettingsError as error:
         raise UsageError(*error.errors) from None
     checks = []
@@ -74,7 +90,8 @@ def line_of(check: Check, *, colour: bool) -> str:
 def run_checks(settings: Settings) -> Iterator[Check]:
     """All checks, in the order in which they matter."""
     from app.cli.kubernetes_checks import kubernetes_lines
-    from app.settings import KUBERNETES
+    from app.cli.standalone_checks import standalone_lines
+    from app.settings import KUBERNETES, STANDALONE
 
     checks: list[Callable[[Settings], Check | None]] = [
         _python,
@@ -82,6 +99,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         _pyspark,
         _class_data_archive,
         _data_dir,
+        _jobs_dir,
         _disk,
         _memory,
         _port,
@@ -93,6 +111,8 @@ def run_checks(settings: Settings) -> Iterator[Check]:
             yield found
     if settings.cluster_kind == KUBERNETES:
         yield from (Check(*line) for line in kubernetes_lines(settings))
+    if settings.cluster_kind == STANDALONE:
+        yield from (Check(*line) for line in standalone_lines(settings))
 
 
 def _python(_: Settings) -> Check:
@@ -153,17 +173,32 @@ def _class_data_archive(settings: Settings) -> Check:
 
 
 def _data_dir(settings: Settings) -> Check:
-    place = settings.data_dir
-    name = "data directory"
+    return _directory("data directory", settings.data_dir, "--data-dir")
+
+
+def _jobs_dir(settings: Settings) -> Check | None:
+    """With a cluster the files of jobs are for executors too."""
+    if settings.jobs_dir is not None:
+        return _directory("jobs directory", settings.jobs_dir, "jobs_dir")
+    if settings.cluster_kind == "embedded":
+        return None
+    advice = "If executors run on other hosts, set jobs_dir to a directory that all of them see under the same path."
+    return Check("jobs directory", True, f"{settings.place_of_jobs}, in the data directory", advice)
+
+
+def _directory(name: str, place: Path, setting: str) -> Check:
     existing = next(parent for parent in (place, *place.parents) if parent.exists())
     if not existing.is_dir():
-        return Check(name, False, f"{existing} is not a directory", "Give another one with --data-dir.")
+        return Check(name, False, f"{existing} is not a directory", f"Give another one with {setting}.")
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        advice = "Make it writable for this user, or give another one with --data-dir."
+        advice = f"Make it writable for this user, or give another one with {setting}."
         return Check(name, False, f"{existing} cannot be written to: {error.strerror}", advice)
+    if place == existing and is_open_to_others(place):
+        found = f"everyone on this host can look into {place}, where passwords of jobs are"
+        return Check(name, False, found, f"Run: chmod o-rwx {place}")
     return Check(name, True, str(place) if place == existing else f"{place} (will be made)")
 
 
@@ -212,13 +247,15 @@ def _database(settings: Settings) -> Check | None:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+    from app.store.engine import shown_url
+
     try:
         url = make_url(settings.database_url)
     except ArgumentError:
         return Check(
             "database", False, "database_url is not an SQLAlchemy URL", "postgresql+psycopg://user@host/name"
         )
-    shown = url.render_as_string(hide_password=True)
+    shown = shown_url(url)
     try:
         engine = create_engine(
             url, connect_args={"connect_timeout": 5} if url.drivername.startswith("postg") else {}

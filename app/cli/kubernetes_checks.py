@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from app.settings import is_loopback
+from app.model.addresses import is_loopback
 
 if TYPE_CHECKING:
     from app.cluster.kubernetes.api import KubernetesApi

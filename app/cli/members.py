@@ -10,7 +10,6 @@ from app.cli.output import format_time, print_json, say, show_table, when_header
 
 COLUMNS = ["seat", "state", "arbiter", "url", "host", "pid", "version", "slots", "jobs"]
 RIGHT = ["seat", "pid", "slots", "jobs"]
-ALONE = "No other server can share these jobs: that takes a PostgreSQL database."
 
 
 def members(as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None) -> None:
@@ -27,10 +26,14 @@ def members(as_json: JsonOption = False, server: ServerOption = None, token_file
         for one in found
     ]
     show_table([*COLUMNS, joined], rows, right=RIGHT)
-    if not answer["shared"]:
-        say(ALONE)
+    for cluster in sorted({one["cluster"] for one in found if one["cluster"]}):
+        say(f"The slots are those of {cluster}.")
+    if answer["alone"]:
+        say(answer["alone"])
 
 
 def _cell(member: dict[str, Any], name: str) -> str:
-    """The arbiter is the one that decides about the slots of all."""
-    return ("yes" if member["isArbiter"] else "") if name == "arbiter" else str(member[name])
+    """The arbiter is the one that decides about the slots of all. With a cluster servers have none of their own."""
+    if name == "arbiter":
+        return "yes" if member["isArbiter"] else ""
+    return "-" if name == "slots" and member["cluster"] else str(member[name])

@@ -32,6 +32,9 @@ def serve(
     cluster_webui: Annotated[
         str | None, typer.Option(help="The web address of that master, http://host:port.")
     ] = None,
+    cluster_driver_host: Annotated[
+        str | None, typer.Option(help="Address of this host under which executors reach the drivers.")
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Settings in TOML; see docs/configuration.md."),
@@ -51,6 +54,7 @@ def serve(
             cluster_kind=kind_of_master(cluster_master) if cluster_master else None,
             cluster_master=cluster_master,
             cluster_webui=cluster_webui,
+            cluster_driver_host=cluster_driver_host,
         )
     except SettingsError as error:
         raise UsageError(*error.errors) from None

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import structlog
 
+from app.cluster.environment import inherited_environment
 from app.cluster.java import Java
 from app.cluster.processes import DRIVER_ENV_PREFIX
 
@@ -87,7 +88,7 @@ class ArchiveBuilder:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, DRIVER_ENV_PREFIX + "JAVA": self._java.command},
+                env={**inherited_environment(), DRIVER_ENV_PREFIX + "JAVA": self._java.command},
                 start_new_session=True,
                 # It must never slow down a job that starts meanwhile. Nothing else runs between fork and exec.
                 preexec_fn=lambda: os.nice(10),

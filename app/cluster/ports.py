@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from app.cluster.rounds import Rounds
+
 
 class DriverLaunchError(Exception):
     """A driver could not be started; the message is a sentence for people. Nothing of it is left alive."""
@@ -49,6 +51,8 @@ class ExecutorCluster(Protocol):
     """Where the executors of jobs run, if not in their drivers."""
 
     master: str
+    rounds: Rounds
+    """What goes on beside the jobs: `watch`, for one."""
 
     def executor_conf(self, job_id: str, attempt: int) -> Mapping[str, str]:
         """Settings of Spark that the driver of an attempt needs."""

@@ -23,6 +23,7 @@ import psutil
 import structlog
 
 from app import filelocks
+from app.cluster.environment import inherited_environment
 from app.cluster.ports import DriverLaunchError, DriverRef
 
 log = structlog.get_logger()
@@ -238,8 +239,9 @@ class LocalDriver:
 def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapping[str, str]) -> LocalDriver:
     """Start a driver process in a session of its own, so that it outlives this one.
 
-    It inherits nothing but its standard streams: its standard input is the rope that it hangs on until it has a job
-    (end of file there ends it), its output says READY, its errors go to ``<run_dir>/<driver_id>.log``.
+    It inherits nothing but its standard streams, and the environment without the settings of the server. Its standard
+    input is the rope that it hangs on until it has a job (end of file there ends it), its output says READY, its errors
+    go to ``<run_dir>/<driver_id>.log``.
 
     Raises:
         DriverLaunchError: the operating system refused.
@@ -258,7 +260,7 @@ def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapp
                 start_new_session=True,
                 cwd=run_dir,
                 env={
-                    **os.environ,
+                    **inherited_environment(),
                     **environment,
                     DRIVER_ENV_PREFIX + "LOCK": str(lock_file),
                     DRIVER_ENV_PREFIX + "SOCKETS": str(_socket_dir(driver_id)),

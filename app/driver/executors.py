@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError, describe
+from app.model.clusterconf import FIRST_EXECUTOR_SETTING
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_S = 60.0
-"""For how long an attempt waits for its first executor."""
+"""For how long an attempt waits for its first executor, unless the cluster says that it may take longer."""
 
 ALL_S = 30.0
 """For how long it waits for one more, before it goes on with those that have come."""
@@ -234,19 +235,29 @@ class Executors:
             if present and waited_s >= ALL_S:
                 log.warning("%d of %d executors have come; the job begins with them", present, self.wanted)
                 return
-            if waited_s >= FIRST_S:
+            if waited_s >= self.first_s:
                 raise DriverError(
-                    f"None of {self.wanted} executors has come within {FIRST_S:.0f} s. {self._where_to_look()}",
+                    f"None of {self.wanted} executors has come within {self.first_s:.0f} s. {self._where_to_look()}",
                     recoverable=True,
                     outside=True,
                 )
             time.sleep(_POLL_S)
         self._ready = set(active)
 
+    @property
+    def first_s(self) -> float:
+        """For how long an attempt waits for its first executor."""
+        return float(self._context.getConf().get(FIRST_EXECUTOR_SETTING) or FIRST_S)
+
     def _where_to_look(self) -> str:
         if str(self._context.master).startswith(MASTER_PREFIX):
-            label = self._context.getConf().get(f"spark.kubernetes.executor.label.{JOB_LABEL}")
-            return f"`kubectl describe pods -l {JOB_LABEL}={label}` says why, if there are pods; else the driver's log."
+            conf = self._context.getConf()
+            label = conf.get(f"spark.kubernetes.executor.label.{JOB_LABEL}")
+            namespace = conf.get("spark.kubernetes.namespace")
+            return (
+                f"`kubectl --namespace {namespace} describe pods -l {JOB_LABEL}={label}` says why, if there are pods; "
+                "else the driver's log."
+            )
         return (
             "The page of the Spark master says whether workers have free cores and memory, and the logs of the "
             "workers why executors end."

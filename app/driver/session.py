@@ -14,7 +14,7 @@ from app.driver.failures import DriverError, describe
 from app.driver.jvm import archive_options
 from app.model.batch import Skew, SkewStrategy
 from app.model.clusterconf import refused_on_cluster
-from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
+from app.model.javaoptions import DEFAULT_EXECUTOR_OPTIONS, EXECUTOR_OPTIONS, JAVA_OPTION_SETTINGS, MEMORY_SETTING
 from app.model.kubenames import MASTER_PREFIX
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ CLUSTER_CONF = {
     "spark.executor.heartbeatInterval": "3s",
     "spark.network.timeout": "30s",
     "spark.network.timeoutInterval": "5s",
-    "spark.executor.extraJavaOptions": "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    EXECUTOR_OPTIONS: "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
 # A job may set these in its `config`.
@@ -103,6 +103,11 @@ def check_conf(conf: Mapping[str, str]) -> None:
         raise DriverError(
             f"The config of the job may not change {', '.join(refused)}: rescaling depends on it."
         )
+
+
+def executor_java_options(conf: Mapping[str, str]) -> str:
+    """Those of every executor, and behind them, so that they win, those of the job."""
+    return f"{CLUSTER_CONF[EXECUTOR_OPTIONS]} {conf.get(EXECUTOR_OPTIONS, '')}".strip()
 
 
 def fits(session: SparkSession, master: str, conf: Mapping[str, str]) -> bool:
@@ -208,9 +213,11 @@ def open_session(
         # Executors on other hosts read this setting too, and have no directory of this process.
         places["spark.python.unix.domain.socket.dir"] = tempfile.gettempdir()
         fixed |= {**CLUSTER_CONF, **first_number_conf(executors), **(executor_conf or {})}
+        fixed[EXECUTOR_OPTIONS] = executor_java_options(chosen)
         if not master.startswith(MASTER_PREFIX):
             # On hosts that have no such file Java goes on without it.
-            fixed["spark.executor.defaultJavaOptions"] = shlex.join(archive_options(archive))
+            asked = chosen.get(DEFAULT_EXECUTOR_OPTIONS, "")
+            fixed[DEFAULT_EXECUTOR_OPTIONS] = f"{shlex.join(archive_options(archive))} {asked}".strip()
     for key, value in {**places, **DEFAULT_CONF, **chosen, **fixed}.items():
         settings.set(key, value)
     settings.setMaster(master).setAppName(app_name)

@@ -6,14 +6,27 @@ from collections.abc import Iterable
 
 from app.model.kubenames import MASTER_PREFIX
 
+FIRST_EXECUTOR_SETTING = "spark.slotwise.firstExecutorTimeout"
+"""For how many seconds an attempt waits for its first executor: of our own, Spark does not know it."""
+
 # One core for each executor, as many as the job holds slots.
 _CLUSTERS_OWN = (
     "spark.executor.cores",
     "spark.executor.memory",
     "spark.cores.max",
     "spark.executor.instances",
+    "spark.task.cpus",
 )
-_CLUSTERS_OWN_PREFIXES = ("spark.dynamicAllocation.",)
+_CLUSTERS_OWN_PREFIXES = ("spark.dynamicAllocation.", "spark.slotwise.")
+# How executors find their driver, and how soon one that is lost is noticed: the server's account of slots relies on it.
+_CONNECTIONS = (
+    "spark.decommission.enabled",
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.executor.heartbeatInterval",
+    "spark.network.timeout",
+    "spark.network.timeoutInterval",
+)
 
 # And the size of a pod, what is in it, and in whose name it is made: a job could mount what only the server may read.
 _KUBERNETES_OWN = (
@@ -40,12 +53,29 @@ def refused_on_cluster(keys: Iterable[str], master: str) -> str | None:
     kubernetes = master.startswith(MASTER_PREFIX)
     names = _CLUSTERS_OWN + (_KUBERNETES_OWN if kubernetes else ())
     prefixes = _CLUSTERS_OWN_PREFIXES + (_KUBERNETES_OWN_PREFIXES if kubernetes else ())
-    refused = sorted(key for key in keys if key in names or key.startswith(prefixes))
-    if not refused:
-        return None
-    what = (
+    keys = sorted(keys)
+    of_slots = [key for key in keys if key in names or key.startswith(prefixes)]
+    of_connections = [key for key in keys if key in _CONNECTIONS]
+    sentences = []
+    if of_slots:
+        sentences.append(_refusal(of_slots, f"each slot is {_slot(kubernetes)}"))
+    if of_connections:
+        sentences.append(
+            _refusal(
+                of_connections,
+                "how executors reach their driver, and how soon a lost one is noticed, is the server's to say",
+            )
+        )
+    return " ".join(sentences) or None
+
+
+def _refusal(keys: Iterable[str], reason: str) -> str:
+    return f"The config of the job may not change {', '.join(keys)} on this cluster: {reason}."
+
+
+def _slot(kubernetes: bool) -> str:
+    return (
         "a pod with one executor of one core, as the server's settings and its pod template say"
         if kubernetes
         else "an executor of one core, with the memory that the server's settings say"
     )
-    return f"The config of the job may not change {', '.join(refused)} on this cluster: each slot is {what}."

@@ -25,7 +25,14 @@ from app.model.graphdoc_operations import (
     read_sql,
 )
 from app.model.graphdoc_write import to_document
-from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, java_options_fault, memory_fault
+from app.model.javaoptions import (
+    EXECUTOR_OPTION_SETTINGS,
+    JAVA_OPTION_SETTINGS,
+    MEMORY_SETTING,
+    executor_options_fault,
+    java_options_fault,
+    memory_fault,
+)
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     DEFAULT_SLOT_SHARING_GROUP,
@@ -137,6 +144,8 @@ def _jvm_fault(name: str, value: str) -> str | None:
     """What is wrong with a setting that only a new JVM can take."""
     if name == MEMORY_SETTING:
         return memory_fault(value)
+    if name in EXECUTOR_OPTION_SETTINGS:
+        return executor_options_fault(value)
     return java_options_fault(value) if name in JAVA_OPTION_SETTINGS else None
 
 

@@ -7,8 +7,12 @@ import shlex
 from typing import Final
 
 JAVA_OPTION_SETTINGS: Final = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
-"""Settings of a job whose value is such a text."""
+"""Settings of a job whose value is such a text, for the JVM of its driver."""
 
+EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
+DEFAULT_EXECUTOR_OPTIONS: Final = "spark.executor.defaultJavaOptions"
+EXECUTOR_OPTION_SETTINGS: Final = (EXECUTOR_OPTIONS, DEFAULT_EXECUTOR_OPTIONS)
+"""The same for its executors, on a cluster."""
 
 MEMORY_SETTING: Final = "spark.driver.memory"
 _MEMORY: Final = re.compile(r"([1-9][0-9]{0,8})([mMgG])")
@@ -32,6 +36,18 @@ def split_java_options(text: str) -> tuple[str, ...]:
         ValueError: a quotation mark is not closed, or a backslash ends the text.
     """
     return tuple(shlex.split(text))
+
+
+def executor_options_fault(text: str) -> str | None:
+    """What is wrong with ``text`` as options of executors, to follow the name of the field; None if nothing.
+
+    Spark does not start with these two.
+    """
+    if "-Xmx" in text:
+        return "should not have -Xmx: the memory of executors is the cluster's."
+    if "-Dspark" in text:
+        return "should not have -Dspark...: settings of Spark have a place of their own in config."
+    return java_options_fault(text)
 
 
 def java_options_fault(text: str) -> str | None:

@@ -61,7 +61,7 @@ def api_server(master: str) -> str:
     rest = master.removeprefix(MASTER_PREFIX)
     url = rest if "://" in rest else f"https://{rest}"
     found = _SERVER.fullmatch(url) if master.startswith(MASTER_PREFIX) else None
-    if found is None or int(found[1] or 0) > _LAST_PORT:
+    if found is None or not 1 <= int(found[1] or 1) <= _LAST_PORT:
         # It may have credentials in it.
         shown = "what it says" if "@" in master else repr(master)
         raise ValueError(f"{shown} is not of the form k8s://https://host:port.")

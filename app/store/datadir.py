@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from app.durablefiles import make_private
 from app.store.errors import DataDirectoryInUse, StoreUnavailable
 
 LOCK_NAME = "server.lock"
@@ -37,7 +38,7 @@ class DataDirectory:
             StoreUnavailable: the directory cannot be created or written.
         """
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path)
             lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreUnavailable(f"The data directory {path} cannot be used: {error.strerror}.") from error

@@ -14,6 +14,7 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
+from app.model.masking import masked_text
 from app.store.errors import ConstraintViolated, StoreError, StoreUnavailable
 from app.store.statements import execute
 
@@ -41,7 +42,12 @@ class Database:
     path: Path | None
 
     def __str__(self) -> str:
-        return str(self.path) if self.path else self.url.render_as_string(hide_password=True)
+        return str(self.path) if self.path else shown_url(self.url)
+
+
+def shown_url(url: URL) -> str:
+    """``url`` without its passwords, wherever in it they are."""
+    return masked_text(url.render_as_string(hide_password=True))
 
 
 def parse_url(text: str) -> Database:

@@ -11,6 +11,7 @@ from app.cluster.kubernetes.api import SERVICE_ACCOUNT_DIR, KubernetesApi
 from app.cluster.kubernetes.cluster import KubernetesCluster, PodSettings, java_options
 from app.cluster.ports import ExecutorCluster
 from app.cluster.standalone.cluster import StandaloneCluster
+from app.model.addresses import web_pages
 from app.model.kubenames import api_server
 from app.settings import KUBERNETES, Settings
 from app.worker.control_plane import ControlPlane
@@ -31,7 +32,7 @@ def cluster_of(settings: Settings, now_ms: Callable[[], int]) -> ExecutorCluster
         assert settings.cluster_webui
         return StandaloneCluster(
             settings.cluster_master,
-            settings.cluster_webui.split(","),
+            web_pages(settings.cluster_webui),
             executor_memory_mb=settings.cluster_executor_memory_mb,
             driver_host=settings.cluster_driver_host,
             now_ms=now_ms,

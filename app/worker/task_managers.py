@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from app.cluster.embedded import host_memory_bytes
 from app.cluster.kubernetes.cluster import KubernetesCluster, whole_cores
@@ -49,16 +50,51 @@ def members_of_host(own_id: str, since_ms: int) -> Shown:
     return shown
 
 
+@dataclass(frozen=True, slots=True)
+class Free:
+    """A worker: its slots that no job holds, all that it has, and its cores that anybody uses."""
+
+    worker: str
+    free: int
+    slots: int
+    cores_used: int
+
+
+def free_of_workers(workers: Sequence[Free], free: int) -> dict[str, int]:
+    """The slots of each worker that can be given out, ``free`` in all: without those that others use.
+
+    How many these are is known for the whole cluster only. They are looked for first on workers of which more cores are
+    used than jobs hold slots.
+    """
+    shown = {one.worker: one.free for one in workers}
+    withheld = sum(shown.values()) - free
+    for only_used in (True, False):
+        for one in reversed(workers):
+            strangers = one.cores_used - (one.slots - one.free) if only_used else one.free
+            taken = max(0, min(shown[one.worker], strangers, withheld))
+            shown[one.worker] -= taken
+            withheld -= taken
+    return shown
+
+
 def workers_of(cluster: StandaloneCluster) -> Shown:
     """The workers of a Spark cluster. Which of them has the slots of a job is what was last said of them."""
 
     def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
+        desk = keeper.desk
+        free = free_of_workers(
+            [
+                Free(worker.id, desk.free_on(worker.id), slots, worker.cores_used)
+                for worker, slots, _ in cluster.workers
+            ],
+            desk.free,
+        )
         return [
             TaskManager(
                 id=worker.id,
                 host=worker.host,
                 slots=slots,
-                free_slots=keeper.desk.free_on(worker.id),
+                free_slots=free[worker.id],
                 since_ms=since_ms,
                 cpu_cores=worker.cores,
                 memory_bytes=worker.memory_mb << 20,

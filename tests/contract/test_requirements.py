@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
+from app.api.app import create_app
 from app.store import statements
 from app.store.errors import StoreUnavailable
 from tests.contract.test_bad_requirements import GOOD, path_of
@@ -210,7 +213,7 @@ async def test_a_database_that_cannot_be_written_is_503_and_nothing_has_changed(
 
 
 async def test_readiness_follows_the_database(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (await world.http.get("/health/ready")).json() == {"status": "ready"}
+    assert (await world.http.get("/health/ready")).json() == {"status": "ready", "warnings": []}
 
     async def refuse() -> None:
         raise StoreUnavailable("The database cannot be reached.")
@@ -220,6 +223,15 @@ async def test_readiness_follows_the_database(world: World, monkeypatch: pytest.
     assert (answer.status_code, answer.json()) == (503, {"errors": ["The database cannot be reached."]})
     assert "retry-after" in answer.headers
     assert (await world.http.get("/health/live")).status_code == 200
+
+
+async def test_what_is_not_well_and_hinders_nobody_is_told_beside(world: World) -> None:
+    warning = "The server meets a defect of its own when it looks at the cluster."
+    info = replace(world.info, warnings=lambda: [warning])
+    app = create_app(world.control_plane, info=info)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+        answer = await http.get("/health/ready")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "warnings": [warning]})
 
 
 async def test_readiness_follows_the_last_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

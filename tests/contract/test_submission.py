@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from app.api.handlers.submission import FORM_LIMIT_BYTES
+from app.api.info import ServerInfo
 from app.api.requests import BODY_LIMIT_BYTES
+from app.settings import Settings
 from tests.contract.world import GRAPH, World
 
 PYTHON_GRAPH: dict[str, Any] = {
@@ -175,8 +178,44 @@ async def test_batch_jobs_are_refused_with_a_sentence(world: World) -> None:
     assert answer.status_code == 400
 
 
-async def test_secrets_in_the_configuration_are_not_shown(world: World) -> None:
-    config = {"spark.hadoop.fs.s3a.secret.key": "hunter2", "spark.sql.session.timeZone": "UTC"}
-    job_id = await world.submit({**GRAPH, "config": config})
+async def test_secrets_of_a_job_are_not_shown(world: World) -> None:
+    config = {
+        "spark.hadoop.fs.s3a.secret.key": "hunter2",
+        "spark.hadoop.fs.azure.account.key.store.dfs.core.windows.net": "hunter2",
+        "spark.hadoop.metastore": "jdbc:postgresql://me:hunter2@db/x?sslpassword=hunter2",
+        "spark.driver.extraJavaOptions": "-Dkey.password=hunter2 -Xss4m",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    sink = {
+        "name": "store",
+        "inputs": ["flights"],
+        "sink": {
+            "format": "postgresql",
+            "outputMode": "append",
+            "options": {"url": "postgresql://me:hunter2@db/jobs", "table": "counts"},
+        },
+    }
+    job_id = await world.submit({**GRAPH, "config": config, "vertices": [GRAPH["vertices"][0], sink]})
     shown = (await world.get(f"/jobs/{job_id}/config"))["execution-config"]["user-config"]
-    assert shown == {"spark.hadoop.fs.s3a.secret.key": "******", "spark.sql.session.timeZone": "UTC"}
+    assert shown["spark.hadoop.fs.s3a.secret.key"] == "******"
+    assert shown["spark.sql.session.timeZone"] == "UTC"
+    document = await world.get(f"/jobs/{job_id}/graph")
+    assert document["config"] == shown
+    assert document["vertices"][1]["sink"]["options"]["url"] == "postgresql://me:******@db/jobs"
+    assert "hunter2" not in f"{shown} {document}"
+
+
+def test_passwords_of_the_server_are_not_shown(tmp_path: Path) -> None:
+    settings = Settings(
+        data_dir=tmp_path,
+        database_url="postgresql+psycopg://me:hunter2@db/jobs?sslmode=require&password=hunter2&sslpassword=hunter2",
+        driver_java_options="-Djavax.net.ssl.trustStorePassword=hunter2 -Xss4m",
+        token_file=tmp_path / "tokens",
+    )
+    shown = ServerInfo("0.1.0", 1, "http://127.0.0.1:1", settings).shown_settings()
+    assert "hunter2" not in str(shown)
+    assert shown["database_url"].startswith("postgresql+psycopg://me:******@db/jobs?")
+    assert "sslmode=require" in shown["database_url"]
+    assert shown["driver_java_options"] == "-Djavax.net.ssl.trustStorePassword=****** -Xss4m"
+    # A path is no secret.
+    assert shown["token_file"] == str(tmp_path / "tokens")

@@ -17,6 +17,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("127.0.0.2", "127.0.0.3", "127.0.0.4"),
     "port": (1001, 1002, 1003),
     "data_dir": ("/file", "/environment", "/command-line"),
+    "jobs_dir": ("/file", "/environment", "/command-line"),
     "database_url": ("sqlite:///file", "sqlite:///environment", "sqlite:///command-line"),
     "results_url": ("/file", "hdfs://environment/results", "/command-line"),
     "slots": (1001, 1002, 1003),
@@ -56,6 +57,7 @@ STANDALONE = {
     "cluster_kind": "spark-standalone",
     "cluster_master": "spark://m:7077",
     "cluster_webui": "http://m:8080",
+    "cluster_driver_host": "10.0.0.5",
 }
 KUBERNETES: dict[str, Any] = {
     "cluster_kind": "kubernetes",
@@ -80,6 +82,21 @@ WRONG: list[tuple[str, str, str]] = [
     ("cluster_kind", "mesos", "'embedded', 'spark-standalone' or 'kubernetes'"),
     ("cluster_master", "http://host:7077", "starts with spark://"),
     ("cluster_webui", "host:8080", "starts with http"),
+    ("cluster_webui", "http://m:8080, http://n:8080", "without blanks"),
+    ("cluster_webui", "http://m:web", "should be http://host:port"),
+    ("cluster_webui", "http://m:65536", "with ports from 1 to 65535"),
+    ("cluster_webui", "http://m:8080,", "should be http://host:port"),
+    ("cluster_webui", "http://m:8080/?page=1", "should be http://host:port"),
+    ("cluster_master", "spark://m", "should be spark://host:port"),
+    ("cluster_master", "spark://m:0", "with ports from 1 to 65535"),
+    ("cluster_master", "spark://m:7077, n:7077", "without blanks"),
+    ("cluster_master", "spark://m:7077,spark://n:7077", "spark://host:port,host:port of several"),
+    ("cluster_driver_host", "http://10.0.0.5", "a name or an address of this host"),
+    ("cluster_driver_host", "10.0.0.5:4040", "a name or an address of this host"),
+    ("cluster_driver_host", "10.0.0.500", "a name or an address of this host"),
+    ("cluster_driver_host", "0.0.0.0", "a name or an address of this host"),
+    ("cluster_driver_host", "", "a name or an address of this host"),
+    ("cluster_image", " ", "is needed"),
     ("cluster_executor_memory_mb", "449", "greater than or equal to 450"),
     ("cluster_namespace", "Jobs", "not the name of a namespace"),
     ("cluster_namespace", "a.b", "not the name of a namespace"),
@@ -260,6 +277,7 @@ def test_the_table_of_the_cluster_holds_its_settings_without_their_prefix(tmp_pa
     file = tmp_path / "slotwise.toml"
     file.write_text(
         '[cluster]\nkind = "spark-standalone"\nmaster = "spark://m:7077"\nwebui = "http://m:8080"\n'
+        'driver_host = "10.0.0.5"\n'
     )
     assert load_settings(file) == load_settings(**STANDALONE)
     file.write_text('[cluster]\nmastre = "spark://m:7077"\n')
@@ -270,6 +288,41 @@ def test_settings_of_a_cluster_that_contradict_each_other_are_refused() -> None:
     assert "cluster_master: is for cluster_kind spark-standalone" in refused(cluster_master="spark://m:1")[0]
     assert "cluster_webui: is needed" in refused(**{**STANDALONE, "cluster_webui": None})[0]
     assert "slots: with cluster_kind spark-standalone" in refused(**STANDALONE, slots=4)[0]
+
+
+@pytest.mark.parametrize("master", ["spark://m:7077", "spark://127.0.0.1:7077,m:7077", "spark://10.0.0.1:1"])
+def test_a_spark_master_beyond_loopback_needs_an_address_for_the_drivers(master: str) -> None:
+    given = {**STANDALONE, "cluster_master": master, "cluster_driver_host": None}
+    (sentence,) = refused(**given)
+    assert sentence.startswith("cluster_driver_host: is needed with a Spark master that is not on loopback")
+    # Who says so may have all workers here.
+    assert load_settings(**{**given, "cluster_driver_host": "127.0.0.1"}).cluster_driver_host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "master", ["spark://127.0.0.1:1", "spark://localhost:1,localhost:2", "spark://[::1]:1"]
+)
+def test_a_spark_master_on_loopback_needs_none(master: str) -> None:
+    given = {**STANDALONE, "cluster_master": master, "cluster_driver_host": None}
+    assert load_settings(**given).cluster_driver_host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("name", ["cluster_master", "cluster_webui"])
+@pytest.mark.parametrize(
+    "value", ["http://me:s3cret@m:8080", "spark://me:s3cret@m:7077", "ftp://me:s3cret@m"]
+)
+def test_what_may_be_a_password_in_an_address_is_not_shown(name: str, value: str) -> None:
+    (sentence,) = refused(**{**STANDALONE, name: value})
+    assert sentence.startswith(f"{name}: ") and "s3cret" not in sentence
+
+
+def test_cores_of_a_pod_may_be_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "slotwise.toml"
+    file.write_text("[cluster]\nexecutor_cpu = 1\nexecutor_cpu_limit = 1.5\n")
+    settings = load_settings(file, **KUBERNETES)
+    assert (settings.cluster_executor_cpu, settings.cluster_executor_cpu_limit) == ("1", "1.5")
+    file.write_text("[cluster]\nexecutor_cpu = true\n")
+    assert refused(file, **KUBERNETES)[0].startswith("cluster_executor_cpu: ")
 
 
 def test_settings_of_kubernetes_that_are_missing_or_contradict_each_other_are_refused() -> None:
@@ -287,7 +340,14 @@ def test_settings_of_kubernetes_that_are_missing_or_contradict_each_other_are_re
 
 @pytest.mark.parametrize(
     "master",
-    ["k8s://ftp://api", "k8s://", "k8s://https://api:port", "k8s://https://me:secret@api", "k8s://api:99999"],
+    [
+        "k8s://ftp://api",
+        "k8s://",
+        "k8s://https://api:port",
+        "k8s://https://me:secret@api",
+        "k8s://api:99999",
+        "k8s://api:0",
+    ],
 )
 def test_another_address_than_of_an_api_server_is_refused(master: str) -> None:
     (sentence,) = refused(**{**KUBERNETES, "cluster_master": master})

@@ -60,6 +60,7 @@ MEMBER: dict[str, Any] = {
     "version": "0.1.0",
     "seat": 1,
     "slots": 8,
+    "cluster": None,
     "taskManager": "host",
     "jobs": 3,
     "state": "ALIVE",

@@ -69,13 +69,15 @@ async def members(context: Context, request: Request) -> Response:
     query(request)
     cluster = context.cluster
     if cluster is None or not cluster.is_shared:
-        alone = render.lone_member(context.info, context.control_plane.jobs())
-        return json_response({"shared": False, "members": [alone]})
+        lone = render.lone_member(context.info, context.control_plane.jobs())
+        why = render.why_alone(context.info.settings)
+        return json_response({"shared": False, "alone": why, "members": [lone]})
     try:
         found = await cluster.members()
     except StoreError as error:
         raise Unavailable(str(error)) from error
-    return json_response({"shared": True, "members": [render.member(one) for one in found]})
+    listed = [render.member(one) for one in found]
+    return json_response({"shared": True, "alone": None, "members": listed})
 
 
 async def live(context: Context, request: Request) -> Response:
@@ -88,4 +90,4 @@ async def ready(context: Context, request: Request) -> Response:
     reasons = await context.control_plane.ready()
     if reasons:
         return error_response(503, reasons, {"Retry-After": "1"})
-    return BytesResponse(b'{"status":"ready"}')
+    return json_response({"status": "ready", "warnings": list(context.info.warnings())})

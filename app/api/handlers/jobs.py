@@ -19,6 +19,7 @@ from app.api.render.metrics import AGGREGATIONS, aggregated_metrics, job_metrics
 from app.api.render.vertices import vertex_details
 from app.api.requests import boolean, names, path_id, query, whole_number
 from app.model.graphdoc import to_document
+from app.model.masking import masked_document
 from app.model.sentences import shown
 from app.worker.views import JobView
 
@@ -60,7 +61,7 @@ async def plan(context: Context, request: Request) -> Response:
 
 async def graph(context: Context, request: Request) -> Response:
     query(request)
-    return json_response(to_document(find_job(context, request).state.graph))
+    return json_response(masked_document(to_document(find_job(context, request).state.graph)))
 
 
 async def config(context: Context, request: Request) -> Response:

@@ -92,7 +92,7 @@ CLUSTER_OPERATIONS: Final[list[Operation]] = [
             _TAG,
             "The servers that share the jobs, and how many jobs each owns",
             cluster_schema.Members,
-            {"shared": True, "members": [cluster_examples.MEMBER]},
+            {"shared": True, "alone": None, "members": [cluster_examples.MEMBER]},
         ),
     ),
     Operation(
@@ -111,7 +111,7 @@ CLUSTER_OPERATIONS: Final[list[Operation]] = [
             "health",
             "Whether the server can serve",
             cluster_schema.Ready,
-            {"status": "ready"},
+            {"status": "ready", "warnings": []},
             errors={503: "The database cannot be read, or the last write failed."},
         ),
         Access.PUBLIC,

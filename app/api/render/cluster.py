@@ -14,6 +14,7 @@ from typing import Any
 
 from app.api.info import ServerInfo
 from app.model.status import JobStatus
+from app.settings import KUBERNETES, Settings
 from app.store.members import Member
 from app.worker.cluster import MemberView
 from app.worker.views import JobView, TaskManager
@@ -158,6 +159,7 @@ def member(view: MemberView) -> dict[str, Any]:
         "version": one.version,
         "seat": one.seat,
         "slots": one.slots,
+        "cluster": one.cluster or None,
         "taskManager": one.task_manager,
         "jobs": view.jobs,
         "state": "ALIVE" if view.is_alive else "LOST",
@@ -165,6 +167,15 @@ def member(view: MemberView) -> dict[str, Any]:
         "isSelf": view.is_self,
         "isArbiter": view.is_arbiter,
     }
+
+
+def why_alone(settings: Settings) -> str:
+    """Why no other server can share the jobs of this one."""
+    if settings.cluster_kind == KUBERNETES:
+        return (
+            "No other server can share these jobs: one server offers the slots of a namespace of Kubernetes."
+        )
+    return "No other server can share these jobs: that takes a PostgreSQL database."
 
 
 def lone_member(info: ServerInfo, views: Sequence[JobView]) -> dict[str, Any]:
@@ -180,6 +191,7 @@ def lone_member(info: ServerInfo, views: Sequence[JobView]) -> dict[str, Any]:
         pid=os.getpid(),
         version=info.version,
         slots=info.slots,
+        cluster=info.settings.cluster_master or "",
     )
     jobs = sum(1 for view in views if not view.status.is_globally_terminal)
     return member(MemberView(one, info.started_ms, is_alive=True, jobs=jobs, is_self=True))

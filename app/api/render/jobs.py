@@ -14,14 +14,13 @@ from app.api.render.execution import (
     vertex_executions,
 )
 from app.model.jobgraph import Exchange, JobGraph
+from app.model.masking import masked
 from app.model.options import JobOptions
 from app.model.status import JobStatus
 from app.worker.views import JobView
 
 SCHEDULER_TYPE = "Adaptive"
 
-_SECRET = re.compile(r"secret|password|passwd|token|credential|api[._-]?key|access[._-]?key", re.IGNORECASE)
-_HIDDEN = "******"
 _NO_TASKS = dict.fromkeys(EXECUTION_STATES, 0)
 _NO_TIMESTAMPS = {status.value: 0 for status in JobStatus}
 _APPLICATION_STATUS = {
@@ -191,8 +190,8 @@ def job_config(view: JobView) -> dict[str, Any]:
 
 
 def user_config(graph: JobGraph) -> dict[str, str]:
-    """The graph's ``config`` with values hidden whose names speak of secrets."""
-    return {name: _HIDDEN if _SECRET.search(name) else value for name, value in graph.config}
+    """The graph's ``config`` as far as it may be shown."""
+    return {name: masked(name, value) for name, value in graph.config}
 
 
 def restart_strategy_sentence(options: JobOptions) -> str:

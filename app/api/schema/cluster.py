@@ -138,7 +138,12 @@ class Member(Schema):
     pid: int
     version: str
     seat: int = Field(ge=1, description="Its number among the servers of the data directory.")
-    slots: int = Field(description="The slots that it offers.")
+    slots: int = Field(
+        description="The slots of its host that it offers; 0 with a cluster, which has the slots."
+    )
+    cluster: str | None = Field(
+        description="The master of the cluster that its jobs run on; null: on its host."
+    )
     task_manager: str = Field(alias="taskManager", description="The TaskManager under which it offers them.")
     jobs: int = Field(description="Jobs that it owns and that have not ended.")
     state: Literal["ALIVE", "LOST"] = Field(
@@ -153,6 +158,9 @@ class Member(Schema):
 
 class Members(Schema):
     shared: bool = Field(description="Whether several servers can share the jobs: with PostgreSQL.")
+    alone: str | None = Field(
+        description="Why no other server can share them, in a sentence; null if others can."
+    )
     members: list[Member]
 
 
@@ -162,3 +170,4 @@ class Live(Schema):
 
 class Ready(Schema):
     status: Literal["ready"]
+    warnings: list[str] = Field(description="What is not well, and does not keep the server from serving.")

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import structlog
 
 from app.model.kubenames import JOB_LABEL
+
+log = structlog.get_logger()
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts the credentials of the service account into a pod."""
@@ -84,24 +87,19 @@ class KubernetesApi:
         self.server = server
         self._namespace = f"/api/v1/namespaces/{namespace}"
         self._namespace_name = namespace
-        try:
-            verify = ssl.create_default_context(cafile=ca_file)
-        except OSError as error:
-            raise ApiError(f"The file of authorities {ca_file} cannot be used: {error}.") from None
-        auth = TokenFile(token_file) if token_file is not None else None
-        if auth is not None:
-            auth.read()
-        self._http = httpx.AsyncClient(
-            base_url=server,
-            auth=auth,
-            verify=verify,
-            timeout=_ANSWER_TIMEOUT_S,
-            trust_env=False,
-            transport=transport,
-        )
+        self._ca_file = ca_file
+        self._transport = transport
+        self._auth = TokenFile(token_file) if token_file is not None else None
+        if self._auth is not None:
+            self._auth.read()
+        self._seen = _mark_of(ca_file)
+        self._http = self._client()
+        # Those before, which may be in use.
+        self._retired: list[httpx.AsyncClient] = []
 
     async def close(self) -> None:
-        await self._http.aclose()
+        for client in (*self._retired, self._http):
+            await client.aclose()
 
     async def version(self) -> str:
         """Raises: ApiError."""
@@ -151,6 +149,40 @@ class KubernetesApi:
 
     # -- inside
 
+    def _client(self) -> httpx.AsyncClient:
+        """
+        Raises:
+            ApiError: the file of authorities cannot be used.
+        """
+        try:
+            verify = ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:
+            raise ApiError(f"The file of authorities {self._ca_file} cannot be used: {error}.") from None
+        return httpx.AsyncClient(
+            base_url=self.server,
+            auth=self._auth,
+            verify=verify,
+            timeout=_ANSWER_TIMEOUT_S,
+            trust_env=False,
+            transport=self._transport,
+        )
+
+    def _follow_ca_file(self) -> None:
+        """Trust whom the file names now: Kubernetes replaces it when the authority changes."""
+        found = _mark_of(self._ca_file)
+        if found is None or found == self._seen:
+            return
+        self._seen = found
+        try:
+            client = self._client()
+        except ApiError as error:
+            # It may be in the middle of being written; then it changes again.
+            log.warning("the file of authorities has changed, and is not used", error=str(error))
+            return
+        log.info("the file of authorities has changed, and is used", ca_file=str(self._ca_file))
+        self._retired.append(self._http)
+        self._http = client
+
     async def _list(self, resource: str, params: Mapping[str, str]) -> Mapping[str, Any]:
         """A whole list, page by page; from the start again if the API has forgotten the rest of it meanwhile."""
         for again in range(_PAGES_AGAIN):
@@ -178,6 +210,7 @@ class KubernetesApi:
         params: Mapping[str, str] | None = None,
         json: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
+        self._follow_ca_file()
         try:
             answer = await self._http.request(method, path, params=params, json=json)
         except httpx.HTTPError as error:
@@ -195,3 +228,12 @@ class KubernetesApi:
             f": {said}" if said else ""
         )
         raise ApiError(f"{sentence}.", answer.status_code, str(document.get("reason", "")))
+
+
+def _mark_of(file: Path | None) -> tuple[int, int, int] | None:
+    """What changes when the file does; None if there is none."""
+    try:
+        found = file.stat() if file is not None else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_ino, found.st_mtime_ns, found.st_size)

@@ -30,6 +30,8 @@ from app.cluster.kubernetes.namespace import (
     settle,
 )
 from app.cluster.ports import Offer
+from app.cluster.rounds import Rounds
+from app.model.clusterconf import FIRST_EXECUTOR_SETTING
 from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL, parse_quantity
 
 log = structlog.get_logger()
@@ -41,6 +43,8 @@ _CLEARED_POLL_S = 0.5
 # Enough for what a container does before it ends; the processes of a dead driver have nothing to finish.
 _GRACE_S = 1
 _FORBIDDEN = (401, 403)
+# For how long an attempt waits for its first executor at least, and how long a pod that has a node takes to be one.
+_FIRST_S, _POD_START_S = 60.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class KubernetesCluster:
         self._seen_at: float | None = None
         self._told: str | None = None
         self._blind_to_quotas = False
+        self.rounds = Rounds()
         self.since_ms = now_ms()
 
     @property
@@ -141,8 +146,9 @@ class KubernetesCluster:
             # Pods that are not wanted any more and have not come are deleted when they are older than this. Nothing
             # else asks for it, for dynamic allocation is stopped.
             "spark.dynamicAllocation.executorIdleTimeout": "10s",
-            # `Executors.await_first` waits, not the start of the context.
+            # `Executors.await_first` waits, not the start of the context: for a node at least as long as the pods may.
             "spark.scheduler.minRegisteredResourcesRatio": "0",
+            FIRST_EXECUTOR_SETTING: f"{max(_FIRST_S, self._patience_s + _POD_START_S):g}",
             # What a driver that is killed would leave behind, and needs more permissions than pods do.
             "spark.kubernetes.executor.disableConfigMap": "true",
             "spark.kubernetes.driver.service.deleteOnTermination": "false",
@@ -192,24 +198,29 @@ class KubernetesCluster:
     async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
         """Look again and again, and tell what is other than before."""
         last: Offer | None = None
-        while True:
+
+        async def once() -> None:
+            nonlocal last
             current = await self.look(is_ours)
             if current != last:
                 offer(current)
                 last = current
-            await asyncio.sleep(POLL_S)
+
+        await self.rounds.go("looks at the cluster", once, every_s=POLL_S)
 
     async def tidy(self, is_over: Callable[[str], bool]) -> None:
         """Delete the pods of jobs that are over, again and again: drivers end abruptly, and a pod that waits for a node
         would wait for ever."""
-        while True:
+
+        async def once() -> None:
             left = [pod for pod in self._pods if not pod.ending and is_over(pod.job_id)]
             if left:
                 try:
                     await self._delete(left)
                 except ApiError as error:
                     log.warning("pods of jobs that are over cannot be deleted", error=str(error))
-            await asyncio.sleep(POLL_S)
+
+        await self.rounds.go("deletes the pods of jobs that are over", once, every_s=POLL_S)
 
     async def cleared(self, job_id: str) -> None:
         """Delete the pods of the job's earlier drivers, and wait until their processes have ended. If that takes too

@@ -15,6 +15,7 @@ import httpx
 import structlog
 
 from app.cluster.ports import Offer
+from app.cluster.rounds import Rounds
 from app.cluster.standalone.roster import NotAMaster, Roster, Worker, application_name, job_of, read_roster
 
 log = structlog.get_logger()
@@ -57,6 +58,7 @@ class StandaloneCluster:
         self._away_since: float | None = None
         self._grace_until = 0.0
         self._told: str | None = None
+        self.rounds = Rounds()
 
     def executor_conf(self, job_id: str, attempt: int) -> dict[str, str]:
         return {
@@ -101,12 +103,15 @@ class StandaloneCluster:
     async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
         """Look again and again, and tell what is other than before."""
         last: Offer | None = None
-        while True:
+
+        async def once() -> None:
+            nonlocal last
             current = await self.look(is_ours)
             if current != last:
                 offer(current)
                 last = current
-            await asyncio.sleep(POLL_S)
+
+        await self.rounds.go("looks at the cluster", once, every_s=POLL_S)
 
     async def cleared(self, job_id: str) -> None:
         """Wait until the master has ended the application of the job's last driver, and with it told the workers to
@@ -131,13 +136,26 @@ class StandaloneCluster:
 
     def _note(self, found: dict[str, Worker]) -> None:
         for worker_id in found.keys() - self._known.workers.keys():
-            log.info("worker arrived", worker=worker_id, cores=found[worker_id].cores)
+            self._welcome(found[worker_id])
         for worker_id in self._known.workers.keys() - found.keys():
             log.warning("worker lost", worker=worker_id)
         since = {each: self._known.since_ms.get(each, self._now_ms()) for each in found}
         # In a stable order: that in which they came.
         order = sorted(found, key=lambda each: (since[each], each))
         self._known = _Known({each: found[each] for each in order}, since)
+
+    def _welcome(self, worker: Worker) -> None:
+        slots = Roster("", (worker,)).slots(self._memory_mb)[worker.id]
+        log.info("worker arrived", worker=worker.id, cores=worker.cores, slots=slots)
+        if slots < worker.cores:
+            log.warning(
+                "a worker has too little memory for an executor on each of its cores",
+                worker=worker.id,
+                cores=worker.cores,
+                slots=slots,
+                memory_mb=worker.memory_mb,
+                cluster_executor_memory_mb=self._memory_mb,
+            )
 
     async def _roster(self) -> Roster | None:
         """What the master that is alive says; None if none is."""

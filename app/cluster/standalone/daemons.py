@@ -24,9 +24,10 @@ from typing import Any
 import httpx
 import psutil
 
+from app.cluster.environment import inherited_environment
 from app.cluster.java import Java
 from app.cluster.standalone.roster import NotAMaster, Roster, read_roster
-from app.durablefiles import write_whole
+from app.durablefiles import make_private, write_whole
 
 LOOPBACK = "127.0.0.1"
 _FILE = "cluster.json"
@@ -134,7 +135,7 @@ class DevCluster:
         else:
             port, webui_port = _free_ports(2)
         recovery = self._directory / "recovery"
-        recovery.mkdir(parents=True, exist_ok=True)
+        make_private(recovery)
         master = self._start(
             "master",
             port,
@@ -162,7 +163,7 @@ class DevCluster:
         name = name or f"worker-{number}"
         port, webui_port = _free_ports(2)
         work_dir = self._directory / name
-        work_dir.mkdir(parents=True, exist_ok=True)
+        make_private(work_dir)
         worker = self._start(
             name,
             port,
@@ -268,13 +269,13 @@ class DevCluster:
             raise ClusterError(f"The file {self._directory / _FILE} cannot be read: {error}.") from error
 
     def _save(self, state: _State) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_private(self._directory)
         write_whole(self._directory / _FILE, json.dumps(asdict(state), indent=2).encode())
 
     def _start(
         self, name: str, port: int, webui_port: int, properties: list[str], arguments: list[str]
     ) -> Daemon:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_private(self._directory)
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         home = spark_home()
         command = [
@@ -337,7 +338,7 @@ def _environment(home: Path, directory: Path) -> Mapping[str, str]:
     with contextlib.suppress(FileExistsError):
         (bare / "jars").symlink_to(home / "jars")
     return {
-        **os.environ,
+        **inherited_environment(),
         "SPARK_HOME": str(bare),
         # What starts executors looks for it, as `spark-class` sets it.
         "SPARK_SCALA_VERSION": _SCALA,

@@ -14,7 +14,7 @@ OTHER = {**MEMBER, "seat": 2, "state": "LOST", "isArbiter": False}
 
 
 def test_members_are_a_table(slotwise: Run, fake: Any) -> None:
-    fake.on("GET", PATH, (200, {"shared": True, "members": [MEMBER, OTHER]}))
+    fake.on("GET", PATH, (200, {"shared": True, "alone": None, "members": [MEMBER, OTHER]}))
     lines = slotwise("members").out.splitlines()
     assert lines[0].split()[:4] == ["seat", "state", "arbiter", "url"]
     assert lines[-2].split()[:4] == ["1", "ALIVE", "yes", "http://127.0.0.1:8081"]
@@ -22,11 +22,20 @@ def test_members_are_a_table(slotwise: Run, fake: Any) -> None:
 
 
 def test_one_that_is_alone_says_so(slotwise: Run, fake: Any) -> None:
-    fake.on("GET", PATH, (200, {"shared": False, "members": [MEMBER]}))
-    assert "PostgreSQL" in slotwise("members").out
+    why = "No other server can share these jobs: for a reason."
+    fake.on("GET", PATH, (200, {"shared": False, "alone": why, "members": [MEMBER]}))
+    assert slotwise("members").out.splitlines()[-1] == why
+
+
+def test_slots_of_a_cluster_are_not_those_of_a_server(slotwise: Run, fake: Any) -> None:
+    on_cluster = {**MEMBER, "slots": 0, "cluster": "spark://m:7077"}
+    fake.on("GET", PATH, (200, {"shared": True, "alone": None, "members": [on_cluster]}))
+    *_, row, last = slotwise("members").out.splitlines()
+    assert row.split()[7:9] == ["-", "3"]
+    assert last == "The slots are those of spark://m:7077."
 
 
 def test_as_json_it_is_what_the_server_says(slotwise: Run, fake: Any) -> None:
-    answer = {"shared": True, "members": [MEMBER]}
+    answer = {"shared": True, "alone": None, "members": [MEMBER]}
     fake.on("GET", PATH, (200, answer))
     assert json.loads(slotwise("members", "--json").out) == answer

@@ -116,6 +116,19 @@ async def warm_one(host: EmbeddedHost) -> None:
     await until(lambda: host.warm_ready == 1)
 
 
+async def test_drivers_do_not_inherit_the_settings_of_the_server(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code of jobs runs in them."""
+    monkeypatch.setenv("SLOTWISE_DATABASE_URL", "postgresql://me:s3cret@db/jobs")
+    monkeypatch.setenv("SLOTWISE_TOKEN", "s3cret")
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    await warm_one(world.host())
+    inherited = Path(f"/proc/{world.started[0].pid}/environ").read_bytes()  # noqa: ASYNC240 - of memory
+    assert b"HADOOP_CONF_DIR=/etc/hadoop\0" in inherited
+    assert b"s3cret" not in inherited and b"\0SLOTWISE_" not in inherited
+
+
 async def test_a_warm_driver_is_taken_and_replaced_when_asked(world: World) -> None:
     host = world.host()
     await warm_one(host)

@@ -88,12 +88,20 @@ def test_kubernetes_sets_no_variables_that_look_like_settings() -> None:
 def test_pods_made_from_the_template_write_state_where_the_server_does() -> None:
     template = of_kind("executor.yaml", "Pod")
     (executor,), (container,) = template["spec"]["containers"], server()["containers"]
-    data = next(one for one in container["volumeMounts"] if one["name"] == "data")
-    assert executor["volumeMounts"] == [data]
-    claims = {one["persistentVolumeClaim"]["claimName"] for one in template["spec"]["volumes"]}
-    claim = of_kind("server.yaml", "PersistentVolumeClaim")
-    assert claims == {claim["metadata"]["name"]}
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    jobs = next(one for one in container["volumeMounts"] if one["name"] == "jobs")
+    # And nothing else: the database is the server's alone.
+    assert executor["volumeMounts"] == [jobs]
+    assert variables()["SLOTWISE_JOBS_DIR"]["value"] == jobs["mountPath"]
+    claims = {
+        one["metadata"]["name"]: one["spec"]["accessModes"]
+        for one in documents("server.yaml")
+        if one["kind"] == "PersistentVolumeClaim"
+    }
+    assert claims == {"slotwise-data": ["ReadWriteOnce"], "slotwise-jobs": ["ReadWriteMany"]}
+    assert template["spec"]["volumes"] == [
+        {"name": "jobs", "persistentVolumeClaim": {"claimName": "slotwise-jobs"}}
+    ]
+    assert template["spec"]["volumes"][0] in server()["volumes"]
     assert template["spec"]["securityContext"] == server()["securityContext"]
     # Spark gives it the rest.
     made = {**template, "metadata": {"name": "executor"}}

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
@@ -152,6 +153,16 @@ def test_workers_have_a_while_to_find_a_master_that_was_away(world: World) -> No
     world.page = page(worker(1), worker(2))
     offers = looked(world, show(world, None), show(world, second))
     assert sorted(offers[-1].task_managers) == [("again", 2), ("worker-1", 2)]
+
+
+def test_a_worker_with_too_little_memory_is_told_once(world: World) -> None:
+    world.page = page(worker(1, memory=511), worker(2, memory=600), worker(3))
+    with capture_logs() as logs:
+        offers = looked(world, show(world, world.page))
+    assert dict(offers[-1].task_managers) == {"worker-1": 0, "worker-2": 1, "worker-3": 2}
+    told = {entry["worker"]: entry["slots"] for entry in logs if entry["log_level"] == "warning"}
+    assert told == {"worker-1": 0, "worker-2": 1}
+    assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 2
 
 
 # ---- what the pool makes of it

@@ -24,6 +24,19 @@ def test_a_job_with_others_is_refused(name: str, value: str, reason: str) -> Non
     assert error.endswith(f"should be JVM options separated by blanks, quoted as in a shell: {reason}.")
 
 
+@pytest.mark.parametrize("name", ["spark.executor.extraJavaOptions", "spark.executor.defaultJavaOptions"])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("-Xmx1g", "should not have -Xmx"), ("-Dspark.x=1", "should not have -Dspark"), *FAULTS],
+)
+def test_options_of_executors_with_which_spark_does_not_start_are_refused(
+    name: str, value: str, reason: str
+) -> None:
+    assert errors(document(config={name: "-Dx='a b' -Xss4m"})) == []
+    [error] = errors(document(config={name: value}))
+    assert name in error and reason in error
+
+
 @pytest.mark.parametrize(("value", "reason"), FAULTS)
 def test_a_server_with_others_does_not_start(value: str, reason: str) -> None:
     assert load_settings(driver_java_options="-Dx='a b'").driver_java_options == "-Dx='a b'"

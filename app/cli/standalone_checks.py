@@ -1,0 +1,117 @@
+"""What `slotwise doctor` says of a Spark standalone cluster: whether its master can be seen and called, what its
+workers offer, and whether executors on them could reach the drivers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from app.model.addresses import is_loopback, spark_masters, web_pages
+
+if TYPE_CHECKING:
+    from app.cluster.standalone.roster import Roster
+    from app.settings import Settings
+
+_TIMEOUT_S = 5.0
+
+Line = tuple[str, bool, str, str]
+"""Name, whether it is well, what was found, and what to do."""
+
+
+def standalone_lines(settings: Settings) -> Iterator[Line]:
+    """One after another; what the workers offer only if the page of the master can be read."""
+    assert settings.cluster_master and settings.cluster_webui
+    yield _master(spark_masters(settings.cluster_master))
+    roster, line = _page(web_pages(settings.cluster_webui))
+    yield line
+    if roster is not None:
+        yield _workers(roster, settings.cluster_executor_memory_mb)
+    yield _drivers(settings.cluster_driver_host, roster)
+
+
+def _master(masters: tuple[tuple[str, int], ...]) -> Line:
+    """Of several masters one has to be there; drivers find out which."""
+    reasons = []
+    for host, port in masters:
+        try:
+            with socket.create_connection((host, port), _TIMEOUT_S):
+                return "Spark master", True, f"{host}, port {port}, can be called", ""
+        except OSError as error:
+            reasons.append(f"{host}, port {port}: {error.strerror or error}")
+    advice = "Check cluster_master, that the master runs, and the network."
+    return "Spark master", False, f"cannot be called: {'; '.join(reasons)}", advice
+
+
+def _page(pages: tuple[str, ...]) -> tuple[Roster | None, Line]:
+    """What the master that is alive says of its cluster."""
+    import httpx
+
+    from app.cluster.standalone.roster import NotAMaster, read_roster
+
+    name, reasons = "Spark master's page", []
+    advice = "Check cluster_webui and the network."
+    for page in pages:
+        try:
+            answer = httpx.get(f"{page}/json/", timeout=_TIMEOUT_S, trust_env=False)
+            answer.raise_for_status()
+            roster = read_roster(answer.json())
+        except httpx.HTTPStatusError as error:
+            reasons.append(f"{page} answers {error.response.status_code}")
+        except httpx.HTTPError as error:
+            reasons.append(f"{page} does not answer: {str(error) or type(error).__name__}")
+        except (NotAMaster, ValueError):
+            reasons.append(f"{page} is not the page of a Spark master")
+            advice = "Give the master's web address as cluster_webui (its own default is port 8080)."
+        else:
+            if roster.is_alive:
+                return roster, (name, True, f"{page} can be read, and the master is alive", "")
+            reasons.append(f"{page}: the master is {roster.status}")
+            advice = (
+                "Wait until it is ALIVE. Of several masters, name all pages in cluster_webui, with commas."
+            )
+    return None, (name, False, "; ".join(reasons), advice)
+
+
+def _workers(roster: Roster, memory_mb: int) -> Line:
+    name, slots = "Spark workers", roster.slots(memory_mb)
+    total, cores = sum(slots.values()), sum(worker.cores for worker in roster.workers)
+    found = f"{len(roster.workers)} with {cores} cores, {total} slots"
+    if not roster.workers:
+        return name, False, "none", "Start some: without workers there are no slots."
+    short = [worker for worker in roster.workers if slots[worker.id] < worker.cores]
+    if not short:
+        return name, True, found, ""
+    shown = ", ".join(
+        f"{worker.id} has {worker.memory_mb} MB for {slots[worker.id]} of its {worker.cores} cores"
+        for worker in short
+    )
+    advice = f"Give them {memory_mb} MB for each core (cluster_executor_memory_mb), or set that lower."
+    return name, total > 0, f"{found}; memory is short: {shown}", advice
+
+
+def _drivers(host: str, roster: Roster | None) -> Line:
+    """Drivers listen at the address that executors call them at."""
+    name, advice = "drivers", "Set cluster_driver_host to an address of this host that the workers reach."
+    if not is_here(host):
+        return name, False, f"{host} is no address of this host: drivers cannot listen there", advice
+    away = sorted({worker.host for worker in roster.workers if not is_here(worker.host)}) if roster else []
+    if is_loopback(host) and away:
+        return name, False, f"{host} cannot be reached from {', '.join(away)}", advice
+    return name, True, f"listen at {host}", ""
+
+
+def is_here(host: str) -> bool:
+    """Whether ``host`` is a name or an address of this machine: one that can be listened at."""
+    try:
+        places = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    for family, kind, protocol, _name, address in places:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,45 @@
+"""Looking at a cluster again and again: a defect in one look must neither end the looking nor go unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+import structlog
+
+log = structlog.get_logger()
+
+_LONGEST_PAUSE_S = 30.0
+
+
+class Rounds:
+    """What goes on beside the jobs. ``troubles`` has a sentence for each activity that a defect keeps from its work."""
+
+    def __init__(self, sleep: Callable[[float], Awaitable[None]] | None = None) -> None:
+        self._sleep = sleep or asyncio.sleep
+        self._troubles: dict[str, str] = {}
+
+    @property
+    def troubles(self) -> list[str]:
+        return list(self._troubles.values())
+
+    async def go(self, activity: str, once: Callable[[], Awaitable[None]], *, every_s: float) -> NoReturn:
+        """Do it ``once`` after the other until cancelled, after a defect with longer and longer pauses in between."""
+        pause_s = every_s
+        while True:
+            try:
+                await once()
+            except Exception:
+                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+                log.exception(
+                    "what goes on beside the jobs met a defect", activity=activity, again_in_s=pause_s
+                )
+                self._troubles[activity] = (
+                    f"The server meets a defect of its own when it {activity}: its log says which. It tries again."
+                )
+            else:
+                pause_s = every_s
+                if self._troubles.pop(activity, None) is not None:
+                    log.info("what goes on beside the jobs is well again", activity=activity)
+            await self._sleep(pause_s)

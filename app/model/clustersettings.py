@@ -1,0 +1,66 @@
+"""What must hold among the settings of a cluster. Each check raises ValueError with a sentence that names one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.model.addresses import is_host, is_loopback, spark_masters, web_pages
+from app.model.kubenames import api_server, is_label, is_subdomain, parse_quantity
+
+
+def check_driver_host(value: str) -> None:
+    """It is told to executors as it is."""
+    if not is_host(value):
+        raise ValueError(
+            f"cluster_driver_host: should be a name or an address of this host, without a port (found {value!r})."
+        )
+
+
+def check_standalone(*, master: str, webui: str, driver_host_given: bool) -> None:
+    """Of a Spark standalone cluster."""
+    name = "cluster_master"
+    try:
+        masters = spark_masters(master)
+        name = "cluster_webui"
+        web_pages(webui)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    beyond = [host for host, _ in masters if not is_loopback(host)]
+    if beyond and not driver_host_given:
+        raise ValueError(
+            f"cluster_driver_host: is needed with a Spark master that is not on loopback ({', '.join(beyond)}): the "
+            "address of this host under which executors reach the drivers."
+        )
+
+
+def check_kubernetes(
+    *,
+    master: str,
+    namespace: str,
+    names: Mapping[str, str | None],
+    driver_host_given: bool,
+    cpu: str,
+    cpu_limit: str | None,
+) -> None:
+    """Of Kubernetes. ``names``: the settings that are names of pods or accounts."""
+    try:
+        api_server(master)
+    except ValueError as error:
+        raise ValueError(f"cluster_master: {error}") from None
+    if not is_label(namespace):
+        raise ValueError(
+            f"cluster_namespace: {namespace!r} is not the name of a namespace: lower case letters, digits and hyphens, "
+            "at most 63."
+        )
+    for name, value in names.items():
+        if value is not None and not is_subdomain(value):
+            raise ValueError(
+                f"{name}: {value!r} is not a name of Kubernetes: lower case letters, digits, hyphens and dots."
+            )
+    if not driver_host_given:
+        raise ValueError(
+            "cluster_driver_host: is needed with cluster_kind kubernetes: the address of this host under which pods "
+            "reach the drivers."
+        )
+    if cpu_limit is not None and parse_quantity(cpu_limit) < parse_quantity(cpu):
+        raise ValueError(f"cluster_executor_cpu_limit: {cpu_limit} is less than cluster_executor_cpu, {cpu}.")

@@ -1,0 +1,122 @@
+"""What is hidden from readers, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.model.graphdoc import parse_document
+from app.model.graphdoc_write import to_document
+from app.model.masking import HIDDEN, masked, masked_document, masked_java_options, masked_text
+from tests.unit.model.documents import document
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.hadoop.fs.azure.account.key.store.dfs.core.windows.net",
+        "spark.hadoop.fs.azure.sas.container.store.blob.core.windows.net",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.session.token",
+        "spark.hadoop.google.cloud.auth.service.account.private.key",
+        "spark.hadoop.fs.azure.sas.token",
+        "spark.ssl.keyPassword",
+        "spark.io.encryption.key",
+        "kafka.sasl.jaas.config",
+        "accountKey",
+        "privateKey",
+        "connectionString",
+        "apiKey",
+        "PWD",
+    ],
+)
+def test_names_that_speak_of_secrets(name: str) -> None:
+    assert masked(name, SECRET) == HIDDEN
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.sql.session.timeZone",
+        "spark.sql.shuffle.partitions",
+        "restart-strategy.type",
+        "kafka.sasl.mechanism",
+        "keys",
+        "spark.hadoop.fs.s3a.endpoint",
+        "disaster.saslike",
+    ],
+)
+def test_other_names(name: str) -> None:
+    assert masked(name, SECRET) == SECRET
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:hunter2@db:5432/jobs", "postgresql://me:******@db:5432/jobs"),
+        ("postgresql://me:hunt/er@2@db/jobs", "postgresql://me:******@db/jobs"),
+        ("postgresql://me@db/jobs?password=hunter2&sslmode=require",
+         "postgresql://me@db/jobs?password=******&sslmode=require"),
+        ("jdbc:postgresql://db/jobs?user=me&sslpassword=hunter2",
+         "jdbc:postgresql://db/jobs?user=me&sslpassword=******"),
+        ("s3a://key:hunter2@bucket/x", "s3a://key:******@bucket/x"),
+        ("AccountName=a;AccountKey=hunter2==;Suffix=x", "AccountName=a;AccountKey=******;Suffix=x"),
+        ('module required username="me" password="hunter2 x";',
+         'module required username="me" password=******;'),
+        ("https://host/x?sig=a&sas=hunter2", "https://host/x?sig=a&sas=******"),
+    ],
+)  # fmt: skip
+def test_passwords_in_texts(text: str, shown: str) -> None:
+    assert masked_text(text) == shown
+    assert masked("url", text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://me@db:5432/jobs?sslmode=require",
+        "http://one:8080,http://two:8080",
+        "SELECT a FROM t WHERE k = 1",
+        "-XX:+UseZGC -Da='b c'",
+        "/data/token",
+    ],
+)
+def test_other_texts_are_shown_as_they_are(text: str) -> None:
+    assert masked_text(text) == text
+    assert masked_java_options(text) == text
+
+
+def test_options_of_a_jvm() -> None:
+    text = "-Djavax.net.ssl.keyStorePassword=hunter2&x;y -Xss4m -Da='b c' '-Dtoken=hunter2 x' -Du=http://a:hunter2@b"
+    shown = "-Djavax.net.ssl.keyStorePassword=****** -Xss4m '-Da=b c' -Dtoken=****** -Du=http://a:******@b"
+    assert masked_java_options(text) == shown
+    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        assert masked(name, text) == shown
+    assert masked_java_options("-Dpassword='hunter2") == HIDDEN
+
+
+def test_a_graph_is_shown_without_the_secrets_of_its_ends() -> None:
+    vertices = [
+        {"name": "in", "source": {"format": "parquet", "path": "s3a://k:hunter2@in/x", "static": False}},
+        {
+            "name": "out",
+            "inputs": ["in"],
+            "sink": {
+                "format": "postgresql",
+                "options": {"url": "postgresql://me:hunter2@db/jobs", "table": "t", "mode": "upsert"},
+            },
+        },
+    ]
+    made = document(*vertices, config={"spark.hadoop.fs.s3a.secret.key": "hunter2"})
+    shown = masked_document(made)
+    assert SECRET not in str(shown)
+    assert shown["vertices"][1]["sink"]["options"] == {
+        "url": f"postgresql://me:{HIDDEN}@db/jobs",
+        "table": "t",
+        "mode": "upsert",
+    }
+    assert made["vertices"] == vertices
+    plain = to_document(parse_document(document()))
+    assert masked_document(plain) == plain
