@@ -39,12 +39,14 @@ class DriverRef:
 class Offer:
     """The slots of a cluster: how many each TaskManager has, and how many of all of them others use (``withheld``).
 
-    ``suspended``: what it has cannot be known now. Jobs keep the slots that they run in, and none are given out.
+    ``suspended``: what it has cannot be known now. Jobs keep the slots that they have, and none are given out.
+    ``why``: sentences that say why there are no more, one for each reason.
     """
 
     task_managers: tuple[tuple[str, int], ...]
     withheld: int = 0
     suspended: bool = False
+    why: tuple[str, ...] = ()
 
 
 class ExecutorCluster(Protocol):

@@ -42,16 +42,17 @@ def pool_of_all(entries: Sequence[Entry], offer: Offer, *, holding_ms: int, outl
         )
         pool.set_share(claim.job_id, claim.ask.share)
         pool.keep_off(may_hold(entry) - {slot.id for slot in own})
-    for entry in entries:
-        # While nothing can be seen, who does not run is to have no slots.
-        pool.note_giving(entry.claim.job_id, entry.claim.ask.giving)
+        pool.note_giving(claim.job_id, claim.ask.giving)
     return pool
 
 
 def decide(
     entries: Sequence[Entry], offer: Offer, *, now_ms: int, holding_ms: int, outlasts: bool
 ) -> Decision:
-    """What each job is to hold from now on. ``now_ms``: by the clock of the records."""
+    """What each job is to hold from now on. ``now_ms``: by the clock of the records. While the cluster cannot be seen
+    that is what it holds."""
+    if offer.suspended:
+        return Decision((), None)
     pool = pool_of_all(entries, offer, holding_ms=holding_ms, outlasts=outlasts)
     pool.review(now_ms)
     grants = []

@@ -34,6 +34,7 @@ class _Holder:
     share: SlotShare = field(default_factory=SlotShare)
     changed_ms: int = 0
     allowed: int | None = None
+    is_blind: bool = False
     held: dict[str, Slot] = field(default_factory=dict)
 
 
@@ -42,6 +43,8 @@ class SlotPool:
 
     def __init__(self, task_managers: Mapping[str, int], *, holding_ms: int = HOLDING_MS) -> None:
         self.next_review_ms: int | None = None
+        # Why there are no more slots, as the cluster says.
+        self.why: tuple[str, ...] = ()
         self._holding_ms = holding_ms
         self._holders: dict[str, _Holder] = {}
         self._verdicts: dict[str, Verdict] = {}
@@ -63,7 +66,17 @@ class SlotPool:
     @property
     def free(self) -> int:
         """What can be given out now: nothing while the cluster cannot be seen."""
-        return 0 if self._suspended else max(0, len(self._free) - self._withheld)
+        return 0 if self._suspended else self.idle
+
+    @property
+    def idle(self) -> int:
+        """What no job holds and nobody else uses, as far as it is known: while the cluster can be seen, `free`."""
+        return max(0, len(self._free) - self._withheld)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the cluster cannot be seen."""
+        return self._suspended
 
     @property
     def jobs(self) -> int:
@@ -98,7 +111,9 @@ class SlotPool:
 
     def prospect(self, job_id: str, desired: int, minimal: int) -> int:
         """To how many slots ``job_id`` would come if it declared so: what it can run with, or the slots that it keeps
-        anyway."""
+        anyway. While the cluster cannot be seen nobody comes to any more."""
+        if self._suspended:
+            return len(self.held_by(job_id))
         claims = [self._claim(one, holder) for one, holder in self._holders.items() if one != job_id]
         holder = self._holders.get(job_id, _Holder())
         asked = replace(self._claim(job_id, holder), desired=desired, minimal=minimal)
@@ -127,13 +142,9 @@ class SlotPool:
     def take_offer(self, offer: Offer) -> None:
         """What a cluster offers from now on.
 
-        While it cannot be known, jobs that run keep their slots, and the others have none.
+        While it cannot be known, jobs keep their slots. They are told, and do not start in slots that may be gone.
         """
-        if offer.suspended and not self._suspended:
-            for job_id, holder in self._holders.items():
-                if not holder.giving.running:
-                    self._drop(job_id, holder)
-        self._suspended, self._withheld = offer.suspended, offer.withheld
+        self._suspended, self._withheld, self.why = offer.suspended, offer.withheld, offer.why
         if not offer.suspended:
             self.resize(dict(offer.task_managers))
 
@@ -187,8 +198,6 @@ class SlotPool:
         known."""
         holder = self._holders.setdefault(job_id, _Holder())
         known, holder.giving = holder.giving, giving
-        if self._suspended and not giving.running:
-            self._drop(job_id, holder)
         return known != giving
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
@@ -216,6 +225,10 @@ class SlotPool:
             self._holders[job_id].changed_ms = now_ms
         changed = self._lost & self._holders.keys()
         self._moved, self._lost = set(), set()
+        for job_id, holder in self._holders.items():
+            if holder.is_blind != self._suspended:
+                holder.is_blind = self._suspended
+                changed.add(job_id)
         if self._suspended:
             self.next_review_ms = None
             return changed
@@ -234,15 +247,6 @@ class SlotPool:
             holder.allowed = allowed
         self.next_review_ms = next_review_ms(self._verdicts.values())
         return changed
-
-    def _drop(self, job_id: str, holder: _Holder) -> None:
-        """Take away what ``job_id`` holds."""
-        if holder.held:
-            for slot in holder.held.values():
-                self._give_back(slot)
-            holder.held.clear()
-            self._moved.add(job_id)
-            self._lost.add(job_id)
 
     def _give_back(self, slot: Slot) -> None:
         if self._guests.pop(slot.id, None) is None:

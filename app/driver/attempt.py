@@ -112,7 +112,7 @@ class Attempt(BaseAttempt):
         for running in self._queries:
             running.start()
             self._by_run[running.run_id] = running
-        client.report(type="running", plan_version=spec.plan_version)
+        client.report(type="running", plan_version=spec.plan_version, **self._news.figures())
 
     def _put_in_place_of(self, failed: RunningQuery, running: RunningQuery) -> None:
         """Start ``running``, which is ``failed`` made anew."""
@@ -258,6 +258,7 @@ class Attempt(BaseAttempt):
             backlog_rows=running.backlog,
             reprocessed=running.was_reprocessed(happening.batch_id),
             vertices=running.vertices(run, happening.input_rows) if run is not None else (),
+            **self._news.known,
         )
         self._note_well(running)
 
@@ -302,6 +303,7 @@ class Attempt(BaseAttempt):
             # A change in place reprocesses nothing: no batch is run twice.
             reprocessed_records=(sum(repeated) if repeated else None) if first else 0,
             idle=idle,
+            **self._news.figures(),
         )
 
     def _tick(self) -> Ending | None:
@@ -310,6 +312,7 @@ class Attempt(BaseAttempt):
         if self._executors is not None:
             self._await_executors()
             self._executors.check()
+            self._news.turn()
             if self._waiting is None and all(each.gateway.running_batch is None for each in self._queries):
                 self._executors.trim_idle()
         # Also while the job is being stopped: a batch that hangs would hold up the end for ever.

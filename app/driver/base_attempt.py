@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.client import ControlPlaneClient
+from app.driver.executor_news import ExecutorNews
 from app.driver.executor_warmup import warm_up_executor
 from app.driver.executors import Executors
 from app.driver.failures import Failure, Fenced, describe
@@ -139,6 +140,7 @@ class BaseAttempt(ABC):
             on_fenced=self._on_fenced,
         )
         self._client = client
+        self._news = ExecutorNews(self._executors, client.report)
         client.start()
         return client
 

@@ -224,8 +224,8 @@ class ControlPlaneClient:
             self._on_fenced()
 
     def _forget_older_progress(self, newer: Report) -> None:
-        """Of how far a region is, only the newest report says something."""
-        if newer.type != "region-progress":
+        """Of how far a region is, and of executors, only the newest report says something."""
+        if newer.type not in ("region-progress", "executors"):
             return
         for position, report in enumerate(self._reports):
             if report.type == newer.type and report.region == newer.region:

@@ -14,7 +14,12 @@ from app.driver.failures import DriverError, describe
 from app.driver.jvm import archive_options
 from app.model.batch import Skew, SkewStrategy
 from app.model.clusterconf import refused_on_cluster
-from app.model.javaoptions import DEFAULT_EXECUTOR_OPTIONS, EXECUTOR_OPTIONS, JAVA_OPTION_SETTINGS, MEMORY_SETTING
+from app.model.javaoptions import (
+    DEFAULT_EXECUTOR_OPTIONS,
+    EXECUTOR_OPTIONS,
+    JAVA_OPTION_SETTINGS,
+    MEMORY_SETTING,
+)
 from app.model.kubenames import MASTER_PREFIX
 
 if TYPE_CHECKING:

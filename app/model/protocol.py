@@ -138,6 +138,8 @@ class Report:
     query-failed: the query of sink ``query`` failed, the ``run``-th time in this attempt, and nothing of it is alive;
     it waits for `Orders.restarts`. The other fields are those of failed; ``batch_id``: its batch, -1 if unknown.
     query-recovered: since it was started again it has committed a batch, or has nothing to do; ``run_id`` is new.
+    executors: how many ``executors`` the job has on a cluster, of ``executors_wanted``; sent when that has changed, and
+    told with running, plan-applied and batch. -1: it runs in its driver.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
     """
 
@@ -156,6 +158,7 @@ class Report:
         "repartitioned",
         "query-failed",
         "query-recovered",
+        "executors",
     ]
     plan_version: int = 0
     query_id: str = ""
@@ -191,6 +194,12 @@ class Report:
     tasks_total: int = 0
     state_partitions: dict[str, int] = field(default_factory=dict)
     repartition_failed: bool = False
+    executors: int = -1
+    executors_wanted: int = -1
+
+    @property
+    def missing_executors(self) -> int:
+        return max(0, self.executors_wanted - self.executors)
 
 
 OUTCOME_FILE = "outcome.json"

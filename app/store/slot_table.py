@@ -42,11 +42,13 @@ class OwnClaim:
 
 @dataclass(frozen=True, slots=True)
 class SlotArbiter:
-    """Who decides about the slots of a home. ``is_over``: the lease has expired, or was given up."""
+    """Who decides about the slots of a home. ``is_over``: the lease has expired, or was given up. ``is_blind``: it
+    cannot see the cluster that has them, so it decides nothing."""
 
     owner: str
     epoch: int
     is_over: bool
+    is_blind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class SlotTable:
         home = {"home": self.home}
         now_ms = int(connection.execute(text(f"SELECT {clock}")).scalar_one())
         arbiter = connection.execute(
-            text("SELECT owner, epoch, expires_ms FROM slot_arbiters WHERE home = :home"), home
+            text("SELECT owner, epoch, expires_ms, is_blind FROM slot_arbiters WHERE home = :home"), home
         ).first()
         # One statement, so that a claim and its grant are of one moment.
         rows = connection.execute(
@@ -115,7 +117,9 @@ class SlotTable:
         ).all()
         found = Ledger(
             now_ms,
-            None if arbiter is None else SlotArbiter(arbiter[0], int(arbiter[1]), int(arbiter[2]) <= now_ms),
+            None
+            if arbiter is None
+            else SlotArbiter(arbiter[0], int(arbiter[1]), int(arbiter[2]) <= now_ms, bool(arbiter[3])),
             ended=tuple(row[0] for row in rows if row[-1] is not None),
             task_managers=tuple((task_manager_of(int(seat)), int(slots)) for _, seat, slots, _ in members),
             seats=tuple((str(name), int(seat)) for name, seat, _, until in members if int(until) > now_ms),
@@ -192,6 +196,20 @@ class SlotTable:
             return None if row is None else int(row[0])
 
         return await self.store.write(take)
+
+    async def tell_blind(self, epoch: int, is_blind: bool) -> None:
+        """Let the others know whether the arbiter of ``epoch`` can see the cluster. Without effect if it is another."""
+
+        def tell(connection: Connection) -> None:
+            connection.execute(
+                text(
+                    "UPDATE slot_arbiters SET is_blind = :blind "
+                    "WHERE home = :home AND owner = :owner AND epoch = :epoch"
+                ),
+                {"home": self.home, "owner": self.store.owner, "epoch": epoch, "blind": int(is_blind)},
+            )
+
+        await self.store.write(tell)
 
     async def put_grants(self, epoch: int, grants: Iterable[SlotGrant], *, drop: Sequence[str] = ()) -> bool:
         """Write grants as the arbiter of ``epoch``, which stays so for another lease time, and forget jobs that have

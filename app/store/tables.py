@@ -137,6 +137,7 @@ members = Table(
 Index("ix_members_one_per_seat", members.c.home, members.c.seat, unique=True)
 
 # Who decides about the slots of a home; ``expires_ms`` is by the database's clock (see `app.store.slot_table`).
+# ``is_blind``: 1 while it cannot see the cluster that has them.
 slot_arbiters = Table(
     "slot_arbiters",
     metadata,
@@ -144,6 +145,7 @@ slot_arbiters = Table(
     Column("owner", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
+    Column("is_blind", Integer, nullable=False, server_default=text("0")),
     CheckConstraint("epoch >= 1", name="epoch"),
     sqlite_with_rowid=False,
 )

@@ -27,7 +27,7 @@ from app.worker.clock import Clock
 from app.worker.cluster import Cluster
 from app.worker.doorbell import Bells
 from app.worker.forgetting import Forgetter
-from app.worker.insight import dry_run, explanation
+from app.worker.insight import dry_run, explanation, supply_of
 from app.worker.job import Job, JobPlaces
 from app.worker.mailbox import RequestKey, Verdict, repeated
 from app.worker.order_wait import await_orders
@@ -228,6 +228,7 @@ class ControlPlane:
             [*errors, *more],
             reach=lambda *asked: desk.prospect(job_id, *asked),
             retry=update.retry,
+            supply=supply_of(desk, self._places),
         )
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
@@ -271,8 +272,7 @@ class ControlPlane:
         return explanation(
             view,
             now_ms=self._clock.now_ms(),
-            total_slots=self._keeper.desk.total,
-            free_slots=self._keeper.desk.free,
+            supply=supply_of(self._keeper.desk, self._places),
             verdict=self._keeper.desk.verdict(job_id),
             last_batch_ms=job.last_batch_ms if job else None,
         )

@@ -94,7 +94,8 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
     match report.type:
         case "running":
             before = meter.before(report.plan_version)
-            return AttemptRunning(attempt, tuple(sorted(report.source_bytes.items())), before)
+            sizes = tuple(sorted(report.source_bytes.items()))
+            return AttemptRunning(attempt, sizes, before, report.missing_executors)
         case "repartitioned":
             return StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
         case "batch":
@@ -109,6 +110,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 reprocessed_records=report.reprocessed_records,
                 idle=report.idle,
                 before=meter.before(report.plan_version),
+                missing_executors=report.missing_executors,
             )
         case "region-finished":
             return RegionFinished(attempt, report.region, report.run, report.results)

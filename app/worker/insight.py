@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from app.model.batch import RegionStatus
 from app.model.jobgraph import JobType
@@ -20,9 +20,16 @@ from app.scheduler.arbiter import Verdict
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.worker.job import JobPlaces
 from app.worker.requirements import is_same, reactive_sentence
+from app.worker.slot_desk import Desk
 from app.worker.slot_shares import refusal_by_cap
-from app.worker.views import DryRun, Explanation, JobView
+from app.worker.views import DryRun, Explanation, JobView, Supply
+
+
+def supply_of(desk: Desk, places: JobPlaces) -> Supply:
+    master = None if places.cluster is None else places.cluster.master
+    return Supply(desk.total, desk.idle, master, desk.is_blind, tuple(desk.why))
 
 
 def dry_run(
@@ -33,11 +40,12 @@ def dry_run(
     *,
     reach: Callable[[int, int], int],
     retry: bool = False,
+    supply: Supply | None = None,
 ) -> DryRun:
     """What declaring ``bounds``, and ``numbers`` of state partitions, would lead to with the slots that exist now.
 
     ``reach``: to how many slots the job comes that wants so many, and cannot do without so many. ``retry``: what was
-    taken back would be tried again.
+    taken back would be tried again. ``supply``: what there is, to say why there is no more.
     """
     current = _in_force(state)
     slots_before = state.plan.slot_count if state.plan else 0
@@ -58,8 +66,9 @@ def dry_run(
     desired, minimal = required_slots(graph, wanted), minimal_slots(graph, wanted)
     reachable = min(desired, reach(desired, minimal))
     parallelism = determine_parallelism(graph, wanted, reachable)
+    short_of = () if supply is None or reachable >= desired else supply.sentences()
     if state.graph.type is JobType.BATCH and (state.plan is not None or parallelism is not None):
-        return _dry_run_of_batch(state, bounds, wanted, reachable)
+        return _dry_run_of_batch(state, bounds, wanted, reachable, short_of)
     sentences: list[str] = []
     if held_back:
         sentences.append(
@@ -73,7 +82,11 @@ def dry_run(
     elif reachable < desired:
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
+    sentences += short_of
     rung = _rung(state, current, parallelism)
+    if supply is not None and supply.is_blind and rung not in (None, Rung.IN_PLACE):
+        what = "The job would start" if current is None else "What needs a restart would be done"
+        sentences.append(f"{what} when the cluster is seen again.")
     if parallelism is not None and is_redistributed(state.graph, graph):
         rung = rung if current is None else Rung.STATE_REPARTITION
         change = change_in_words(state.graph, numbers_of(state.graph), dict(numbers_of(graph)))
@@ -85,12 +98,12 @@ def dry_run(
 
 
 def _dry_run_of_batch(
-    state: JobState, bounds: dict[str, Bounds], wanted: Requirements, reachable: int
+    state: JobState, bounds: dict[str, Bounds], wanted: Requirements, reachable: int, short_of: Sequence[str]
 ) -> DryRun:
     """Other bounds start nothing anew, and count for what is not decided yet: before the job runs, for everything."""
     if state.plan is None:
         sentence = "Each vertex is decided when its region starts, within its bounds."
-        return DryRun(bounds, {}, None, 0, reachable, Rung.NEW_DRIVER, explanation=(sentence,))
+        return DryRun(bounds, {}, None, 0, reachable, Rung.NEW_DRIVER, explanation=(sentence, *short_of))
     slots, decided = state.plan.slot_count, _in_force(state)
     sentence = scope_of_bounds(evolve(state, requirements=wanted), state.requirements)
     return DryRun(bounds, decided, decided, slots, slots, None, explanation=(sentence,))
@@ -121,8 +134,7 @@ def explanation(
     view: JobView,
     *,
     now_ms: int,
-    total_slots: int,
-    free_slots: int,
+    supply: Supply,
     verdict: Verdict | None,
     last_batch_ms: int | None,
 ) -> Explanation:
@@ -132,15 +144,19 @@ def explanation(
     words = list(sentences)
     goal = effective(state.requirements, state.taken_back)
     desired = required_slots(state.graph, goal)
+    # Those of an attempt that is over say nothing, nor do those of one that does not run yet.
+    executors = view.executors
+    if executors is not None and (executors.attempt != state.attempt or state.plan is None):
+        executors = None
+    missing = executors.in_words(state.job_id, supply.master or "", now_ms) if executors else []
+    words += missing
     if not view.status.is_globally_terminal and len(state.slots) < desired:
-        others = total_slots - free_slots - len(state.slots)
-        words.append(
-            f"The host has {total_slots} slots: {len(state.slots)} held by this job, {others} by other jobs, "
-            f"{free_slots} free."
-        )
-    if not view.status.is_globally_terminal and verdict is not None:
+        words += [supply.in_words(len(state.slots)), *supply.sentences()]
+    elif missing:
+        words += supply.sentences()
+    if not view.status.is_globally_terminal and verdict is not None and not supply.is_blind:
         held = len(state.slots)
-        words += sentences_of(verdict, state.share, held=held, total=total_slots, now_ms=now_ms)
+        words += sentences_of(verdict, state.share, held=held, total=supply.total, now_ms=now_ms)
     in_force = _in_force(state)
     return Explanation(
         state=state,
@@ -157,4 +173,6 @@ def explanation(
         violations=tuple(violations),
         last_batch_ms=last_batch_ms,
         verdict=None if view.status.is_globally_terminal else verdict,
+        supply=supply,
+        executors=executors,
     )

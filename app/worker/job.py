@@ -33,6 +33,7 @@ from app.scheduler.adaptive.step import status_of
 from app.worker.attempts import Attempts
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for
+from app.worker.executors_seen import ExecutorsSeen, noted
 from app.worker.job_worker import JobWorker
 from app.worker.pace import PaceMeter
 from app.worker.persistence import JobWriter, ended_ms
@@ -122,6 +123,7 @@ class Job:
         self.last_batches: dict[str, Report] = {}
         self.last_batch_ms: int | None = None
         self.region_progress: dict[int, Report] = {}
+        self.executors: ExecutorsSeen | None = None
         self.bell = Bell()
         self.writer = writer
         self._clock = clock
@@ -183,6 +185,7 @@ class Job:
             driver_pid=self.attempts.driver_pid,
             last_batches=self.last_batches,
             region_progress=self.region_progress,
+            executors=self.executors,
         )
 
     def orders(self) -> Orders:
@@ -221,6 +224,7 @@ class Job:
         except OSError as error:
             raise Unavailable(f"A report could not be kept: {error.strerror}. Send it again.") from error
         self._must_be_at(attempt)
+        self.executors = noted(self.executors, attempt, report, self._clock.now_ms())
         if report.type == "batch":
             self.last_batches = {**self.last_batches, report.query_id: report}
             self.last_batch_ms = self._clock.now_ms()

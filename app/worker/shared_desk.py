@@ -18,8 +18,7 @@ from typing import Any
 import structlog
 
 from app.cluster.ports import Offer
-from app.cluster.shared_slots import decide, pool_of_all
-from app.cluster.slot_pool import SlotPool
+from app.cluster.shared_slots import decide
 from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
@@ -30,6 +29,7 @@ from app.store.errors import StoreError, StoreUnavailable
 from app.store.slot_table import Ledger, OwnClaim, SlotTable
 from app.worker.doorbell import Bells
 from app.worker.job import Job
+from app.worker.pool_view import PoolView
 from app.worker.views import ControlPlaneError
 
 log = structlog.get_logger()
@@ -52,10 +52,11 @@ class _Own:
     written: frozenset[str]
     is_dirty: bool = True
     is_settling: bool = False
+    is_told_blind: bool = False
     let_go_s: float | None = None
 
 
-class SharedDesk:
+class SharedDesk(PoolView):
     """Implements `app.worker.slot_desk.Desk`. Everything here runs on the event loop.
 
     ``offer``: what a cluster offers; None where each server has slots of the host that all of them are on.
@@ -72,18 +73,13 @@ class SharedDesk:
         offer: Offer | None,
         holding_ms: int,
     ) -> None:
-        self._table = table
+        super().__init__(table, offer, holding_ms=holding_ms)
         self._jobs = jobs
         self._tell = tell
         self._spawn = spawn
         self._bells = bells
-        self._offer = offer
-        self._is_of_cluster = offer is not None
-        self._holding_ms = holding_ms
         self._own: dict[str, _Own] = {}
         self._found: dict[str, Entry] = {}
-        self._ledger = Ledger()
-        self._overview: SlotPool | None = None
         self._wanted = asyncio.Event()
         self._due: asyncio.TimerHandle | None = None
         self._renew_at_s = 0.0
@@ -104,72 +100,19 @@ class SharedDesk:
                 # Whatever it is, it must not keep all the other jobs from slots.
                 log.exception("the pool of slots met a defect")
 
-    # -- what there is, as of the last look
-
-    async def refresh(self) -> None:
-        """
-        Raises:
-            StoreError: the database is away.
-        """
-        self._note(await self._table.ledger())
-
-    @property
-    def arbiter(self) -> str | None:
-        """The name of the control plane that decides about slots, if one does."""
-        arbiter = self._ledger.arbiter
-        return None if arbiter is None or arbiter.is_over else arbiter.owner
-
-    @property
-    def total(self) -> int:
-        return self._pool.total
-
-    @property
-    def free(self) -> int:
-        return self._pool.free
-
-    def free_on(self, task_manager: str) -> int:
-        return self._pool.free_on(task_manager)
-
-    def knows(self, job_id: str) -> bool:
-        return self._pool.knows(job_id)
-
-    @property
-    def managers(self) -> Sequence[tuple[str, int, int]]:
-        return [(name, count, self.free_on(name)) for name, count in self._offered.task_managers]
-
-    def prospect(self, job_id: str, desired: int, minimal: int) -> int:
-        """To how many slots ``job_id`` would come if it declared so."""
-        return self._pool.prospect(job_id, desired, minimal)
-
-    @property
-    def _offered(self) -> Offer:
-        return Offer(self._ledger.task_managers) if self._offer is None else self._offer
-
-    @property
-    def _pool(self) -> SlotPool:
-        if self._overview is None:
-            self._overview = pool_of_all(
-                self._ledger.entries,
-                self._offered,
-                holding_ms=self._holding_ms,
-                outlasts=not self._is_of_cluster,
-            )
-        return self._overview
-
-    def _note(self, ledger: Ledger) -> None:
-        self._ledger, self._overview = ledger, None
-
     # -- of the jobs of this control plane
 
     def granted(self, job_id: str) -> SlotsChanged:
         own = self._own.get(job_id)
         if own is None:
-            return SlotsChanged(())
-        return SlotsChanged(own.holding.slots, own.holding.allowed, own.holding.grant.reason)
+            return SlotsChanged((), away=self.is_blind)
+        holding = own.holding
+        return SlotsChanged(holding.slots, holding.allowed, holding.grant.reason, away=self.is_blind)
 
     def grants_otherwise(self, state: JobState) -> bool:
         granted = self.granted(state.job_id)
-        return (granted.slots, granted.allowed) != (state.slots, state.allowed)
+        known = (state.slots, state.allowed, state.is_blind)
+        return (granted.slots, granted.allowed, granted.away) != known
 
     def verdict(self, job_id: str) -> Verdict | None:
         own = self._own.get(job_id)
@@ -305,6 +248,8 @@ class SharedDesk:
         else:
             return ledger
         offer = Offer(ledger.task_managers) if self._offer is None else self._offer
+        if offer.suspended != (arbiter is not None and arbiter.is_blind):
+            await self._table.tell_blind(epoch, offer.suspended)
         decision = decide(
             ledger.entries,
             offer,
@@ -351,6 +296,10 @@ class SharedDesk:
                 changed.add(job_id)
             if is_newer:
                 self._has_news(own)
+        for job_id, own in self._own.items():
+            if own.is_told_blind != self.is_blind and own.let_go_s is None:
+                own.is_told_blind = self.is_blind
+                changed.add(job_id)
         self._tell(changed)
         for job_id, own in self._own.items():
             job = self._jobs.get(job_id)

@@ -30,7 +30,24 @@ class Desk(Protocol):
         ...
 
     @property
-    def free(self) -> int: ...
+    def free(self) -> int:
+        """What can be given out now."""
+        ...
+
+    @property
+    def idle(self) -> int:
+        """What no job holds, as far as it is known."""
+        ...
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the cluster cannot be seen."""
+        ...
+
+    @property
+    def why(self) -> Sequence[str]:
+        """Why there are no more slots: what the cluster says."""
+        ...
 
     def free_on(self, task_manager: str) -> int: ...
 
@@ -121,6 +138,18 @@ class SlotDesk:
     def free(self) -> int:
         return self._pool.free
 
+    @property
+    def idle(self) -> int:
+        return self._pool.idle
+
+    @property
+    def is_blind(self) -> bool:
+        return self._pool.is_blind
+
+    @property
+    def why(self) -> Sequence[str]:
+        return self._pool.why
+
     def free_on(self, task_manager: str) -> int:
         return self._pool.free_on(task_manager)
 
@@ -144,12 +173,15 @@ class SlotDesk:
     def granted(self, job_id: str) -> SlotsChanged:
         """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
         pool = self._pool
-        return SlotsChanged(pool.held_by(job_id), pool.allowed(job_id), pool.reason(job_id))
+        return SlotsChanged(
+            pool.held_by(job_id), pool.allowed(job_id), pool.reason(job_id), away=pool.is_blind
+        )
 
     def grants_otherwise(self, state: JobState) -> bool:
         """Whether the job is to be told that its slots are other than it knows."""
         pool, job_id = self._pool, state.job_id
-        return (pool.held_by(job_id), pool.allowed(job_id)) != (state.slots, state.allowed)
+        known = (state.slots, state.allowed, state.is_blind)
+        return (pool.held_by(job_id), pool.allowed(job_id), pool.is_blind) != known
 
     def verdict(self, job_id: str) -> Verdict | None:
         return self._pool.verdict(job_id)

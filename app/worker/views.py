@@ -10,6 +10,7 @@ from app.model.requirements import Bounds
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Verdict
+from app.worker.executors_seen import ExecutorsSeen
 
 
 class ControlPlaneError(Exception):
@@ -57,7 +58,8 @@ class JobView:
     """A job as of the last durable write.
 
     ``last_batches`` has the latest batch report per query id, ``region_progress`` the latest region-progress report
-    per number of a region. Neither is durable: they are empty after a restart, until the driver reports again.
+    per number of a region, ``executors`` how many the job has on a cluster. None of them is durable: they are empty
+    after a restart, until the driver reports again.
     """
 
     state: JobState
@@ -69,6 +71,7 @@ class JobView:
     driver_pid: int | None = None
     last_batches: dict[str, Report] = field(default_factory=dict)
     region_progress: dict[int, Report] = field(default_factory=dict)
+    executors: ExecutorsSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +115,38 @@ class DryRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Supply:
+    """The slots that there are, of this host or of the cluster at ``master``. ``idle``: held by no job, as far as it is
+    known; while the cluster cannot be seen (``is_blind``) they are not for anybody. ``why``: sentences of the cluster
+    that say why there are no more."""
+
+    total: int
+    idle: int
+    master: str | None = None
+    is_blind: bool = False
+    why: tuple[str, ...] = ()
+
+    def in_words(self, held: int) -> str:
+        """Whose they are, to a job that holds ``held`` of them."""
+        others = max(0, self.total - self.idle - held)
+        shares = f"{held} held by this job, {others} by other jobs"
+        if self.is_blind:
+            return (
+                f"The cluster had {self.total} slots when it was seen last: {shares}, and {self.idle} idle, which "
+                "nobody can be given now."
+            )
+        return f"The {'host' if self.master is None else 'cluster'} has {self.total} slots: {shares}, {self.idle} free."
+
+    def sentences(self) -> tuple[str, ...]:
+        """Why there are no more of them now."""
+        blind = ("The cluster cannot be seen, so no slots are given to any job now.",) * self.is_blind
+        return (*blind, *self.why)
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """What is wanted, held and in force, and in words why they differ. ``verdict``: the arbiter's on this job, if it
-    has looked at it."""
+    has looked at it. ``supply``: of what slots."""
 
     state: JobState
     status: JobStatus
@@ -128,6 +160,8 @@ class Explanation:
     violations: tuple[str, ...]
     last_batch_ms: int | None = None
     verdict: Verdict | None = None
+    executors: ExecutorsSeen | None = None
+    supply: Supply = field(default_factory=lambda: Supply(0, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,12 @@ def test_executors_come_and_go_under_a_query_that_runs_on(
     require(deployment, 2)
     runs_at(deployment, 2)
     wait_for("there are two executors", lambda: executors(cluster) == 2)
+
+    def counted() -> bool:
+        told = deployment.get(f"/jobs/{deployment.job_id}/explanation")["executors"]
+        return bool(told == {"present": 2, "wanted": 2, "shortSinceInMillis": None})
+
+    wait_for("the explanation counts them", counted)
     run = deployment.job()["queries"][0]["runId"]
 
     for upper in (5, 3):
@@ -193,6 +199,13 @@ def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back
     )
     os.kill(pid, signal.SIGKILL)
     wait_for("the job waits", lambda: deployment.job()["state"] != "RUNNING")
+
+    def says_why() -> bool:
+        told = deployment.get(f"/jobs/{deployment.job_id}/explanation")
+        waits = any("the job is started when it is seen again" in one for one in told["sentences"])
+        return waits and told["supply"]["outOfSight"] and "cannot be asked since" in told["supply"]["why"][0]
+
+    wait_for("the explanation says why", says_why)
     cluster.up()
     runs_at(deployment, MOST)
     deployment.await_progress()

@@ -43,6 +43,7 @@ class ProtocolDriver:
     batch_id: int = -1
     regions_left: int = 1_000
     refuse_repartition: Callable[[], str | None] = lambda: None
+    executors: dict[str, int] = field(default_factory=dict)
     alive: bool = True
 
     def __post_init__(self) -> None:
@@ -95,6 +96,10 @@ class ProtocolDriver:
         async with self._calls() as (http, base):
             fields = {"region": region, "run": run, "tasks_done": done, "tasks_total": known}
             await self._report(http, base, type="region-progress", **fields)
+
+    async def tell_executors(self) -> None:
+        async with self._calls() as (http, base):
+            await self._report(http, base, type="executors", **self.executors)
 
     # -- the protocol
 
@@ -233,6 +238,8 @@ class ProtocolDriver:
         async with self._reporting:
             self._seq += 1
             report = {"seq": self._seq, "at_ms": now_ms(), **fields}
+            if fields["type"] in ("running", "plan-applied", "batch"):
+                report |= self.executors
             # As the protocol has it: what is not durable yet is sent again.
             while (
                 answer := await http.post(f"{base}/reports", json={"reports": [report]})
@@ -250,6 +257,8 @@ class ProtocolHost:
         self.drivers: list[ProtocolDriver] = []
         self.refuse: str | None = None
         self.refuse_repartition: str | None = None
+        # Of all drivers: what a report says of them.
+        self.executors: dict[str, int] = {}
         self.regions_left = 1_000
         self._running = asyncio.Event()
         self._running.set()
@@ -271,6 +280,7 @@ class ProtocolHost:
             self._running,
             regions_left=self.regions_left,
             refuse_repartition=lambda: self.refuse_repartition,
+            executors=self.executors,
         )
         self.drivers.append(driver)
         return driver

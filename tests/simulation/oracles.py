@@ -143,6 +143,7 @@ class Oracles:
     def committed(self, unit: UnitOfWork) -> None:
         self.count("commit")
         truth = self.truth(unit.job_id)
+        before = truth.state
         for write in unit.writes:
             if isinstance(write, AddRequirements):
                 wanted = write.requirements
@@ -156,6 +157,7 @@ class Oracles:
         for write in unit.writes:
             if isinstance(write, SaveState | CreateJob):
                 self._state(unit.job_id, truth, write.state)
+        self.world.sight.committed(unit, before, truth.state)
 
     def _record(self, job_id: str, truth: JobTruth, record: RescaleRecord) -> None:
         known = truth.records.get(record.number)
@@ -223,6 +225,7 @@ class Oracles:
     def assigned(self, process: SimProcess, spec: dict[str, Any]) -> None:
         """An attempt gets its driver: nothing of another driver of the job may live."""
         self.count("attempt")
+        self.world.sight.assigned(process, spec["job_id"])
         for other in self.world.processes:
             if other is not process and spec["job_id"] in other.jobs and other.lock_held:
                 self.check(

@@ -120,8 +120,12 @@ class Incarnation:
         return SimClock(self.world)
 
     async def begin(self) -> None:
-        self.plane.take_offer(Offer(tuple(self.world.slots.items())))
+        self.look()
         await self.plane.start(renew_every_s=RENEW_EVERY_S)
+
+    def look(self) -> None:
+        """It sees what slots there are."""
+        self.plane.take_offer(self.world.offered())
 
     async def explained(self, job_id: str) -> None:
         """There are words for whatever a job is about."""

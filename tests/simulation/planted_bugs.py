@@ -17,7 +17,7 @@ from app.worker.job import Job
 from app.worker.job_worker import JobWorker
 from app.worker.mailbox import answer_all
 from app.worker.persistence import Change
-from tests.simulation import planted_batch_bugs, planted_local_bugs, planted_member_bugs, shares
+from tests.simulation import planted_batch_bugs, planted_local_bugs, planted_member_bugs, shares, sight
 from tests.simulation.planted_batch_bugs import instead
 
 
@@ -154,6 +154,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a bad rescale is tried again and again": taken_back_for_a_moment,
     **planted_batch_bugs.PLANTED,
     **shares.PLANTED,
+    **sight.PLANTED,
     **planted_member_bugs.PLANTED,
     **planted_local_bugs.PLANTED,
 }

@@ -199,6 +199,8 @@ class SimAttempt:
         self._tasks = [world.spawn(self._deliver_reports()), world.spawn(self._fetch_orders())]
         if self.spec["graph"]["type"] == "STREAMING" and (failed := await give_partitions(self)):
             return await self._fail(failed, repartition_failed=True)
+        if why := await world.sight.no_executors(self.process, self.job_id):
+            return await self._fail(why, outside=True)
         if world.chance(world.knobs.start_fails):
             return await self._fail("A query could not be started.")
         self.running = True
@@ -249,7 +251,7 @@ class SimAttempt:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.changed.wait(), rng.uniform(0.5, 10))
                 continue
-            await asyncio.sleep(rng.uniform(0.2, 2.5) if rng.random() < 0.97 else rng.uniform(3, 40))
+            await asyncio.sleep(world.batch_takes_s())
             if self.fenced or (world.knobs.fence and not self._is_owner()):
                 raise Exit(3)
             world.oracles.batch(self, checkpoint)
@@ -260,8 +262,7 @@ class SimAttempt:
             self.report("batch", plan_version=plan.plan_version, query_id="q", batch_id=checkpoint.batches)
 
     def _is_owner(self) -> bool:
-        owner = self.checkpoint.owner
-        return owner is not None and owner[1] == self.number and owner[2] is self.process
+        return (self.checkpoint.owner or (0, 0, None))[1:] == (self.number, self.process)
 
     def _say_applied(self, plan: Orders, *, idle: bool) -> None:
         if plan.plan_version > self.applied and not (self.side and self.side.is_behind(plan)):
@@ -290,8 +291,7 @@ class SimAttempt:
         fields |= {"recoverable": not self.world.chance(0.02), **more}
         if not more and not fields["recoverable"]:
             self.world.oracles.truth(self.job_id).may_end_otherwise = True
-        if not self.world.chance(0.05):
-            # Otherwise the disk is full.
+        if not self.world.chance(0.05):  # otherwise the disk is full
             self._leave("failed", **fields)
         self.report("failed", **fields)
         await self._flush()

@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 
-from app.cluster.ports import Offer
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.worker.requirements import resolve_bounds
@@ -122,6 +121,8 @@ class Scenario:
             deeds.append(world.spawn(self._break_disk()))
         if knobs.wall_jumps:
             deeds.append(world.spawn(self._set_clocks()))
+        if world.sight.goes_after_s is not None:
+            deeds.append(world.spawn(world.sight.go(world.sight.goes_after_s)))
         await self._watch(knobs.chaos_s)
         world.quiet = True
         world.tell("quiet")
@@ -129,6 +130,8 @@ class Scenario:
             deed.cancel()
         if deeds:
             await asyncio.wait(deeds)
+        if world.sight.is_lost:
+            await world.sight.last(self._watch, self._revive)
 
     async def _watch(self, seconds: float) -> None:
         world = self._world
@@ -147,7 +150,7 @@ class Scenario:
                 # It is killed while it starts.
                 self._arm(plane, small=True)
             if await plane.start():
-                plane.plane.take_offer(Offer(tuple(world.slots.items())))
+                plane.look()
                 if world.quiet:
                     plane.commits_left = plane.effects_left = None
                 return
@@ -210,9 +213,7 @@ class Scenario:
                 world.slots = {**world.slots, where: count}
                 world.tell(f"slots: {world.slots}")
                 if world.plane is not None:
-                    self._in(
-                        world.plane, lambda plane: plane.plane.take_offer(Offer(tuple(world.slots.items())))
-                    )
+                    self._in(world.plane, lambda plane: plane.look())
 
     def _in(self, plane: Incarnation, work: Any) -> None:
         async def run() -> None:
@@ -383,7 +384,7 @@ class Scenario:
         assert plane is not None
         world.slots = slots
         world.tell(f"slots: {slots}")
-        self._in(plane, lambda one: one.plane.take_offer(Offer(tuple(slots.items()))))
+        self._in(plane, lambda one: one.look())
         until_s = world.now_s + REST_WITHIN_S
         reason: str | None = "it has just begun"
         pause_s = 1.0

@@ -12,9 +12,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from app.cluster.ports import Offer
 from app.worker.clock import SystemClock
 from tests.simulation.batch import BatchDisk
 from tests.simulation.jobs import MOST_SLOTS_NEEDED
+from tests.simulation.sight import Sight
 from tests.simulation.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -180,6 +182,7 @@ class World:
     disk: BatchDisk = field(default_factory=BatchDisk)
     story: list[str] = field(default_factory=list)
     oracles: Oracles = field(init=False)
+    sight: Sight = field(init=False)
     network: Network = field(init=False)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
@@ -188,6 +191,7 @@ class World:
         side = random.Random(f"second queries/{self.seed}")
         self.knobs.query_fails = side.uniform(0, 0.6) if side.random() < 0.8 else 0.0
         self.network = Network(self)
+        self.sight = Sight(self, self.seed)
         self.loop = asyncio.get_running_loop()
         assert isinstance(self.loop, VirtualTimeLoop)
         self.loop.blocking_s = lambda: self.rng.uniform(0, 0.01)
@@ -202,9 +206,18 @@ class World:
         """What the wall clock says."""
         return EPOCH_MS + int((self.now_s + self.wall_offset_s) * 1000)
 
+    def offered(self) -> Offer:
+        """What a control plane sees of the slots."""
+        return Offer(tuple(self.slots.items()), suspended=self.sight.is_lost)
+
     def tell(self, text: str) -> None:
         if self.tracing:
             self.story.append(f"{self.now_s:9.3f}  {text}")
+
+    def batch_takes_s(self) -> float:
+        rng = self.rng
+        usual_s = rng.uniform(0.2, 2.5) if rng.random() < 0.97 else rng.uniform(3, 40)
+        return usual_s * self.sight.slowness
 
     def chance(self, probability: float) -> bool:
         return not self.quiet and self.rng.random() < probability

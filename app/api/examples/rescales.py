@@ -117,6 +117,13 @@ EXPLANATION: dict[str, Any] = {
         "missing": 0,
         "dueTimestampInMillis": None,
     },
+    "supply": {
+        "total": 4,
+        "idle": 0,
+        "outOfSight": False,
+        "why": ["2 core(s) are in the hands of applications that are not jobs of this server."],
+    },
+    "executors": {"present": 1, "wanted": 2, "shortSinceInMillis": NOW - 45_000},
     "vertices": {
         COUNTS: {
             "name": "counts",

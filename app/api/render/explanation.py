@@ -24,6 +24,13 @@ def explanation(value: Explanation) -> dict[str, Any]:
             "used": value.used_slots,
         },
         "slotShare": _slot_share(value),
+        "executors": _executors(value),
+        "supply": {
+            "total": value.supply.total,
+            "idle": value.supply.idle,
+            "outOfSight": value.supply.is_blind,
+            "why": list(value.supply.why),
+        },
         "vertices": {
             vertex.id: {
                 "name": vertex.name,
@@ -42,6 +49,13 @@ def explanation(value: Explanation) -> dict[str, Any]:
         "violations": list(value.violations),
         "lastBatchTimestampInMillis": value.last_batch_ms,
     }
+
+
+def _executors(value: Explanation) -> dict[str, Any] | None:
+    seen = value.executors
+    if seen is None:
+        return None
+    return {"present": seen.present, "wanted": seen.wanted, "shortSinceInMillis": seen.short_since_ms}
 
 
 def _slot_share(value: Explanation) -> dict[str, Any]:

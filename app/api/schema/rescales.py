@@ -157,6 +157,31 @@ class VertexExplained(Schema):
     in_force: int | None = Field(alias="inForce")
 
 
+class SupplyExplained(Schema):
+    """The slots that there are for all jobs."""
+
+    total: int
+    idle: int = Field(description="Held by no job. While outOfSight nobody can be given them.")
+    out_of_sight: bool = Field(
+        alias="outOfSight",
+        description="Whether the cluster cannot be asked what it has: total and idle are of before.",
+    )
+    why: list[str] = Field(
+        description="Why there are no more, as the cluster says: one sentence for each reason."
+    )
+
+
+class ExecutorsExplained(Schema):
+    """Of a job on a cluster, as its driver said last."""
+
+    present: int
+    wanted: int = Field(description="One for each slot that the job holds.")
+    short_since: int | None = Field(
+        alias="shortSinceInMillis",
+        description="Since when there are fewer than wanted; null if there are not.",
+    )
+
+
 class RollbackExplained(Schema):
     """A rescale that was taken back. It holds until other bounds are declared, or these again with retry=true."""
 
@@ -178,6 +203,10 @@ class Explanation(Schema):
     version: int = Field(alias="requirementsVersion")
     slots: SlotsExplained
     share: ShareExplained = Field(alias="slotShare")
+    supply: SupplyExplained
+    executors: ExecutorsExplained | None = Field(
+        description="null: the job does not run, runs on the host, or its driver has not been heard."
+    )
     vertices: dict[str, VertexExplained]
     reactive: bool = Field(description="Whether the job follows whatever slots there are.")
     rollback: RollbackExplained | None

@@ -31,6 +31,7 @@ from app.cluster.kubernetes.namespace import (
 )
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
+from app.cluster.sight import out_of_sight
 from app.model.clusterconf import FIRST_EXECUTOR_SETTING
 from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL, parse_quantity
 
@@ -105,8 +106,12 @@ class KubernetesCluster:
         self._pods: tuple[Pod, ...] = ()
         self._seen_at: float | None = None
         self._told: str | None = None
+        self._why = ""
         self._blind_to_quotas = False
         self.rounds = Rounds()
+        self._now_ms = now_ms
+        # Since when the API has not answered, in words why; empty while it does.
+        self._away = ""
         self.since_ms = now_ms()
 
     @property
@@ -174,10 +179,12 @@ class KubernetesCluster:
         except (ApiError, NotFromTheApi) as error:
             patient = isinstance(error, ApiError) and error.is_throttled
             if patient and self._seen_at is not None and now - self._seen_at < _THROTTLED_S:
-                return self._offer(suspended=False)
+                return self._offer()
             self._pods = ()
+            self._away = self._away or out_of_sight("The Kubernetes API", self._now_ms(), str(error))
             self._tell(f"the Kubernetes API is away; jobs go on with the executors that they have: {error}")
-            return self._offer(suspended=True)
+            return self._offer()
+        self._away = ""
         # Pods of another server's jobs are somebody else's.
         pods = tuple(pod for pod in everybodys if is_ours(pod.job_id))
         self._pods, self._seen_at = pods, now
@@ -191,9 +198,11 @@ class KubernetesCluster:
             now_s=now,
         )
         offered = self._room.slots - self._room.withheld
-        short = f"{offered} of {self._declared} slots are offered: {self._room.why}"
-        self._tell(short if self._room.why else "")
-        return self._offer(suspended=False)
+        self._why = f"{offered} of {self._declared} slots are offered: {self._room.why}" * bool(
+            self._room.why
+        )
+        self._tell(self._why)
+        return self._offer()
 
     async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
         """Look again and again, and tell what is other than before."""
@@ -267,9 +276,15 @@ class KubernetesCluster:
             log.info("pod deleted", pod=pod.name, job=pod.job_id, attempt=pod.attempt)
             await self._api.delete_pod(pod.name, pod.uid, grace_s=_GRACE_S)
 
-    def _offer(self, *, suspended: bool) -> Offer:
+    def _offer(self) -> Offer:
         room = self._room
-        return Offer(((self.task_manager, room.slots),), withheld=room.withheld, suspended=suspended)
+        why = [self._away, f"{self._why}." * bool(self._why)]
+        return Offer(
+            ((self.task_manager, room.slots),),
+            withheld=room.withheld,
+            suspended=bool(self._away),
+            why=tuple(each for each in why if each),
+        )
 
     def _tell(self, reason: str) -> None:
         """Log a change once."""

@@ -16,7 +16,17 @@ import structlog
 
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
-from app.cluster.standalone.roster import NotAMaster, Roster, Worker, application_name, job_of, read_roster
+from app.cluster.sight import out_of_sight
+from app.cluster.standalone.roster import (
+    NotAMaster,
+    Roster,
+    Worker,
+    application_name,
+    in_others_hands,
+    job_of,
+    read_roster,
+    too_small,
+)
 
 log = structlog.get_logger()
 
@@ -55,7 +65,8 @@ class StandaloneCluster:
         self._now_ms = now_ms
         self._http = httpx.AsyncClient(timeout=_ANSWER_TIMEOUT_S, trust_env=False)
         self._known = _Known()
-        self._away_since: float | None = None
+        # Since when no master has answered, in words why; empty while one does.
+        self._away = ""
         self._grace_until = 0.0
         self._told: str | None = None
         self.rounds = Rounds()
@@ -80,12 +91,11 @@ class StandaloneCluster:
         """What the cluster offers now."""
         roster = await self._roster()
         if roster is None:
-            if self._away_since is None:
-                self._away_since = time.monotonic()
-            return self._offer(0, suspended=True)
+            self._away = self._away or out_of_sight("The Spark master", self._now_ms(), self._told or "")
+            return self._offer(0, suspended=True, why=(self._away,))
         now = time.monotonic()
-        if self._away_since is not None:
-            self._away_since = None
+        if self._away:
+            self._away = ""
             self._grace_until = now + _GRACE_S
         found = {worker.id: worker for worker in roster.workers}
         if now < self._grace_until:
@@ -98,7 +108,12 @@ class StandaloneCluster:
             }
             found = {**missing, **found}
         self._note(found)
-        return self._offer(roster.withheld(is_ours), suspended=False)
+        withheld = roster.withheld(is_ours)
+        why = [
+            *too_small(found.values(), self._memory_mb),
+            *([in_others_hands(withheld)] if withheld else []),
+        ]
+        return self._offer(withheld, suspended=False, why=tuple(why))
 
     async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
         """Look again and again, and tell what is other than before."""
@@ -130,9 +145,9 @@ class StandaloneCluster:
 
     # -- inside
 
-    def _offer(self, withheld: int, *, suspended: bool) -> Offer:
+    def _offer(self, withheld: int, *, suspended: bool, why: tuple[str, ...]) -> Offer:
         slots = Roster("", tuple(self._known.workers.values())).slots(self._memory_mb)
-        return Offer(tuple(slots.items()), withheld=withheld, suspended=suspended)
+        return Offer(tuple(slots.items()), withheld=withheld, suspended=suspended, why=why)
 
     def _note(self, found: dict[str, Worker]) -> None:
         for worker_id in found.keys() - self._known.workers.keys():

@@ -8,7 +8,7 @@ applications of others hold are a number of the whole cluster, which is kept off
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,20 @@ class Roster:
         """The cores that applications hold which are not of jobs of ours (by job id)."""
         foreign = [one.cores for one in self.applications if not is_ours(job_of(one.name) or "")]
         return sum(foreign)
+
+
+def too_small(workers: Iterable[Worker], executor_memory_mb: int) -> list[str]:
+    """A sentence for each worker that has cores for which it has no memory."""
+    return [
+        f"Worker {one.id} offers {fitting} of its {one.cores} core(s): it has {one.memory_mb} MB for executors, and "
+        f"each takes {executor_memory_mb} MB (cluster_executor_memory_mb)."
+        for one in workers
+        if (fitting := one.memory_mb // executor_memory_mb) < one.cores
+    ]
+
+
+def in_others_hands(cores: int) -> str:
+    return f"{cores} core(s) are in the hands of applications that are not jobs of this server."
 
 
 def application_name(job_name: str, job_id: str) -> str:

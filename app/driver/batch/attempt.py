@@ -58,6 +58,7 @@ class BatchAttempt(BaseAttempt):
             type="running",
             plan_version=self.spec.plan_version,
             source_bytes=source_bytes(self._session, self._graph),
+            **self._news.figures(),
         )
         self._keeper.remove_ended(self.spec.ended_results)
         while True:
@@ -90,6 +91,10 @@ class BatchAttempt(BaseAttempt):
     def _report_progress(self) -> None:
         """How far the runs are, where that has changed. It is for people, so nothing fails if Spark cannot tell."""
         assert self._client is not None
+        try:
+            self._news.turn()
+        except Exception as error:
+            log.debug("the executors cannot be counted: %s", error)
         for region, run in self._runs.items():
             try:
                 news = run.task_news()

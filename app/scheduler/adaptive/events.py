@@ -43,12 +43,14 @@ class SlotsChanged:
 
     ``allowed``: how many of them it may go on to use, None for all. The job chooses which, and gives the others back as
     soon as no plan uses them. ``reason``: why so many, in words, if other jobs or its cap have to do with it.
+    ``away``: the cluster cannot be seen, and these are the slots of before: they may be gone, others may have come.
     Level-triggered: repeats are harmless.
     """
 
     slots: tuple[Slot, ...]
     allowed: int | None = None
     reason: str | None = None
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,14 @@ class AttemptRunning:
     """The driver of ``attempt`` registered and started its queries with the plan it was given.
 
     ``source_bytes``: of a BATCH job, the sizes of the files of its sources by vertex id, where they are known.
-    ``before``: the pace of each query at the plan before, as far as it is known.
+    ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
+    cluster it was not given.
     """
 
     attempt: int
     source_bytes: tuple[tuple[str, int], ...] = ()
     before: tuple[Pace, ...] = ()
+    missing_executors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,8 @@ class PlanApplied:
     """Every query of ``attempt`` has committed a batch at ``plan_version``, or has no data and will run its next so.
 
     ``output_gap_ms``: the longest pause between two completed batches around the change less the steady interval.
-    ``before``: the pace of each query at the plan before, as far as it is known.
+    ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
+    cluster it was not given.
     """
 
     attempt: int
@@ -124,6 +129,7 @@ class PlanApplied:
     reprocessed_records: int | None = None
     idle: bool = False
     before: tuple[Pace, ...] = ()
+    missing_executors: int = 0
 
 
 @dataclass(frozen=True, slots=True)

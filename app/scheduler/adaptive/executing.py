@@ -29,11 +29,12 @@ from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
 from app.scheduler.adaptive.manager import Verdict
 from app.scheduler.adaptive.prospects import Prospect, longest_cooldown_ms, plan_holds, prospect
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
-from app.scheduler.adaptive.starting import arm_manager, take_up_plan
+from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import (
     Executing,
     Manager,
 )
+from app.scheduler.adaptive.waits import arm_manager
 
 RESOURCE_TIMER: Final = "resource-wait"
 
@@ -43,6 +44,7 @@ RESOURCE_TIMER: Final = "resource-wait"
 
 def creating_running(draft: Draft, event: AttemptRunning) -> None:
     """The attempt runs at its plan. The rescale is complete once it has committed a batch."""
+    timeline.note_missing(draft, event.missing_executors)
     if take_up_plan(draft, event.before):
         enter_executing(draft, first_batch=False)
 
@@ -104,8 +106,9 @@ def _settle(draft: Draft, moved: Manager, verdict: Verdict, view: Prospect) -> N
 
 
 def _close_idle(draft: Draft, message: str | None) -> None:
-    """End a record that came to nothing. One whose plan is in force is left for its first batch to complete."""
-    if not timeline.has_plan(draft.state.timeline.open):
+    """End a record that came to nothing. One whose plan is in force is left for its first batch to complete, and while
+    the cluster cannot be seen nothing has come to nothing."""
+    if not draft.state.is_blind and not timeline.has_plan(draft.state.timeline.open):
         timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
 
 
@@ -181,9 +184,9 @@ def executing_slots(draft: Draft, event: SlotsChanged) -> None:
 
 
 def _has_to_give(draft: Draft) -> bool:
-    """Whether other jobs are to have slots that the plan in force uses."""
+    """Whether other jobs are to have slots that the plan in force uses: not while nobody can be given any."""
     plan, usable = draft.state.plan, draft.state.usable_slots
-    return plan is not None and draft.demand.minimal <= usable < plan.slot_count
+    return plan is not None and not draft.state.is_blind and draft.demand.minimal <= usable < plan.slot_count
 
 
 def _give_back(draft: Draft) -> None:
@@ -234,8 +237,11 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
 def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
     """Whether the throughput has collapsed since the rescale on trial, and the way back has begun.
 
-    Not while another change is in the making: that one is tried first.
+    Not while another change is in the making: that one is tried first; nor while the cluster cannot be seen, and
+    executors that are lost are not replaced.
     """
+    if draft.state.is_blind:
+        return False
     why = rollback.weigh(draft, event)
     watch = draft.state.watch
     if why is None or watch is None or draft.state.timeline.open is not None:

@@ -29,7 +29,12 @@ from app.scheduler.slots import determine_parallelism, minimal_slots, required_s
 
 def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(sentences, violations): what is wanted, held and in force; and each bound that does not hold, and why."""
-    sentences = [*_mode(state), _slots_sentence(state), *_phase_sentences(state, now_ms)]
+    sentences = [
+        *_mode(state),
+        _slots_sentence(state),
+        *_phase_sentences(state, now_ms),
+        *_blind(state, now_ms),
+    ]
     if not isinstance(state.phase, Finished):
         sentences.extend(_trial_sentences(state, now_ms))
         sentences.extend([*local.in_words(state, now_ms), *budget.in_words(state)])
@@ -141,7 +146,7 @@ def _why_kept(state: JobState) -> str:
     if isinstance(state.phase, Rescaling):
         return "another plan is being applied."
     if isinstance(state.phase, Executing):
-        return "the change waits for its time."
+        return f"the change waits {_for_what(state)}."
     return "the attempt is being ended."
 
 
@@ -218,11 +223,28 @@ def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:
     return sentences
 
 
+def _blind(state: JobState, now_ms: int) -> list[str]:
+    """What it means for the job that the cluster cannot be seen."""
+    if state.away_since_ms is None or isinstance(state.phase, Finished | Canceling | Failing):
+        return []
+    since = f"The cluster has been out of sight for {seconds(max(0, now_ms - state.away_since_ms))}"
+    if state.plan is not None:
+        return [
+            f"{since}: the job keeps the slots that it has, and nothing is begun that would restart it until the "
+            "cluster is seen again."
+        ]
+    if state.attempt_alive:
+        return [f"{since}: a start that fails meanwhile is tried again, and does not count."]
+    return [f"{since}: the job is started when it is seen again, and the time until then does not count."]
+
+
 def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int) -> list[str]:
     if state.attempt_alive:
         return [
             f"Attempt {state.attempt} was given up and is being killed; no other is started before it is dead."
         ]
+    if state.is_blind:
+        return ["The job waits for its slots."]
     if len(state.slots) < state.declared_minimal:
         missing = state.declared_minimal - len(state.slots)
         limit = _timer(state, "wait-timeout", now_ms, "The wait counts as a failed start")
@@ -271,9 +293,13 @@ def _difference(state: JobState, now_ms: int) -> list[str]:
     )
     assert rung is not None
     sentences.append(
-        f"The slots allow {in_words(state.graph, attainable)} ({rung}): that waits for its time.{when}"
+        f"The slots allow {in_words(state.graph, attainable)} ({rung}): that waits {_for_what(state)}.{when}"
     )
     return sentences
+
+
+def _for_what(state: JobState) -> str:
+    return "until the cluster is seen again" if state.is_blind else "for its time"
 
 
 def _timer(state: JobState, name: str, now_ms: int, what: str) -> str:

@@ -20,5 +20,11 @@ def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 
 def replace_slots(draft: Draft, event: SlotsChanged) -> None:
     slots = tuple({slot.id: slot for slot in event.slots}.values())
-    draft.set(slots=slots, allowed=event.allowed, slots_reason=event.reason)
+    since_ms = draft.state.away_since_ms if draft.state.is_blind else draft.now_ms
+    draft.set(
+        slots=slots,
+        allowed=event.allowed,
+        slots_reason=event.reason,
+        away_since_ms=since_ms if event.away else None,
+    )
     rollback.lift_if_cluster_changed(draft)

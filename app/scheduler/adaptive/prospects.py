@@ -39,7 +39,8 @@ def rung_between(graph: JobGraph, now: Mapping[str, int], then: Mapping[str, int
 def prospect(draft: Draft, *, repartition: bool = True) -> Prospect:
     """What the running job of ``draft`` could become now, and the timing that holds for it.
 
-    Not ``repartition``: with the state partitions that it has, whatever is asked for.
+    Not ``repartition``: with the state partitions that it has, whatever is asked for. While the cluster cannot be
+    seen nothing suffices for a restart: what is stopped then might find no slots to start in.
     """
     state = draft.state
     plan = state.plan
@@ -50,12 +51,13 @@ def prospect(draft: Draft, *, repartition: bool = True) -> Prospect:
     if attainable is None:
         attainable = draft.demand.parallelism(state.usable_slots)
         rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
+    possible = rung is not None and (rung is Rung.IN_PLACE or not state.is_blind)
     return Prospect(
         attainable,
         rung,
         Outlook(
-            sufficient=rung is not None,
-            desired=rung is not None and state.usable_slots >= state.wanted_slots,
+            sufficient=possible,
+            desired=possible and state.usable_slots >= state.wanted_slots,
             timing=timing(state.options, rung),
             longest_cooldown_ms=longest_cooldown_ms(state.options),
         ),

@@ -42,6 +42,7 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     draft.set(plan=target, last_plan=target)
     rollback.put_on_trial(draft, target, before, event.before)
     timeline.in_force(draft, target)
+    timeline.note_missing(draft, event.missing_executors)
     timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
     enter_executing(draft, first_batch=True)
 
@@ -110,7 +111,7 @@ def rescaling_timer(draft: Draft, event: TimerFired) -> None:
     if event.name != APPLY_TIMER:
         return
     phase = _rescaling(draft)
-    if phase.sent > 1 and phase.ignored:
+    if phase.sent > 1 and phase.ignored and not draft.state.is_blind:
         attainable = prospect(draft).attainable
         timeline.note(draft, "The driver commits batches at an older plan, so its queries are restarted.")
         restart_for_rescale(draft, attainable or dict(phase.target.parallelism))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.model.jobgraph import JobType
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.status import JobStatus
@@ -34,7 +33,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
-from app.scheduler.adaptive.manager import Outlook, Timing, Verdict
+from app.scheduler.adaptive.manager import Outlook, Verdict
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
@@ -46,9 +45,9 @@ from app.scheduler.adaptive.state import (
     WaitingForResources,
 )
 from app.scheduler.adaptive.trial import Trial, trial_of
+from app.scheduler.adaptive.waits import WAIT_TIMER, arm_manager, arm_wait, wait_anew, waiting_outlook
 from app.scheduler.slots import assign
 
-WAIT_TIMER: Final = "wait-timeout"
 START_TIMER: Final = "start-timeout"
 BACKOFF_TIMER: Final = "backoff"
 
@@ -75,34 +74,19 @@ def note_slots(draft: Draft, event: SlotsChanged) -> None:
 
 def enter_waiting(draft: Draft, exception: str | None = None) -> None:
     """Wait for slots; leave at once if all that are desired are there."""
-    options = draft.state.options
     draft.enter(WaitingForResources(manager.start(draft.now_ms, 0)), exception)
-    if options.submission_wait_ms >= 0:
-        draft.arm(WAIT_TIMER, draft.now_ms + options.submission_wait_ms)
+    arm_wait(draft)
     if draft.state.attempt_alive:
         order_stop(draft, StopMode.KILL)
     holdings.declare(draft)
     _review_waiting(draft)
 
 
-def _waiting_outlook(draft: Draft) -> Outlook:
-    """While an attempt may live no other is started, whatever the slots."""
-    state = draft.state
-    held = 0 if state.attempt_alive else state.usable_slots
-    # Tasks of a BATCH job take turns: it has no reason to wait for more slots than it needs.
-    batch = state.graph.type is JobType.BATCH
-    return Outlook(
-        sufficient=held > 0 and held >= state.declared_minimal,
-        desired=held > 0 and held >= state.wanted_slots,
-        timing=Timing(stabilization_ms=0 if batch else state.options.submission_stabilization_ms),
-    )
-
-
 def _review_waiting(draft: Draft) -> None:
     """Slots or bounds may be other than before: a change, and at once a trigger."""
     phase = draft.state.phase
     assert isinstance(phase, WaitingForResources)
-    outlook = _waiting_outlook(draft)
+    outlook = waiting_outlook(draft.state)
     moved, verdict = manager.on_change(phase.manager, outlook, draft.now_ms)
     if verdict is not Verdict.TRANSITION:
         moved, verdict = manager.on_trigger(moved, outlook, draft.now_ms)
@@ -117,16 +101,11 @@ def _settle_waiting(draft: Draft, moved: Manager, verdict: Verdict, outlook: Out
     arm_manager(draft, moved, outlook)
 
 
-def arm_manager(draft: Draft, moved: Manager, outlook: Outlook) -> None:
-    """Hold exactly the timer that the manager needs."""
-    draft.disarm(*manager.TIMERS)
-    due = manager.next_due_ms(moved, outlook)
-    if due is not None:
-        draft.arm(*due)
-
-
 def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
+    was_blind = draft.state.is_blind
     replace_slots(draft, event)
+    if draft.state.is_blind != was_blind:
+        wait_anew(draft)
     _review_waiting(draft)
 
 
@@ -160,19 +139,20 @@ def waiting_timer(draft: Draft, event: TimerFired) -> None:
     else:
         phase = draft.state.phase
         assert isinstance(phase, WaitingForResources)
-        outlook = _waiting_outlook(draft)
+        outlook = waiting_outlook(draft.state)
         moved, verdict = manager.on_time(phase.manager, outlook, draft.now_ms)
         _settle_waiting(draft, moved, verdict, outlook)
 
 
 def _wait_is_over(draft: Draft) -> None:
-    state = draft.state
+    state, phase = draft.state, draft.state.phase
+    assert isinstance(phase, WaitingForResources)
     if state.attempt_alive:
         draft.arm(WAIT_TIMER, draft.now_ms + state.options.stop_timeout_ms)
-    elif _waiting_outlook(draft).sufficient:
+    elif waiting_outlook(draft.state).sufficient:
         create_execution_graph(draft)
     else:
-        waited_ms = draft.now_ms - state.phase_since_ms
+        waited_ms = draft.now_ms - phase.manager.since_ms
         error = (
             f"Not enough slots: the lower bounds need {state.declared_minimal} and the job holds "
             f"{state.usable_slots} after waiting for {waited_ms} ms."
@@ -199,7 +179,7 @@ def create_execution_graph(draft: Draft) -> None:
     timeline.plan_chosen(draft, plan, rung)
     draft.set(attempt=state.attempt + 1, plan_version=plan.version, rung=rung)
     draft.set(attempt_alive=True, driver_waiting=False)
-    draft.enter(CreatingExecutionGraph(plan))
+    draft.enter(CreatingExecutionGraph(plan, blind=state.is_blind))
     draft.emit(StartAttempt(draft.state.attempt, plan, reuse_driver=reuse))
     draft.arm(START_TIMER, draft.now_ms + _start_timeout_ms(draft.state))
 
@@ -272,15 +252,22 @@ def creating_stopped(draft: Draft, event: AttemptStopped) -> None:
 def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     phase = _creating(draft)
     assert phase.failure is not None
-    found = None if phase.outside else trial_of(draft.state, draft.now_ms)
     mark_dead(draft, driver_waiting=driver_waiting)
+    if phase.blind and phase.recoverable:
+        _start_uncounted(draft, phase.failure)
+        return
     # While the state is being redistributed that is what failed, not a parallelism: it has rules of its own.
     own = not phase.outside and draft.state.repartition is None
     found = trial_of(draft.state, draft.now_ms) if own else None
-    mark_dead(draft, driver_waiting=driver_waiting)
     repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
     if found is None or not _take_back(draft, phase.failure, found):
         start_failed(draft, phase.failure, recoverable=phase.recoverable)
+
+
+def _start_uncounted(draft: Draft, failure: Failure) -> None:
+    """Whatever failed, the cluster was out of sight meanwhile: another start is tried as soon as it is seen."""
+    draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
+    enter_waiting(draft)
 
 
 def _take_back(draft: Draft, failure: Failure, found: Trial) -> bool:
@@ -340,6 +327,8 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:
     """A planned slot that is gone takes the attempt with it; the rescale goes on with what is left."""
     replace_slots(draft, event)
+    if draft.state.is_blind:
+        draft.set_phase(blind=True)
     held = {slot.id for slot in draft.state.slots}
     lost = sorted(holdings.slots_of(_creating(draft).plan) - held)
     if lost:

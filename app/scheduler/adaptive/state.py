@@ -150,7 +150,8 @@ class CreatingExecutionGraph:
     """Slots are reserved and the driver of ``state.attempt`` is being started with ``plan``.
 
     ``failure`` is set once the start has failed and the rest of the attempt is being killed; not ``outside`` if that is
-    the job's own doing. ``give_up``: and with it the redistribution of the state.
+    the job's own doing. ``give_up``: and with it the redistribution of the state. ``blind``: the cluster could not be
+    seen at some time since, so a failure says nothing of the job.
     """
 
     plan: Plan
@@ -158,6 +159,7 @@ class CreatingExecutionGraph:
     recoverable: bool = True
     give_up: bool = False
     outside: bool = True
+    blind: bool = False
     kind: Literal["CreatingExecutionGraph"] = "CreatingExecutionGraph"
 
 
@@ -311,7 +313,8 @@ class JobState:
 
     ``slots`` are held, whether the plan uses them or not; ``allowed`` is how many of them the job may go on to use,
     None for all, and ``slots_reason`` why, in words, if the cluster said so. ``slots_changed_ms``: when it last got or
-    lost one. ``rung`` is the rung being climbed or climbed last.
+    lost one. ``away_since_ms``: since when the cluster cannot be seen, as the job was told; None if it can.
+    ``rung`` is the rung being climbed or climbed last.
     ``status_since_ms`` has the time of the last change into each status that was ever reached.
 
     ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
@@ -357,6 +360,7 @@ class JobState:
     share: SlotShare = field(default_factory=SlotShare)
     slots_reason: str | None = None
     slots_changed_ms: int = 0
+    away_since_ms: int | None = None
     max_parallelism: tuple[tuple[str, int], ...] = ()
     repartition: Repartition | None = None
     repartition_refused: RepartitionRefused | None = None
@@ -364,6 +368,11 @@ class JobState:
     taken_back: TakenBack | None = None
     user_errors: tuple[UserError, ...] = ()
     local: tuple[LocalRestart, ...] = ()
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the cluster cannot be seen: nothing is started or stopped by what is known of its slots."""
+        return self.away_since_ms is not None
 
     @property
     def usable_slots(self) -> int:

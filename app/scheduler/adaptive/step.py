@@ -192,7 +192,11 @@ def _is_repetition(state: JobState, event: Event) -> bool:
         return not again and state.requirements.same_as(event.requirements)
     if isinstance(event, SlotShareUpdated):
         return event.share == state.share
-    return isinstance(event, SlotsChanged) and (event.slots, event.allowed) == (state.slots, state.allowed)
+    return isinstance(event, SlotsChanged) and (event.slots, event.allowed, event.away) == (
+        state.slots,
+        state.allowed,
+        state.is_blind,
+    )
 
 
 def _latest_ms(state: JobState) -> int:

@@ -60,7 +60,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     # ---- WaitingForResources: slots are declared, nothing runs
     (WAITING, ENTRY): {CREATING: "the desired slots are there already"},
     (WAITING, "SlotsChanged"): {
-        STAY: "too few slots, or enough but not yet stable",
+        STAY: "too few slots, or enough but not yet stable; none is counted on while the cluster cannot be seen",
         CREATING: "all desired slots are there",
     },
     (WAITING, "RequirementsUpdated"): {
@@ -112,16 +112,16 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
         WAITING: "the state was found with fewer partitions than the plan needs: another plan is made",
     },
     (CREATING, "AttemptStartFailed"): {
-        RETRYING: "the driver did not start, and the creation-retry strategy allows another attempt",
+        RETRYING: "it did not start: the creation-retry strategy allows another, or the cluster was out of sight",
         FINISHED: "the driver did not start, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptFailed"): {
         STAY: "the attempt failed while starting; what is left of it is killed",
-        RETRYING: "it died while starting: the creation-retry strategy allows another, or a rescale is taken back",
+        RETRYING: "it died: another is allowed, the cluster was out of sight, or a rescale is taken back",
         FINISHED: "the attempt died while starting, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptStopped"): {
-        RETRYING: "the attempt that did not start is dead, and the creation-retry strategy allows another",
+        RETRYING: "it did not start, is dead, and another is allowed, or the cluster was out of sight",
         FINISHED: "the attempt that did not start is dead, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptFinished"): {FINISHED: "a bounded job ended before its start was reported"},
@@ -142,7 +142,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     # ---- RetryingExecutionGraphCreation: a backoff between two starts
     (RETRYING, "TimerFired"): {WAITING: "the backoff is over"},
-    (RETRYING, ENTRY): {WAITING: "the backoff is zero"},
+    (RETRYING, ENTRY): {WAITING: "the backoff is zero, or there is none as the cluster was out of sight"},
     (RETRYING, "SlotsChanged"): {STAY: "the slots are noted; they count after the backoff"},
     (RETRYING, "RequirementsUpdated"): {STAY: "the bounds are noted; they count after the backoff"},
     (RETRYING, "AttemptRunning"): {STAY: "late report of an attempt that is over"},
@@ -173,7 +173,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
         RESTARTING: "another parallelism is attainable by a restart of the query, and its time has come",
     },
     (EXECUTING, "SlotsChanged"): {
-        STAY: "no other parallelism is attainable, or the change needs a restart and waits for its time",
+        STAY: "no other parallelism is attainable, or it needs a restart, which waits for its time, or for the cluster",
         RESCALING: "more slots, or slots in use were lost or are for other jobs: the change can be made in place",
         RESTARTING: "another parallelism is attainable by a restart of the query, and its time has come",
     },

@@ -172,6 +172,12 @@ def note(draft: Draft, message: str) -> None:
         draft.set_timeline(open=record)
 
 
+def note_missing(draft: Draft, executors: int) -> None:
+    """Say in the open record that the plan came into force, or will, with fewer executors than it was made for."""
+    if executors:
+        note(draft, f"{executors} executor(s) had not come when its plan was taken up.")
+
+
 def has_plan(record: RescaleRecord | None) -> bool:
     """Whether a plan was chosen for ``record`` already."""
     return record is not None and record.rung is not None

@@ -12,6 +12,7 @@ from app.scheduler.adaptive import local
 from app.scheduler.adaptive.draft import phase_status
 from app.scheduler.adaptive.explain import violations
 from app.scheduler.adaptive.holdings import plans_of, slots_of
+from app.scheduler.adaptive.manager import TIMERS
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
@@ -21,7 +22,9 @@ from app.scheduler.adaptive.state import (
     JobState,
     Rescaling,
     StopWithSavepoint,
+    WaitingForResources,
 )
+from app.scheduler.adaptive.waits import WAIT_TIMER
 
 
 class InvariantViolation(AssertionError):
@@ -164,6 +167,13 @@ def _timers_of_this_phase(state: JobState) -> str | None:
     return None
 
 
+def _no_wait_is_timed_while_the_cluster_is_away(state: JobState) -> str | None:
+    if not isinstance(state.phase, WaitingForResources) or not state.is_blind:
+        return None
+    timed = {timer.name for timer in state.timers} & {WAIT_TIMER, *TIMERS}
+    return f"the cluster cannot be seen, and a wait for its slots ends: {sorted(timed)}" if timed else None
+
+
 def _record_is_consistent(state: JobState) -> str | None:
     timeline = state.timeline
     counted = sum(count for _, count in timeline.counts)
@@ -264,6 +274,7 @@ _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _bounds_hold_or_are_explained,
     _decisions_within_the_bounds_of_their_moment,
     _timers_of_this_phase,
+    _no_wait_is_timed_while_the_cluster_is_away,
     _record_is_consistent,
     _status_times,
     _surplus_is_not_used,

@@ -40,6 +40,7 @@ def begin(draft: Draft, event: AttemptRunning) -> None:
     """A driver is there. What an earlier one had not finished is to run again; what it had finished counts."""
     if not take_up_plan(draft):
         return
+    timeline.note_missing(draft, event.missing_executors)
     draft.enter(Executing(manager.start(draft.now_ms, 0), first_batch=True))
     holdings.declare(draft)
     progress = progress_of(draft.state)

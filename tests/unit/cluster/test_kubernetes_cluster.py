@@ -96,7 +96,11 @@ def test_all_slots_are_of_one_task_manager(world: World) -> None:
 def test_what_the_quotas_of_the_recording_leave_is_offered(world: World) -> None:
     world.api.quotas = recorded("resource-quotas")
     # 8 cores, and others use 2.5 of them.
-    assert run(look(world.cluster(slots=9))) == Offer(((TASK_MANAGER, 9),), withheld=4)
+    assert run(look(world.cluster(slots=9))) == Offer(
+        ((TASK_MANAGER, 9),),
+        withheld=4,
+        why=("5 of 9 slots are offered: a ResourceQuota of the namespace lets no more pods in.",),
+    )
 
 
 def test_pods_of_another_servers_jobs_are_others(world: World) -> None:
@@ -137,6 +141,9 @@ def test_an_api_that_does_not_say_what_there_is_suspends_until_it_does(world: Wo
     assert (first.suspended, second.suspended, third.suspended) == (False, True, False)
     assert second.task_managers == first.task_managers == third.task_managers
     message = ERRORS[error]["body"]["message"]
+    (why,) = second.why
+    assert why.startswith("The Kubernetes API cannot be asked since ") and message in why
+    assert first.why == third.why == ()
     assert any(message in each["event"] and "is away" in each["event"] for each in logs)
 
 

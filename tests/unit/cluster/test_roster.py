@@ -104,10 +104,10 @@ def looked(world: World, *changes: Callable[[], None]) -> list[Offer]:
         )
         await cluster.close()
         cluster._http = httpx.AsyncClient(transport=httpx.MockTransport(world.answer))
-        offers = [await cluster.look(lambda _job: True)]
+        offers = [await cluster.look(bool)]
         for change in changes:
             change()
-            offers.append(await cluster.look(lambda _job: True))
+            offers.append(await cluster.look(bool))
         await cluster.close()
         return offers
 
@@ -165,6 +165,28 @@ def test_a_worker_with_too_little_memory_is_told_once(world: World) -> None:
     assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 2
 
 
+def test_an_offer_says_why_there_is_no_more(world: World) -> None:
+    small = page(worker(1), {**worker(2), "memory": 700}, applications={"somebody": 3})
+    offers = looked(
+        world,
+        show(world, small),
+        show(world, None),
+        show(world, None),
+        show(world, page(worker(1), worker(2))),
+    )
+    assert [one.why for one in offers] == [
+        (),
+        (
+            "Worker worker-2 offers 1 of its 2 core(s): it has 700 MB for executors, and each takes 512 MB "
+            "(cluster_executor_memory_mb).",
+            "3 core(s) are in the hands of applications that are not jobs of this server.",
+        ),
+        ("The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://m:1: refused).",),
+        ("The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://m:1: refused).",),
+        (),
+    ]
+
+
 # ---- what the pool makes of it
 
 
@@ -174,21 +196,24 @@ def running(pool: SlotPool, job: str, desired: int) -> None:
     pool.note_giving(job, Giving(running=True))
 
 
-def test_while_the_master_is_away_jobs_that_run_keep_their_slots_and_others_get_none() -> None:
+def test_while_the_master_is_away_jobs_keep_their_slots_are_told_and_get_no_others() -> None:
     pool = SlotPool({"w": 6})
     running(pool, "runs", 2)
     pool.declare("starts", 2, 2)
     pool.review(0)
-    pool.take_offer(Offer((("w", 6),), suspended=True))
-    assert pool.review(1) == {"starts"}
-    assert (len(pool.held_by("runs")), pool.held_by("starts")) == (2, ())
-    assert (pool.free, pool.free_on("w")) == (0, 0)
+    pool.take_offer(Offer((("w", 6),), suspended=True, why=("away",)))
+    assert pool.review(1) == {"runs", "starts"}
+    assert (len(pool.held_by("runs")), len(pool.held_by("starts"))) == (2, 2)
+    assert (pool.free, pool.free_on("w"), pool.idle, pool.is_blind) == (0, 0, 2, True)
+    assert pool.why == ("away",)
     pool.declare("comes", 1, 1)
-    assert pool.review(2) == set()
+    assert pool.review(2) == {"comes"}, "it learns that there is nothing to wait for yet"
     pool.note_giving("runs", Giving(running=False))
-    assert (pool.review(3), pool.held_by("runs")) == ({"runs"}, ())
+    assert (pool.review(3), len(pool.held_by("runs"))) == (set(), 2)
+    assert (pool.prospect("runs", 6, 1), pool.prospect("comes", 1, 1)) == (2, 0)
     pool.take_offer(Offer((("w", 6),)))
     assert pool.review(4) == {"runs", "starts", "comes"}
+    assert (len(pool.held_by("comes")), pool.free, pool.why) == (1, 1, ())
 
 
 def test_a_server_that_starts_while_the_master_is_away_believes_its_jobs() -> None:

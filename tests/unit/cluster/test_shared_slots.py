@@ -102,17 +102,14 @@ def decide_on(entries: list[Entry], offer: Offer) -> list[SlotGrant]:
     return list(decide(entries, offer, now_ms=0, holding_ms=0, outlasts=False).grants)
 
 
-def test_who_cannot_be_seen_keeps_its_slots_if_it_runs() -> None:
+def test_while_nothing_can_be_seen_nothing_is_granted_and_nothing_taken() -> None:
     runs = Entry(replace(claim(1, 1, A), ask=replace(WANTS, giving=Giving(running=True))), grant(1, A))
-    rests = Entry(SlotClaim("b", 1, 1, frozenset({B.id}), WANTS), SlotGrant("b", 1, 0, (B,)))
+    # Its owner has just started it, and the claim does not say so yet.
+    starts = Entry(SlotClaim("b", 1, 1, frozenset({B.id}), WANTS), SlotGrant("b", 1, 0, (B,)))
+    waits = Entry(SlotClaim("c", 1, 0, frozenset(), WANTS))
     for offer in (Offer((("host", 3),), suspended=True), Offer((), suspended=True)):
-        told = {
-            one.job_id: one
-            for one in decide([runs, rests], offer, now_ms=0, holding_ms=0, outlasts=False).grants
-        }
-        assert told["b"].slots == ()
-        assert told["a"].slots == (A,)
-        assert told["a"].version == 1, "nothing to be told"
+        found = decide([runs, starts, waits], offer, now_ms=0, holding_ms=0, outlasts=False)
+        assert (found.grants, found.next_review_ms) == ((), None)
 
 
 # -- interleavings

@@ -109,6 +109,7 @@ class Life(RuleBasedStateMachine):
         for effect in job.effects:
             if isinstance(effect, StartAttempt):
                 assert not before.attempt_alive or _tells_death(event), "a second attempt while one may live"
+                assert effect.reuse_driver or not job.state.is_blind, "a start in slots that may be gone"
             if isinstance(effect, ReleaseSlots):
                 # The plan before is in force no more once another one is, or nothing runs.
                 over = isinstance(event, PlanApplied) or _tells_death(event)
@@ -136,6 +137,12 @@ class Life(RuleBasedStateMachine):
     @rule(picked=st.sets(st.sampled_from(ALL_SLOTS)))
     def slots(self, picked: set[Slot]) -> None:
         self.tell(SlotsChanged(tuple(slot for slot in ALL_SLOTS if slot in picked)))
+
+    @rule(known=st.booleans())
+    def cluster_out_of_sight(self, known: bool) -> None:
+        state = self.job.state
+        self.tell(SlotsChanged(state.slots if known else (), state.allowed, away=True))
+        assert self.job.state is state or not (state.is_blind and known), "told again"
 
     @rule(kept=st.integers(0, 9))
     def other_jobs_are_to_have_some(self, kept: int) -> None:
@@ -332,12 +339,12 @@ class Life(RuleBasedStateMachine):
                 pass
 
     def teardown(self) -> None:
-        job = getattr(self, "job", None)
-        if job is None:
+        if (job := getattr(self, "job", None)) is None:
             return
         if job.kind == "Created":
             self.tell(StartScheduling())
-        if self.trigger % 2 or len(job.state.slots) < minimal_slots(job.graph, job.state.requirements):
+        few = len(job.state.slots) < minimal_slots(job.graph, job.state.requirements)
+        if self.trigger % 2 or few or job.state.is_blind:
             self.tell(SlotsChanged(ENOUGH_SLOTS))
         if job.batch % 2:
             self.asked.clear()  # lost: timers must make up for it

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from app.scheduler.adaptive import ending, executing, holdings, in_place, local, manager, starting
+from app.scheduler.adaptive import ending, executing, holdings, in_place, local, manager, starting, waits
 from app.scheduler.adaptive.table import PHASES
 from app.scheduler.batch import progress
 
@@ -80,7 +80,7 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         progress.REGION_TIMER,
         starting.BACKOFF_TIMER,
         starting.START_TIMER,
-        starting.WAIT_TIMER,
+        waits.WAIT_TIMER,
     }
     named = set()
     for page in (DOCS / "states").glob("*.md"):

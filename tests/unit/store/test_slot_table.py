@@ -120,6 +120,19 @@ async def test_there_is_one_arbiter_and_the_dead_are_followed_at_once(one: Store
     assert (await first.ledger()).entries[0].grant == grant(job_id)
 
 
+async def test_an_arbiter_that_cannot_see_the_cluster_says_so(one: Store, two: Store) -> None:
+    first, second = SlotTable(one, HOME), SlotTable(two, HOME)
+    assert await first.become_arbiter() == 1
+    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=False, is_blind=False)
+    await first.tell_blind(1, True)
+    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=False, is_blind=True)
+    await second.tell_blind(1, False)
+    await first.tell_blind(2, False)
+    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=False, is_blind=True)
+    await first.tell_blind(1, False)
+    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=False, is_blind=False)
+
+
 @pytest.mark.parametrize("ends", ["leaves", "is followed at its seat"])
 async def test_who_goes_is_no_arbiter_any_more(one: Store, two: Store, ends: str) -> None:
     members = Members(one)

@@ -1,0 +1,45 @@
+"""How many executors a job has on a cluster, as its driver says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
+from app.model.protocol import Report
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorsSeen:
+    """Of ``attempt``: those that are there, and those that should be. ``short_since_ms``: since when there are fewer,
+    as far as it is known here; None if there are not."""
+
+    attempt: int
+    present: int
+    wanted: int
+    short_since_ms: int | None = None
+
+    def in_words(self, job_id: str, master: str, now_ms: int) -> list[str]:
+        """What it means that there are fewer, and where to look; nothing if there are not."""
+        if self.short_since_ms is None:
+            return []
+        look = "the page of the Spark master and the logs of its workers say why"
+        if master.startswith(MASTER_PREFIX):
+            look = f"`kubectl describe pods --selector {JOB_LABEL}={job_id}` says why"
+        since_s = max(0, now_ms - self.short_since_ms) / 1000
+        return [
+            f"It has had {self.present} of the {self.wanted} executors that it should have for {since_s:.1f} s: its "
+            f"tasks take turns in those; {look}."
+        ]
+
+
+def noted(before: ExecutorsSeen | None, attempt: int, report: Report, now_ms: int) -> ExecutorsSeen | None:
+    """What is known after ``report`` of ``attempt``."""
+    if before is not None and before.attempt != attempt:
+        before = None
+    if report.executors_wanted < 0:
+        return before
+    since_ms = None
+    if report.executors < report.executors_wanted:
+        known = None if before is None else before.short_since_ms
+        since_ms = now_ms if known is None else known
+    return ExecutorsSeen(attempt, report.executors, report.executors_wanted, since_ms)

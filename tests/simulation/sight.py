@@ -1,0 +1,147 @@
+"""Worlds whose cluster cannot be asked what it has, for more than an hour: it goes out of sight in the time of faults,
+and is seen again when that is long over. What must hold meanwhile.
+
+An attempt that is started then gets no executors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from app.model.status import JobStatus
+from app.scheduler.adaptive.effects import ReleaseSlots
+from app.scheduler.adaptive.events import SlotsChanged
+from app.scheduler.adaptive.state import Finished, JobState
+from app.store import AddEffect, UnitOfWork
+from app.worker.slot_desk import SlotDesk
+from tests.simulation.planted_batch_bugs import instead
+
+if TYPE_CHECKING:
+    from tests.simulation.process import SimProcess
+    from tests.simulation.world import World
+
+NO_EXECUTOR_AFTER_S = 60.0
+_SETTLES_S = 400.0
+"""What was decided before is carried out by then, and what was begun has ended."""
+
+
+class Sight:
+    """``goes_after_s``: when the cluster goes out of sight, None if it never does; it is for ``lasts_s`` then.
+    ``slowness``: batches take so much longer; of the hour in which nothing happens there is little to see."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        # A source of its own: other worlds stay as they are.
+        rng = random.Random(f"sight/{seed}")
+        self._world = world
+        self.is_lost = False
+        self.slowness = 1.0
+        self.goes_after_s = rng.uniform(0, world.knobs.chaos_s) if rng.random() < 0.07 else None
+        self.lasts_s = rng.uniform(4_000, 6_000)
+        self.kills_drivers = rng.random() < 0.7
+        self._quiet_since_s = float("inf")
+        self._has_executors: dict[tuple[SimProcess, str], None] = {}
+
+    async def go(self, after_s: float) -> None:
+        """Out of sight; and the executors that there are may go along with it."""
+        world = self._world
+        await asyncio.sleep(after_s)
+        self.is_lost = True
+        world.tell("the cluster is out of sight")
+        if world.plane is not None:
+            world.loop.call_soon(world.plane.look, context=world.plane.context)
+        if self.kills_drivers:
+            for process in [one for one in world.processes if one.python]:
+                process.kill_python()
+
+    async def last(
+        self,
+        watch: Callable[[float], Coroutine[Any, Any, None]],
+        revive: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Nobody does anything from now on, and it lasts. `Scenario.rest` then shows what there is."""
+        world = self._world
+        world.oracles.count("out of sight")
+        if world.zombie is not None:
+            world.zombie.cut_now()
+            world.zombie = None
+        if world.plane is None:
+            await revive()
+        assert world.plane is not None
+        world.plane.commits_left = world.plane.effects_left = None
+        self.slowness, self._quiet_since_s = 30.0, world.now_s
+        await watch(self.lasts_s)
+        world.tell("the cluster is seen again")
+        self.is_lost, self.slowness, self._quiet_since_s = False, 1.0, float("inf")
+
+    async def no_executors(self, process: SimProcess, job_id: str) -> str | None:
+        """Why an attempt gets none. The driver of the attempt before has them already."""
+        if self.is_lost and (process, job_id) not in self._has_executors:
+            await asyncio.sleep(NO_EXECUTOR_AFTER_S)
+            if self.is_lost:
+                return "No executor has come."
+        self._has_executors[process, job_id] = None
+        return None
+
+    # -- what must hold
+
+    def assigned(self, process: SimProcess, job_id: str) -> None:
+        """Nothing starts in slots that nobody can see, but what goes on in its own executors."""
+        settled = self._world.now_s > self._quiet_since_s + _SETTLES_S
+        self._world.oracles.check(
+            not settled or (process, job_id) in self._has_executors,
+            "out of sight",
+            f"{process} gets job {job_id[-2:]}, and nobody knows what slots there are",
+        )
+
+    def committed(self, unit: UnitOfWork, before: JobState | None, after: JobState | None) -> None:
+        if not self.is_lost or before is None or after is None:
+            return
+        phase, oracles = after.phase, self._world.oracles
+        failed = isinstance(phase, Finished) and phase.status is JobStatus.FAILED
+        oracles.check(
+            not failed or "No further start is tried" not in str(getattr(phase, "cause", "")),
+            "out of sight",
+            f"job {unit.job_id[-2:]} is FAILED, as if it could have started: {phase}",
+        )
+        if before.is_blind and after.is_blind and not isinstance(phase, Finished):
+            effects = [write.effect for write in unit.writes if isinstance(write, AddEffect)]
+            given = {slot for one in effects if isinstance(one, ReleaseSlots) for slot in one.slot_ids}
+            taken = {slot.id for slot in before.slots} - {slot.id for slot in after.slots} - given
+            oracles.check(not taken, "out of sight", f"{taken} were taken from job {unit.job_id[-2:]}")
+
+
+def jobs_are_not_told() -> contextlib.AbstractContextManager[None]:
+    """Jobs do not know that the cluster cannot be seen."""
+    original = SlotDesk.granted
+
+    def granted(self: SlotDesk, job_id: str) -> SlotsChanged:
+        return replace(original(self, job_id), away=False)
+
+    return instead(SlotDesk, "granted", granted)
+
+
+@contextlib.contextmanager
+def slots_are_taken() -> Iterator[None]:
+    """Jobs that do not run by what the pool knows lose their slots while the cluster cannot be seen."""
+    original = SlotDesk.take_offer
+
+    def take_offer(self: SlotDesk, offer: Any) -> None:
+        original(self, offer)
+        for job_id, holder in self._pool._holders.items():
+            if offer.suspended and not holder.giving.running and holder.held:
+                self._pool.release(job_id, list(holder.held))
+                self._pool._lost.add(job_id)
+
+    with instead(SlotDesk, "take_offer", take_offer):
+        yield
+
+
+PLANTED = {
+    "jobs are not told that the cluster cannot be seen": jobs_are_not_told,
+    "slots are taken while the cluster cannot be seen": slots_are_taken,
+}

@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from app.cluster.sight import out_of_sight
+
+
+def test_it_says_since_when_and_by_which_error_and_no_password() -> None:
+    reason = "http://ann:secret@m:8080: Server error '500' for url 'http://ann:secret@m:8080/json/'."
+    assert out_of_sight("The Spark master", 1_700_000_000_000, reason) == (
+        "The Spark master cannot be asked since 2023-11-14 22:13:20 UTC "
+        "(http://m:8080: Server error '500' for url 'http://m:8080/json/')."
+    )

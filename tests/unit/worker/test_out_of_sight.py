@@ -1,0 +1,110 @@
+"""Jobs of several servers are told when the cluster cannot be seen, by their own server or by the one that decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.cluster.ports import Offer
+from app.scheduler.adaptive.events import StartScheduling
+from app.scheduler.slot_ledger import Entry, SlotClaim, SlotGrant
+from app.store.slot_table import Ledger, SlotArbiter
+from app.worker.doorbell import NoBells
+from app.worker.shared_desk import SharedDesk
+from tests.unit.scheduler.driving import Job, slots
+
+SEEN = Offer((("w", 4),))
+AWAY = replace(SEEN, suspended=True, why=("The Spark master cannot be asked.",))
+
+
+class Table:
+    """The database, of which ``ledger`` was read last."""
+
+    def __init__(self) -> None:
+        self.store = SimpleNamespace(owner="me", lease_ttl_ms=15_000)
+        self.arbiter = SlotArbiter("other", 1, is_over=False)
+        self.grants: dict[str, SlotGrant] = {}
+        self.claims: dict[str, SlotClaim] = {}
+        self.told: list[tuple[int, bool]] = []
+
+    async def ledger(self) -> Ledger:
+        entries = tuple(Entry(claim, self.grants.get(job)) for job, claim in self.claims.items())
+        return Ledger(0, self.arbiter, entries)
+
+    async def put_claims(self, claims: list[Any]) -> set[str]:
+        self.claims.update({one.claim.job_id: one.claim for one in claims})
+        return set()
+
+    async def put_grants(self, _epoch: int, grants: tuple[SlotGrant, ...], *, drop: Any = ()) -> bool:
+        self.grants.update({one.job_id: one for one in grants})
+        return True
+
+    async def tell_blind(self, epoch: int, is_blind: bool) -> None:
+        self.told.append((epoch, is_blind))
+        self.arbiter = replace(self.arbiter, is_blind=is_blind)
+
+
+class World:
+    def __init__(self) -> None:
+        self.table, self.told = Table(), [set[str]()]
+        self.job = Job(lower=1, upper=2).do(StartScheduling())
+        jobs: Any = {self.job.state.job_id: SimpleNamespace(writer=SimpleNamespace(epoch=1))}
+        table: Any = self.table
+        self.desk = SharedDesk(
+            table,
+            jobs,
+            self.told.append,
+            lambda work: work.close(),
+            bells=NoBells(),
+            offer=SEEN,
+            holding_ms=0,
+        )
+        self.desk.declare(self.job.state)
+
+    async def cycle(self) -> set[str]:
+        """The jobs that are told something."""
+        await self.desk._cycle()
+        return self.told[-1]
+
+    @property
+    def granted(self) -> Any:
+        return self.desk.granted(self.job.state.job_id)
+
+
+@pytest.mark.parametrize("whose", ["its own server", "the arbiter"])
+async def test_a_job_is_told_and_told_again_when_it_is_over(whose: str) -> None:
+    world = World()
+    assert await world.cycle() == set() and not world.granted.away
+    if whose == "the arbiter":
+        world.table.arbiter = replace(world.table.arbiter, is_blind=True)
+    else:
+        world.desk.take_offer(AWAY)
+    assert await world.cycle() == {world.job.state.job_id}
+    assert world.granted.away and world.desk.grants_otherwise(world.job.state)
+    assert await world.cycle() == set()
+    assert (world.desk.is_blind, world.desk.free, world.desk.free_on("w"), world.desk.idle) == (True, 0, 0, 4)
+    assert world.desk.prospect(world.job.state.job_id, 2, 1) == 0
+    (why,) = world.desk.why
+    assert why.startswith("The server that decides" if whose == "the arbiter" else "The Spark master")
+    world.table.arbiter = replace(world.table.arbiter, is_blind=False)
+    world.desk.take_offer(SEEN)
+    assert await world.cycle() == {world.job.state.job_id}
+    assert (world.granted.away, world.desk.free, world.desk.why) == (False, 4, ())
+
+
+async def test_an_arbiter_says_what_it_sees_and_grants_nothing_meanwhile() -> None:
+    world = World()
+    world.table.arbiter = SlotArbiter("me", 3, is_over=False)
+    world.desk.take_offer(AWAY)
+    await world.cycle()
+    assert (world.table.told, world.table.grants) == ([(3, True)], {})
+    await world.cycle()
+    assert world.table.told == [(3, True)], "it is said once"
+    # What its row says of itself is not what it goes by.
+    world.desk.take_offer(SEEN)
+    assert await world.cycle() == {world.job.state.job_id}
+    assert world.table.told[1:] == [(3, False)]
+    assert world.granted.slots == slots(2, manager="w") and not world.granted.away
