@@ -71,7 +71,7 @@ unit simulation: setup
 
 # Which tests a run waited for, so that they do not become slow unnoticed.
 contract integration acceptance: java setup
-	$(BIN)/pytest -q --durations=10 tests/$@ $(ARGS)
+	$(BIN)/pytest -q --durations=25 tests/$@ $(ARGS)
 
 bench: java setup
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done

@@ -43,6 +43,7 @@ EVENT_WORDS = {
     "AttemptFailed": "failure",
     "QueryFailed": "query failed",
     "QueryRecovered": "query recovered",
+    "DriverContact": "driver heard",
     "AttemptStopped": "driver stopped",
     "AttemptFinished": "sources exhausted",
     "TimerFired": "timer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,8 @@ class Attempt(BaseAttempt):
         self._finishing = False
         # A plan that waits for its executors.
         self._waiting: Orders | None = None
-        self._past_first_batch: set[RunningQuery] = set()
+        self._past_first_batch: set[str] = set()
+        self._tick_at = 0.0
 
     def run(self) -> Ending:
         ending = super().run()
@@ -100,6 +102,7 @@ class Attempt(BaseAttempt):
         def restart(failed: RunningQuery) -> RunningQuery:
             control.forget(failed.query.key)
             running = make(failed.query, self._inbox.put)
+            running.gateway.longest_s = failed.gateway.longest_s
             self._put_in_place_of(failed, running)
             return running
 
@@ -120,7 +123,9 @@ class Attempt(BaseAttempt):
             running.start()
         except BaseException:
             running.close()
+            running.release()
             raise
+        failed.release()
         self._by_run.pop(failed.run_id, None)
         self._by_run[running.run_id] = running
         self._queries[self._queries.index(failed)] = running
@@ -190,7 +195,9 @@ class Attempt(BaseAttempt):
                 self._on_idle(message)
             case Ended():
                 pass
-        return self._tick() if isinstance(message, Ended) or self._stop is not None else None
+        # By time too: with many queries there may always be another message.
+        is_due = isinstance(message, Ended) or self._stop is not None or time.monotonic() >= self._tick_at
+        return self._tick() if is_due else None
 
     def _on_orders(self, orders: Orders) -> Ending | None:
         if orders.stop == "kill":
@@ -212,10 +219,9 @@ class Attempt(BaseAttempt):
         if self._waiting is None or self._executors is None:
             return
         orders = self._waiting
-        missing = self._executors.wanted - self._executors.ready
-        if missing > 0 and self._executors.stalled_s < ALL_S:
-            return
-        if missing > 0:
+        if (missing := self._executors.wanted - self._executors.ready) > 0:
+            if self._executors.stalled_s < ALL_S:
+                return
             log.warning(
                 "%d executors have not come; plan %d begins without them", missing, orders.plan_version
             )
@@ -240,8 +246,8 @@ class Attempt(BaseAttempt):
             return
         now_ms = epoch_ms()
         run, plan = running.committed(happening, now_ms)
-        if running not in self._past_first_batch:
-            self._past_first_batch.add(running)
+        if running.query.key not in self._past_first_batch:
+            self._past_first_batch.add(running.query.key)
             forget_old(running.checkpoint_dir)
         self._report_applied(idle=False)
         assert self._client is not None
@@ -307,6 +313,7 @@ class Attempt(BaseAttempt):
         )
 
     def _tick(self) -> Ending | None:
+        self._tick_at = time.monotonic() + _TICK_S
         if self._fenced:
             raise Fenced
         if self._executors is not None:
@@ -367,7 +374,8 @@ class Attempt(BaseAttempt):
         if failures:
             return self._fail(failures[0])
         if not self._failover.is_quiet:
-            return None
+            hanging = self._failover.hanging()
+            return None if hanging is None else self._fail(hanging)
         if draining:
             if not all(each.is_drained(self._drain_ms) for each in self._queries):
                 return None

@@ -81,13 +81,18 @@ class LocalFailover:
                 if held.running.is_gone():
                     held.told = True
                     self._tell(key, held)
-                elif time.monotonic() > held.until:
-                    sentence = (
-                        f"{held.failure.sentence} What the query had begun did not end within {END_S:.0f} s."
-                    )
-                    return replace(held.failure, sentence=sentence)
             elif self._ordered.get(key, 0) >= held.number:
                 self._start(key, held)
+        return self.hanging()
+
+    def hanging(self) -> Failure | None:
+        """The failure of the attempt if a query does not end: also while the job is being stopped."""
+        for held in self._held.values():
+            if not held.told and time.monotonic() > held.until and not held.running.is_gone():
+                sentence = (
+                    f"{held.failure.sentence} What the query had begun did not end within {END_S:.0f} s."
+                )
+                return replace(held.failure, sentence=sentence)
         return None
 
     def proven(self, running: RunningQuery) -> bool:
@@ -124,5 +129,6 @@ class LocalFailover:
             vertex=failure.vertex,
             recoverable=failure.recoverable,
             outside=failure.outside,
+            longest_batch_ms=held.running.longest_batch_ms,
             **told_of(failure),
         )

@@ -65,6 +65,7 @@ class Gateway:
         self._runs: dict[int, BatchRun] = {}
         self._shuffles: dict[int, int] = {}
         self.begun_version = 0
+        self.longest_s = 0.0
         self.stages: StageReader | None = None
         self.failure: Failure | None = None
 
@@ -83,6 +84,7 @@ class Gateway:
             self.failure = replace(found, batch_id=batch_id)
             raise
         finally:
+            self.longest_s = max(self.longest_s, self.batch_age_s)
             self._entered_at = None
 
     # -- for the attempt

@@ -77,7 +77,7 @@ def archive_options(archive: str) -> list[str]:
 
 def executor_classpath(home: Path) -> str:
     """That of an executor, as its worker and `java` put it together: so that one archive of class data is for both."""
-    found = [str(home / "jars" / name) for name in os.listdir(home / "jars") if name.endswith(".jar")]
+    found = [str(path) for path in (home / "jars").glob("*.jar")]
     first = [jar for jar in found if "/slf4j-api-" in jar]
     return ":".join([*first, *found])
 

@@ -186,6 +186,11 @@ class RunningQuery:
         )
 
     @property
+    def longest_batch_ms(self) -> int:
+        """How long the longest of its batches took in this attempt, one that failed too."""
+        return int(self.gateway.longest_s * 1000)
+
+    @property
     def begun_version(self) -> int:
         """The newest plan that a batch was begun with, or its sources were split by; 0 without any."""
         split = [self._control.planned_version(source, self.query.key) for source in self.query.own_sources]
@@ -251,6 +256,11 @@ class RunningQuery:
         if self._spark_query is not None:
             with contextlib.suppress(Exception):
                 self._spark_query.stop()
+
+    def release(self) -> None:
+        """Nothing of it lives any more, and another one is in its place."""
+        with contextlib.suppress(OSError):
+            self._sink.close()
 
 
 def _id_in(checkpoint_dir: Path) -> str:

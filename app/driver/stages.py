@@ -53,7 +53,12 @@ class StageReader:
         newest = sorted(int(job) for job in self._tracker.getJobIdsForGroup(self._run_id))[-_LATEST_JOBS:]
         for job_id in newest:
             job = self._tracker.getJobInfo(job_id)
-            stages = () if job.isEmpty() else job.get().stageIds()
+            if job.isEmpty():
+                continue
+            if job.get().status().toString() == "RUNNING":
+                # What the tracker says comes late: of a job that has ended it knows which of its tasks have.
+                return True
+            stages = job.get().stageIds()
             for stage_id in stages:
                 stage = self._tracker.getStageInfo(stage_id)
                 if not stage.isEmpty() and int(stage.get().numActiveTasks()) > 0:

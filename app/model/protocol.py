@@ -136,7 +136,8 @@ class Report:
     failed with ``repartition_failed``: the state could not be redistributed and is as it was.
     region-progress: for people, about once a second: Spark tasks of a run that are done and that are known so far.
     query-failed: the query of sink ``query`` failed, the ``run``-th time in this attempt, and nothing of it is alive;
-    it waits for `Orders.restarts`. The other fields are those of failed; ``batch_id``: its batch, -1 if unknown.
+    it waits for `Orders.restarts`. The other fields are those of failed; ``batch_id``: its batch, -1 if unknown;
+    ``longest_batch_ms``: how long the longest of its batches took in this attempt.
     query-recovered: since it was started again it has committed a batch, or has nothing to do; ``run_id`` is new.
     executors: how many ``executors`` the job has on a cluster, of ``executors_wanted``; sent when that has changed, and
     told with running, plan-applied and batch. -1: it runs in its driver.
@@ -194,6 +195,7 @@ class Report:
     tasks_total: int = 0
     state_partitions: dict[str, int] = field(default_factory=dict)
     repartition_failed: bool = False
+    longest_batch_ms: int = 0
     executors: int = -1
     executors_wanted: int = -1
 

@@ -171,7 +171,8 @@ class Holding:
         if grant.version < self.grant.version:
             return False
         if grant.version == self.grant.version:
-            self.grant = grant
+            # Within a version only the words change.
+            self.grant = replace(self.grant, verdict=grant.verdict, reason=grant.reason, total=grant.total)
             return False
         granted = {slot.id for slot in grant.slots}
         self.grant = grant

@@ -7,18 +7,23 @@ own to know whether it is the arbiter still.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import TypeAdapter
+import structlog
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from app.scheduler.giving import Giving
 from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
 from app.store.members import task_manager_of
 from app.store.statements import CLOCK_MS
 from app.store.store import Store
+
+log = structlog.get_logger()
 
 _ask: TypeAdapter[Ask] = TypeAdapter(Ask)
 _ids: TypeAdapter[frozenset[str]] = TypeAdapter(frozenset[str])
@@ -43,12 +48,14 @@ class OwnClaim:
 @dataclass(frozen=True, slots=True)
 class SlotArbiter:
     """Who decides about the slots of a home. ``is_over``: the lease has expired, or was given up. ``is_blind``: it
-    cannot see the cluster that has them, so it decides nothing."""
+    cannot see the cluster that has them, so it decides nothing. ``decisions`` counts those that were written: what is
+    decided holds only if there was no other since the records were read."""
 
     owner: str
     epoch: int
     is_over: bool
     is_blind: bool = False
+    decisions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,9 @@ class Ledger:
 
     ``task_managers``: the slots of each server that has a seat, by its seat: those that are dead too, as the host has
     their slots still, but not those that have left. ``seats``: of those that are alive.
+
+    ``unreadable``: jobs of which a newer server has written what says nothing here about their slots. All slots may be
+    theirs, so only a server that can read it may decide.
     """
 
     now_ms: int = 0
@@ -66,6 +76,7 @@ class Ledger:
     ended: tuple[str, ...] = ()
     task_managers: tuple[tuple[str, int], ...] = ()
     seats: tuple[tuple[str, int], ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     def entry(self, job_id: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.claim.job_id == job_id), None)
@@ -79,28 +90,32 @@ class SlotTable:
     store: Store
     home: str
     # What was read before, by job: most of it is the same each time.
-    _known: dict[str, tuple[_Row, Entry]] = field(default_factory=dict)
+    _known: dict[str, tuple[_Row, Entry | None]] = field(default_factory=dict)
 
     async def ledger(self) -> Ledger:
         rows, ledger = await self.store.read(self._read)
         entries: list[Entry] = []
-        known: dict[str, tuple[_Row, Entry]] = {}
+        known: dict[str, tuple[_Row, Entry | None]] = {}
         for row in rows:
             before = self._known.get(row[0])
             entry = before[1] if before is not None and before[0] == row else _entry(row)
             known[row[0]] = (row, entry)
-            entries.append(entry)
+            if entry is not None:
+                entries.append(entry)
         self._known = known
-        return Ledger(
-            ledger.now_ms, ledger.arbiter, tuple(entries), ledger.ended, ledger.task_managers, ledger.seats
-        )
+        unreadable = tuple(job_id for job_id, (_, entry) in known.items() if entry is None)
+        return replace(ledger, entries=tuple(entries), unreadable=unreadable)
 
     def _read(self, connection: Connection) -> tuple[list[_Row], Ledger]:
         clock = CLOCK_MS[connection.dialect.name]
         home = {"home": self.home}
         now_ms = int(connection.execute(text(f"SELECT {clock}")).scalar_one())
         arbiter = connection.execute(
-            text("SELECT owner, epoch, expires_ms, is_blind FROM slot_arbiters WHERE home = :home"), home
+            # Before the records: that they are newer than this number does no harm.
+            text(
+                "SELECT owner, epoch, expires_ms, is_blind, decisions FROM slot_arbiters WHERE home = :home"
+            ),
+            home,
         ).first()
         # One statement, so that a claim and its grant are of one moment.
         rows = connection.execute(
@@ -119,15 +134,17 @@ class SlotTable:
             now_ms,
             None
             if arbiter is None
-            else SlotArbiter(arbiter[0], int(arbiter[1]), int(arbiter[2]) <= now_ms, bool(arbiter[3])),
+            else SlotArbiter(
+                arbiter[0], int(arbiter[1]), int(arbiter[2]) <= now_ms, bool(arbiter[3]), int(arbiter[4])
+            ),
             ended=tuple(row[0] for row in rows if row[-1] is not None),
             task_managers=tuple((task_manager_of(int(seat)), int(slots)) for _, seat, slots, _ in members),
             seats=tuple((str(name), int(seat)) for name, seat, _, until in members if int(until) > now_ms),
         )
         return [tuple(row)[:-1] for row in rows if row[-1] is None], found
 
-    async def entries_of(self, job_ids: Sequence[str]) -> dict[str, Entry]:
-        """What there is of these jobs, in one look for each job."""
+    async def entries_of(self, job_ids: Sequence[str]) -> dict[str, Entry | None]:
+        """What there is of these jobs, in one look for each job; None if it cannot be read."""
 
         def read(connection: Connection) -> list[_Row]:
             query = text(_ENTRIES + "WHERE c.job_id = :job")
@@ -186,8 +203,8 @@ class SlotTable:
             clock = CLOCK_MS[connection.dialect.name]
             row = connection.execute(
                 text(
-                    "INSERT INTO slot_arbiters (home, owner, epoch, expires_ms) "
-                    f"VALUES (:home, :owner, 1, {clock} + :ttl) ON CONFLICT (home) DO UPDATE SET "
+                    "INSERT INTO slot_arbiters (home, owner, epoch, expires_ms, decisions) "
+                    f"VALUES (:home, :owner, 1, {clock} + :ttl, 0) ON CONFLICT (home) DO UPDATE SET "
                     "owner = excluded.owner, epoch = slot_arbiters.epoch + 1, expires_ms = excluded.expires_ms "
                     f"WHERE slot_arbiters.expires_ms <= {clock} RETURNING epoch"
                 ),
@@ -211,14 +228,22 @@ class SlotTable:
 
         await self.store.write(tell)
 
-    async def put_grants(self, epoch: int, grants: Iterable[SlotGrant], *, drop: Sequence[str] = ()) -> bool:
-        """Write grants as the arbiter of ``epoch``, which stays so for another lease time, and forget jobs that have
-        ended. False: another one is the arbiter, and nothing is written."""
+    async def put_grants(
+        self, arbiter: SlotArbiter, grants: Iterable[SlotGrant], *, drop: Sequence[str] = ()
+    ) -> bool:
+        """Write grants as ``arbiter``, as it was read with the records that they are based on, and forget jobs that
+        have ended. It stays the arbiter for another lease time.
+
+        False: another one is the arbiter, or other grants were written since: of this control plane's own, by a write
+        whose answer was lost. Then they may give the same slots to somebody else, and nothing is written.
+        """
+        rows = list(grants)
 
         def put(connection: Connection) -> bool:
-            if not _renewed(connection, self.home, self.store.owner, epoch, self.store.lease_ttl_ms):
+            changes = bool(rows or drop)
+            if not _renewed(connection, self.home, arbiter, self.store.lease_ttl_ms, changes=changes):
                 return False
-            for grant in grants:
+            for grant in rows:
                 connection.execute(
                     text(
                         "INSERT INTO slot_grants (job_id, version, changed_ms, document) "
@@ -241,23 +266,57 @@ class SlotTable:
         return await self.store.write(put)
 
 
-def _renewed(connection: Connection, home: str, owner: str, epoch: int, ttl_ms: int) -> bool:
-    """Put off the end of the arbiter's lease. Its row is locked then, so nobody else becomes the arbiter before the
-    transaction has ended."""
+def _renewed(connection: Connection, home: str, arbiter: SlotArbiter, ttl_ms: int, *, changes: bool) -> bool:
+    """Put off the end of the arbiter's lease; ``changes``: another decision is written. Its row is locked then, so
+    nobody else becomes the arbiter, or writes a decision, before the transaction has ended."""
     clock = CLOCK_MS[connection.dialect.name]
     done = connection.execute(
         text(
-            f"UPDATE slot_arbiters SET expires_ms = {clock} + :ttl "
-            "WHERE home = :home AND owner = :owner AND epoch = :epoch"
+            f"UPDATE slot_arbiters SET expires_ms = {clock} + :ttl, decisions = decisions + :more "
+            "WHERE home = :home AND owner = :owner AND epoch = :epoch AND decisions = :decisions"
         ),
-        {"home": home, "owner": owner, "epoch": epoch, "ttl": ttl_ms},
+        {
+            "home": home,
+            "owner": arbiter.owner,
+            "epoch": arbiter.epoch,
+            "decisions": arbiter.decisions,
+            "ttl": ttl_ms,
+            "more": int(changes),
+        },
     )
     return done.rowcount == 1
 
 
-def _entry(row: _Row) -> Entry:
+def _entry(row: _Row) -> Entry | None:
+    """What one job has; None if its slots cannot be read.
+
+    A newer server may have written what is not known here. If it is what the job wants, it keeps what it has.
+    """
     job_id, seq, seen, holds, ask, changed_ms, document = row
-    claim = SlotClaim(
-        job_id, int(seq), int(seen), _ids.validate_json(holds), _ask.validate_json(ask), int(changed_ms)
-    )
-    return Entry(claim, None if document is None else _grant.validate_json(document))
+    try:
+        held = _ids.validate_json(holds)
+        grant = None if document is None else _grant_in(job_id, document)
+    except ValueError as error:
+        log.error("which slots a job holds cannot be read", job=job_id, error=str(error))
+        return None
+    try:
+        wants = _ask.validate_json(ask)
+    except ValidationError as error:
+        log.error("what a job wants cannot be read", job=job_id, error=str(error))
+        # One that asks for nothing keeps what it has, and one that runs also while a cluster is away.
+        wants = Ask(giving=Giving(running=True))
+    return Entry(SlotClaim(job_id, int(seq), int(seen), held, wants, int(changed_ms)), grant)
+
+
+def _grant_in(job_id: str, document: str) -> SlotGrant:
+    """
+    Raises:
+        ValueError: the slots cannot be read.
+    """
+    try:
+        return _grant.validate_json(document)
+    except ValidationError as error:
+        # It is for people. The slots are not.
+        grant = _grant.validate_python({**json.loads(document), "verdict": None})
+        log.error("the verdict on a job's slots cannot be read", job=job_id, error=str(error))
+        return grant

@@ -146,6 +146,7 @@ slot_arbiters = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
     Column("is_blind", Integer, nullable=False, server_default=text("0")),
+    Column("decisions", BigInteger, nullable=False),
     CheckConstraint("epoch >= 1", name="epoch"),
     sqlite_with_rowid=False,
 )

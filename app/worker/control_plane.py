@@ -387,7 +387,7 @@ class ControlPlane:
             raise Unavailable(f"Job {job_id} is not served by this control plane now.")
         if epoch > job.writer.epoch or not self._keeper.tenure.is_sure():
             raise Unavailable(f"A newer control plane owns job {job_id}, or may own it.")
-        if not job.attempts.accepts(attempt, secret):
+        if not job.hears(attempt, secret):
             raise Fenced(f"Attempt {attempt} of job {job_id} is over, or the secret is not the attempt's.")
         return job
 

@@ -59,14 +59,16 @@ class Doorbells:
     def listen(self, rung: Callable[[], None]) -> None:
         if self._directory is None:
             return
-        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        bell: socket.socket | None = None
         try:
+            bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             # The seat is ours, and so is what is left of who had it before.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(_name(self._seat), dir_fd=self._directory)
             bell.bind(self._path(self._seat))
         except OSError as error:
-            bell.close()
+            if bell is not None:
+                bell.close()
             log.warning("no doorbell; slots take half a second longer", error=str(error))
             return
         self._socket = bell
@@ -74,7 +76,7 @@ class Doorbells:
 
     def _rung(self, rung: Callable[[], None]) -> None:
         assert self._socket is not None
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             while True:
                 self._socket.recv(16)
         rung()

@@ -212,6 +212,7 @@ def query_failed(report: Report, attempt: int) -> QueryFailed:
         user_error=report.user_error,
         query_id=report.query_id,
         batch_id=report.batch_id,
+        longest_batch_ms=report.longest_batch_ms,
     )
 
 

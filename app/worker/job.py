@@ -17,6 +17,7 @@ from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_ja
 from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Orders, Report
 from app.model.resultsurl import below, is_local
+from app.scheduler.adaptive import local
 from app.scheduler.adaptive.effects import (
     DeclareResources,
     Effect,
@@ -134,6 +135,7 @@ class Job:
         self._ended = ended
         self._meter = PaceMeter()
         self._taken = (0, 0)
+        self._has_called = False
         self._taking = asyncio.Lock()
         self.worker = JobWorker(
             state,
@@ -193,6 +195,14 @@ class Job:
 
     def deliver(self, event: Event) -> None:
         self.worker.deliver(event)
+
+    def hears(self, attempt: int, secret: str) -> bool:
+        """Whether a caller is the driver of the attempt that is listened to."""
+        heard = self.attempts.accepts(attempt, secret)
+        if heard and not self._has_called:
+            self._has_called = True
+            self.worker.deliver(local.called)
+        return heard
 
     def resume_reports(self, attempt: int, number: int) -> None:
         """Reports of ``attempt`` up to ``number`` were taken down by an earlier control plane."""

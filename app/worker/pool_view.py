@@ -83,7 +83,10 @@ class PoolView:
 
     @property
     def _offered(self) -> Offer:
-        return Offer(self._ledger.task_managers) if self._offer is None else self._offer
+        return self._offer_by(self._ledger)
+
+    def _offer_by(self, ledger: Ledger) -> Offer:
+        return Offer(ledger.task_managers) if self._offer is None else self._offer
 
     @property
     def _pool(self) -> SlotPool:

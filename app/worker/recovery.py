@@ -18,8 +18,10 @@ import structlog
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import GraphErrors, parse_document
+from app.scheduler.adaptive import local
 from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
 from app.scheduler.adaptive.state import Created, Executing, JobState, Rescaling, StopWithSavepoint
+from app.store.codec import CodecError
 from app.store.errors import StoreError, StoreUnavailable
 from app.store.members import Member
 from app.store.queries import StoredJob
@@ -171,9 +173,14 @@ class JobKeeper:
 
     async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, AttemptRecord | None]]:
         """Each job with what `_prepare` says of it, but for those whose files cannot be laid out now."""
-        await self.desk.look_up([stored.job_id for stored in page if self._is_ours(stored)])
+        unknown = await self.desk.look_up([stored.job_id for stored in page if self._is_ours(stored)])
         found = []
         for stored in page:
+            if stored.job_id in unknown:
+                log.error("which slots a job holds cannot be read; it is left alone", job=stored.job_id)
+                self._unreadable.add(stored.job_id)
+                self.away.add(stored.job_id)
+                continue
             try:
                 found.append((stored, await self._prepare(stored)))
             except OSError as error:
@@ -212,7 +219,8 @@ class JobKeeper:
         row = stored.attempt
         if row is not None:
             job.resume_reports(row.attempt, row.acknowledged)
-        job.attempts.recover(None if row is None else attempt_record(row), dead)
+        if job.attempts.recover(None if row is None else attempt_record(row), dead):
+            job.worker.deliver(local.taken_up)
         job.writer.pending([effect.seq for effect in stored.effects])
         if isinstance(state.phase, Created):
             job.deliver(StartScheduling())
@@ -334,7 +342,10 @@ class JobKeeper:
             if stored is not None:
                 self.show_ended(stored)
             return
-        await self.desk.look_up([job_id])
+        if await self.desk.look_up([job_id]):
+            raise CodecError(
+                f"Which slots job {job_id} holds cannot be read: a newer server may have written it."
+            )
         dead = await self._prepare(stored)
         if not self.tenure.is_sure():
             raise StoreUnavailable("Whether the job is still this control plane's has to be asked first.")

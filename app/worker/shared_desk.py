@@ -18,23 +18,27 @@ from typing import Any
 import structlog
 
 from app.cluster.ports import Offer
-from app.cluster.shared_slots import decide
 from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Verdict
 from app.scheduler.giving import giving_of
 from app.scheduler.slot_ledger import Ask, Entry, Holding, SlotGrant
-from app.store.errors import StoreError, StoreUnavailable
+from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, OwnClaim, SlotTable
 from app.worker.doorbell import Bells
 from app.worker.job import Job
 from app.worker.pool_view import PoolView
+from app.worker.slot_arbitration import Arbitration
 from app.worker.views import ControlPlaneError
 
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 0.5
+FEW_JOBS = 100
+PAUSE_PER_JOB_S = 0.0002
+"""Beyond a few jobs there is so long a pause between two cycles: somewhat more than a cycle takes."""
+
 _LET_GO_KEPT_S = 600.0
 
 
@@ -81,24 +85,32 @@ class SharedDesk(PoolView):
         self._own: dict[str, _Own] = {}
         self._found: dict[str, Entry] = {}
         self._wanted = asyncio.Event()
-        self._due: asyncio.TimerHandle | None = None
-        self._renew_at_s = 0.0
         self._closed = False
+        self._arbitration = Arbitration(
+            table, bells, self.review_soon, holding_ms=holding_ms, outlasts=not self._is_of_cluster
+        )
 
     async def run(self) -> None:
         """The cycle, until it is cancelled."""
-        self._bells.listen(self.review_soon)
+        listens = False
         while not self._closed:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wanted.wait(), LOOK_EVERY_S)
             self._wanted.clear()
             try:
+                if not listens:
+                    listens = True
+                    self._bells.listen(self.review_soon)
                 await self._cycle()
             except StoreUnavailable as error:
                 log.error("slots cannot be asked for, or given, now", error=str(error))
             except Exception:
                 # Whatever it is, it must not keep all the other jobs from slots.
                 log.exception("the pool of slots met a defect")
+            jobs = len(self._ledger.entries)
+            if jobs > FEW_JOBS:
+                # Each cycle looks at all of them, so many changes are to share one.
+                await asyncio.sleep(jobs * PAUSE_PER_JOB_S)
 
     # -- of the jobs of this control plane
 
@@ -124,9 +136,9 @@ class SharedDesk(PoolView):
             self._offer, self._overview = offer, None
             self.review_soon()
 
-    async def look_up(self, job_ids: Sequence[str]) -> None:
+    async def look_up(self, job_ids: Sequence[str]) -> set[str]:
         """Read what there is of jobs that are to be taken up: after this process has got their leases, so that
-        nobody else writes their claims any more.
+        nobody else writes their claims any more. Those of which it cannot be read: they are not to be taken up.
 
         Raises:
             StoreError: the database is away.
@@ -136,7 +148,9 @@ class SharedDesk(PoolView):
             self._found.pop(job_id, None)
             if (own := self._own.get(job_id)) is not None and own.let_go_s is not None:
                 own.let_go_s = loop.time()
-        self._found.update(await self._table.entries_of(job_ids))
+        found = await self._table.entries_of(job_ids)
+        self._found.update((job_id, entry) for job_id, entry in found.items() if entry is not None)
+        return {job_id for job_id, entry in found.items() if entry is None}
 
     def restore(self, state: JobState) -> None:
         """Take up a job that was looked up. Slots that it has, and is not granted, it is told to be without."""
@@ -187,8 +201,7 @@ class SharedDesk(PoolView):
 
     def close(self) -> None:
         self._closed = True
-        if self._due is not None:
-            self._due.cancel()
+        self._arbitration.close()
         self._bells.close()
 
     def _ask(self, own: _Own, ask: Ask) -> None:
@@ -205,7 +218,7 @@ class SharedDesk(PoolView):
     async def _cycle(self) -> None:
         await self._write_claims()
         ledger = await self._table.ledger()
-        self._take_note(await self._arbitrate(ledger))
+        self._take_note(await self._arbitration.turn(ledger, self._offer_by))
 
     async def _write_claims(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -216,13 +229,13 @@ class SharedDesk(PoolView):
         if not changed:
             return
         written: list[tuple[_Own, OwnClaim]] = []
-        for own in changed:
-            own.is_dirty = False
-            claim = own.holding.claim(own.ask)
-            written.append((own, OwnClaim(claim, own.epoch, claim.holds != own.written)))
         try:
+            for own in changed:
+                own.is_dirty = False
+                claim = own.holding.claim(own.ask)
+                written.append((own, OwnClaim(claim, own.epoch, claim.holds != own.written)))
             lost = await self._table.put_claims([one for _, one in written])
-        except StoreError:
+        except BaseException:
             for own in changed:
                 own.is_dirty = True
             raise
@@ -232,55 +245,6 @@ class SharedDesk(PoolView):
                 # Another control plane's; the leases will tell the same in a moment.
                 own.let_go_s = now_s
         self._ring_arbiter()
-
-    async def _arbitrate(self, ledger: Ledger) -> Ledger:
-        """Decide if this is the arbiter, or nobody is; what is true then."""
-        arbiter, loop = ledger.arbiter, asyncio.get_running_loop()
-        if arbiter is None or arbiter.is_over:
-            epoch = await self._table.become_arbiter()
-            if epoch is None:
-                return ledger
-            log.info("decides about slots from now on", epoch=epoch)
-            # What the one before has written last.
-            ledger = await self._table.ledger()
-        elif arbiter.owner == self._table.store.owner:
-            epoch = arbiter.epoch
-        else:
-            return ledger
-        offer = Offer(ledger.task_managers) if self._offer is None else self._offer
-        if offer.suspended != (arbiter is not None and arbiter.is_blind):
-            await self._table.tell_blind(epoch, offer.suspended)
-        decision = decide(
-            ledger.entries,
-            offer,
-            now_ms=ledger.now_ms,
-            holding_ms=self._holding_ms,
-            outlasts=not self._is_of_cluster,
-        )
-        self._look_again_at(decision.next_review_ms, ledger.now_ms)
-        if not (decision.grants or ledger.ended or loop.time() >= self._renew_at_s):
-            return ledger
-        asked_s = loop.time()
-        if not await self._table.put_grants(epoch, decision.grants, drop=ledger.ended):
-            log.warning("another control plane decides about slots")
-            return ledger
-        self._renew_at_s = asked_s + self._table.store.lease_ttl_ms / 3000
-        if decision.grants:
-            me = self._table.store.owner
-            self._bells.ring([seat for name, seat in ledger.seats if name != me])
-        grants = {grant.job_id: grant for grant in decision.grants}
-        entries = tuple(
-            replace(entry, grant=grants.get(entry.claim.job_id, entry.grant)) for entry in ledger.entries
-        )
-        return replace(ledger, entries=entries, ended=())
-
-    def _look_again_at(self, due_ms: int | None, now_ms: int) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        if due_ms is not None and not self._closed:
-            delay_s = max(0, due_ms - now_ms) / 1000
-            self._due = asyncio.get_running_loop().call_later(delay_s, self.review_soon)
 
     def _take_note(self, ledger: Ledger) -> None:
         """Tell the jobs of this control plane what they are granted."""

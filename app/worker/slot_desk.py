@@ -87,8 +87,9 @@ class Desk(Protocol):
         """What a cluster offers from now on."""
         ...
 
-    async def look_up(self, job_ids: Sequence[str]) -> None:
-        """To be called before these jobs are restored, once their leases are this process's."""
+    async def look_up(self, job_ids: Sequence[str]) -> set[str]:
+        """To be called before these jobs are restored, once their leases are this process's. Those that cannot be, as
+        it cannot be read which slots they hold."""
         ...
 
     def restore(self, state: JobState) -> None:
@@ -167,8 +168,8 @@ class SlotDesk:
     async def refresh(self) -> None:
         pass
 
-    async def look_up(self, job_ids: Sequence[str]) -> None:
-        pass
+    async def look_up(self, job_ids: Sequence[str]) -> set[str]:
+        return set()
 
     def granted(self, job_id: str) -> SlotsChanged:
         """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""

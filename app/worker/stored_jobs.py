@@ -35,9 +35,13 @@ def read_view(stored: StoredJob) -> JobView | None:
 
 
 def latest_ms(state: JobState) -> int:
-    """The latest instant that the state has seen."""
+    """The latest instant that the state has seen.
+
+    With a clock that is behind the one before, what was to happen some seconds later would else be an hour away.
+    """
     record = state.timeline.open
-    return max(state.phase_since_ms, state.slots_changed_ms, record.start_ms if record else 0)
+    armed_ms = max((timer.armed_ms for timer in state.timers), default=0)
+    return max(state.phase_since_ms, state.slots_changed_ms, record.start_ms if record else 0, armed_ms)
 
 
 async def quiet(job: Job) -> None:

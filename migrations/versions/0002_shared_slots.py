@@ -1,6 +1,10 @@
 """One pool of slots for several servers: who decides, what jobs claim, and what they are granted.
 
 Constraints are written out: a migration must not change when the model does.
+
+Jobs that there are get no claims: before, each server had a pool of its own, in which slots of the same name were other
+ones, so what jobs held then says nothing about who holds what now. No release had it so. Servers that share a database
+are to be ended before the migration; their jobs, taken up afterwards, restart once with slots of the one pool.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ def upgrade() -> None:
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("expires_ms", sa.BigInteger(), nullable=False),
         sa.Column("is_blind", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("decisions", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("epoch >= 1", name=op.f("ck_slot_arbiters_epoch")),
         sa.PrimaryKeyConstraint("home", name=op.f("pk_slot_arbiters")),
         sqlite_with_rowid=False,

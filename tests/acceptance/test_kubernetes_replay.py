@@ -162,7 +162,7 @@ def test_pods_are_asked_for_and_run(deployment: Deployment, api: ReplayApi, kube
         assert (spec["serviceAccountName"], spec["restartPolicy"]) == ("executor", "Never")
         # Of the template.
         assert spec["securityContext"]["fsGroup"] == 10001
-        assert {"name": "data", "persistentVolumeClaim": {"claimName": "slotwise-data"}} in spec["volumes"]
+        assert {"name": "jobs", "persistentVolumeClaim": {"claimName": "slotwise-jobs"}} in spec["volumes"]
         (owner,) = one.body["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == ("Pod", SERVER_POD, "uid-of-the-server")
         (container,) = spec["containers"]

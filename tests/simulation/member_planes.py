@@ -13,7 +13,7 @@ from app.scheduler.adaptive.effects import Effect
 from app.scheduler.slot_ledger import SlotGrant
 from app.store import AddEffect, Store, UnitOfWork
 from app.store.members import Member, Members, task_manager_of
-from app.store.slot_table import SlotTable
+from app.store.slot_table import SlotArbiter, SlotTable
 from app.store.writer import Writer
 from app.worker.cluster import Cluster
 from app.worker.job import Job, JobPlaces
@@ -84,7 +84,7 @@ class MemberPlane(Incarnation):
             bells=SimBells(self),
         )
         desk: Any = self.plane._keeper.desk
-        desk._table = StoppingTable(self, desk._table)
+        desk._table = desk._arbitration.table = StoppingTable(self, desk._table)
 
     @property
     def overtaken(self) -> bool:
@@ -127,12 +127,18 @@ class StoppingTable(SlotTable):
         super().__init__(table.store, table.home)
         self.plane = plane
 
-    async def put_grants(self, epoch: int, grants: Iterable[SlotGrant], *, drop: Sequence[str] = ()) -> bool:
+    async def put_grants(
+        self, arbiter: SlotArbiter, grants: Iterable[SlotGrant], *, drop: Sequence[str] = ()
+    ) -> bool:
         if grants and self.plane.stops_before_grants:
             self.plane.stops_before_grants = False
             self.plane.freeze()
             await asyncio.sleep(0)
-        return await super().put_grants(epoch, grants, drop=drop)
+        rows = list(grants)
+        written = await super().put_grants(arbiter, rows, drop=drop)
+        if written and rows:
+            self.plane.world.oracles.granted(self.plane, arbiter)
+        return written
 
 
 class SimBells:
@@ -181,6 +187,17 @@ class MembersOracles(Oracles):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._epochs: dict[str, int] = {}
+        self._decided = (0, -1)
+
+    def granted(self, plane: MemberPlane, arbiter: SlotArbiter) -> None:
+        """Slots were granted, by what ``plane`` had read when ``arbiter`` was as it says."""
+        based_on = (arbiter.epoch, arbiter.decisions)
+        self.check(
+            based_on > self._decided,
+            "fencing",
+            f"{plane} decided about slots at {based_on}, and {self._decided} was decided at before",
+        )
+        self._decided = max(self._decided, based_on)
 
     def committed(self, unit: UnitOfWork) -> None:
         newest = self._epochs.get(unit.job_id, 0)

@@ -32,6 +32,11 @@ def forgets_the_backoff() -> contextlib.AbstractContextManager[None]:
     return instead_of_handler("QueryFailed", failed)
 
 
+def counts_before_it_listens() -> contextlib.AbstractContextManager[None]:
+    """Who takes a job up goes by the time of the control plane before, which may have been away for long."""
+    return instead(local, "taken_up", lambda _state: None)
+
+
 def instead_of_handler(event: str, handler: Any) -> contextlib.AbstractContextManager[None]:
     """The core looks its handlers up in a table."""
     from app.scheduler.adaptive import step
@@ -53,5 +58,6 @@ _RUNNING = ("Executing", "Rescaling")
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a local failover never becomes a global one": never_escalates,
+    "a local failover is late before its driver is heard": counts_before_it_listens,
     "a local failover forgets the backoff": forgets_the_backoff,
 }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
 
 from app.cluster import shared_slots
-from app.store import batch
+from app.store import batch, slot_table
 from app.worker import recovery
 from app.worker.tenure import Tenure
 from tests.simulation.planted_batch_bugs import instead
@@ -38,6 +42,17 @@ def slots_not_asked_for() -> contextlib.AbstractContextManager[None]:
     )
 
 
+def arbiters_not_fenced() -> contextlib.AbstractContextManager[None]:
+    """One that was overtaken as the arbiter writes what it has decided, whoever has decided since."""
+
+    def renewed(connection: Connection, home: str, _arbiter: Any, _ttl_ms: int, *, changes: bool) -> bool:
+        count = text("UPDATE slot_arbiters SET decisions = decisions + :more WHERE home = :home")
+        connection.execute(count, {"home": home, "more": int(changes)})
+        return True
+
+    return instead(slot_table, "_renewed", renewed)
+
+
 def address_not_told() -> contextlib.AbstractContextManager[None]:
     """Whoever takes a job over does not tell its driver, which calls the one before for ever."""
     original = recovery.JobKeeper.tell_address
@@ -53,5 +68,6 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "writes are not fenced by the epoch": fence_removed,
     "a control plane that was stopped performs effects": always_sure,
     "slots are given away that their jobs are using": slots_not_asked_for,
+    "arbiters are not fenced by the epoch": arbiters_not_fenced,
     "drivers are not told of a new owner": address_not_told,
 }

@@ -20,7 +20,7 @@ from app.worker.views import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.fragile import breaks
 from tests.simulation.partitions import Checkpoint, give_partitions
-from tests.simulation.queries import SideQuery, are_known, taken
+from tests.simulation.queries import SideQuery, are_known, noted, taken
 from tests.simulation.world import Away, World
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ class SimAttempt:
         retry_s = 0.05
         while not self.fenced:
             try:
-                return await self.world.network.call("driver", work, self.spec)
+                return await self.world.network.call("driver", noted(self, work), self.spec)
             except Fenced:
                 self.world.tell(f"{self}: fenced")
                 self.world.oracles.fenced(self)

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from app.model.graphdoc import parse_document
 from app.model.protocol import Orders
 from app.scheduler.adaptive.state import JobState
 from tests.simulation.jobs import SIDE_SINK
+from tests.simulation.world import CURRENT
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
+    from tests.simulation.plane import Incarnation
     from tests.simulation.process import SimAttempt
+
+LATE = "was restarted alone and has not committed a batch within"
+CALL_S = 0.1
 
 
 def side_key(spec: dict[str, Any]) -> str | None:
@@ -43,6 +49,18 @@ def taken(known: Orders, orders: Orders) -> Orders:
     if orders.plan_version >= known.plan_version:
         return orders
     return Orders(known.plan_version, known.parallelism, orders.stop, orders.epoch, restarts=orders.restarts)
+
+
+def noted(
+    attempt: SimAttempt, work: Callable[[Incarnation], Coroutine[Any, Any, Any]]
+) -> Callable[[Incarnation], Coroutine[Any, Any, Any]]:
+    """``work``, a call of a driver, which the oracles are told of when it arrives."""
+
+    async def call(plane: Incarnation) -> Any:
+        attempt.world.oracles.local.called(plane, attempt)
+        return await work(plane)
+
+    return call
 
 
 class SideQuery:
@@ -139,12 +157,39 @@ class LocalFailovers:
         self._oracles = oracles
         # By job, attempt and number of the failure: before when no order may come.
         self._not_before_ms: dict[tuple[str, int, int], int] = {}
+        # When a control plane was called first by an attempt.
+        self._called_s: dict[tuple[Incarnation, str, int], float] = {}
+        self._escalated: set[tuple[str, int]] = set()
 
     def saved(self, job_id: str, state: JobState) -> None:
         """A state became durable."""
+        self._check_escalation(job_id, state)
         for one in state.local:
             if not one.ordered and (next_ms := state.restart.next_restart_ms) is not None:
                 self._not_before_ms.setdefault((job_id, state.attempt, one.number), next_ms)
+
+    def called(self, plane: Incarnation, attempt: SimAttempt) -> None:
+        """A call of the driver has reached ``plane``."""
+        self._called_s.setdefault((plane, attempt.job_id, attempt.number), self._oracles.world.now_s)
+
+    def _check_escalation(self, job_id: str, state: JobState) -> None:
+        """Nobody may say that a query is too late before he has listened to its driver for as long."""
+        failure = state.failures[-1][0] if state.failures else None
+        if failure is None or LATE not in failure.error or (job_id, failure.attempt) in self._escalated:
+            return
+        self._escalated.add((job_id, failure.attempt))
+        self._oracles.count("query too late")
+        plane = CURRENT.get()
+        if plane is None:
+            return
+        now_s = self._oracles.world.now_s
+        heard_s = now_s - self._called_s.get((plane, job_id, failure.attempt), now_s)
+        least_s = state.options.local_timeout_ms / 1000 - CALL_S
+        self._oracles.check(
+            heard_s >= least_s,
+            "local failover",
+            f"job {job_id[-2:]}: attempt {failure.attempt} was heard for {heard_s:.1f} s and is too late",
+        )
 
     def ordered(self, attempt: SimAttempt, number: int) -> None:
         oracles, world = self._oracles, self._oracles.world

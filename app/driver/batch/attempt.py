@@ -65,6 +65,8 @@ class BatchAttempt(BaseAttempt):
             message = self._next_message()
             match message:
                 case None:
+                    if self._executors is not None:
+                        self._executors.check()
                     self._report_progress()
                     continue
                 case FencedOut():

@@ -60,6 +60,9 @@ class Sink(Protocol):
             Fenced: somebody newer owns the job; nothing of the batch was written.
         """
 
+    def close(self) -> None:
+        """Nothing of the query lives any more, and the process goes on: give back what it needed."""
+
 
 @dataclass(frozen=True)
 class Options:

@@ -128,6 +128,9 @@ class DatabaseSink:
             return Written(earlier.rows, repeated=True)
         return Written(load.rows)
 
+    def close(self) -> None:
+        self.staging.close()
+
     def _checked_columns(self, frame: DataFrame) -> tuple[TableColumn, ...]:
         options = self.spec.options
         try:

@@ -67,6 +67,9 @@ class FileSink:
         except OSError as error:
             raise os_error(error, f"The directory {self.directory} cannot be written", self.vertex) from error
 
+    def close(self) -> None:
+        self.staging.close()
+
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         if self.batch_column is not None:
             frame = self._with_batch(frame, self.batch_column, batch.batch_id)

@@ -37,6 +37,9 @@ class PythonSink:
             self.function(frame, batch.batch_id)
         return Written(None)
 
+    def close(self) -> None:
+        """Nothing: what is open is the function's."""
+
 
 @dataclass(frozen=True)
 class NoopSink:
@@ -48,6 +51,9 @@ class NoopSink:
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         run_without_output(frame)
         return Written(None)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def open_python(

@@ -11,7 +11,7 @@ import os
 import shutil
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +39,7 @@ class StagingArea:
 
     root: Path
     _own: Path | None = field(default=None, init=False)
+    _discard: Callable[[], object] | None = field(default=None, init=False)
 
     def open(self) -> None:
         """Make this process's own directory, and remove those of processes that are gone.
@@ -57,8 +58,14 @@ class StagingArea:
                 own.mkdir()
                 fd = filelocks.lock(own / _LOCK, wait=True)
                 assert fd is not None
-                weakref.finalize(self, _discard, own, fd)
+                self._discard = weakref.finalize(self, _discard, own, fd)
                 self._own = own
+
+    def close(self) -> None:
+        """Remove this process's own directory. It may be opened again."""
+        if self._discard is not None:
+            self._discard()
+        self._own = self._discard = None
 
     @contextlib.contextmanager
     def batch(self, name: str) -> Iterator[Path]:

@@ -189,7 +189,7 @@ class Draft:
 
     def arm(self, name: str, at_ms: int) -> None:
         """Hold the timer ``name`` of the current phase, due at ``at_ms``; an earlier one of that name is replaced."""
-        timer = Timer(name, self.state.phase_version, at_ms)
+        timer = Timer(name, self.state.phase_version, at_ms, self.now_ms)
         self.set(timers=(*[one for one in self.state.timers if one.name != name], timer))
 
     def disarm(self, *names: str) -> None:

@@ -194,6 +194,7 @@ class AttemptFailed:
 class QueryFailed:
     """The query of sink ``query`` failed, the ``number``-th time in ``attempt``. The driver is well, nothing of that
     query writes any more, and it waits for the order to start it again. The other fields are as in `AttemptFailed`.
+    ``longest_batch_ms``: how long the longest of its batches took in this attempt.
     """
 
     attempt: int
@@ -210,6 +211,7 @@ class QueryFailed:
     user_error: str | None = None
     query_id: str = ""
     batch_id: int = -1
+    longest_batch_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,16 @@ class QueryRecovered:
     attempt: int
     query: str
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DriverContact:
+    """Whether the driver of ``attempt`` has been heard by the control plane that owns the job now: not yet, when it has
+    just taken the job up, and then for the first time. What the driver did meanwhile is on its way until then.
+    """
+
+    attempt: int
+    heard: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +308,7 @@ Event = (
     | AttemptFailed
     | QueryFailed
     | QueryRecovered
+    | DriverContact
     | AttemptStopped
     | AttemptFinished
     | TimerFired

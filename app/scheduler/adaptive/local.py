@@ -6,7 +6,8 @@ attempt. The driver reports the failure and holds the query until it is ordered 
 change, so there is no rescale record; one that is open gets a sentence.
 
 It becomes a global failover when the query fails again before it has committed a batch, or has not committed one in its
-time, or when the job has too few slots for its lower bounds, or a rescale is to blame.
+time, or when the job has too few slots for its lower bounds, or a rescale is to blame. Its time is counted by those who
+hear the driver: a control plane that takes the job up begins anew when the driver has called.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from app.scheduler.adaptive import budget, restarts, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import RestartQuery
 from app.scheduler.adaptive.ending import failure_of, record_failure
-from app.scheduler.adaptive.events import QueryFailed, QueryRecovered
+from app.scheduler.adaptive.events import DriverContact, QueryFailed, QueryRecovered
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.restarting import handle_failure
 from app.scheduler.adaptive.state import Executing, Failure, JobState, LocalRestart, Rescaling
@@ -32,11 +33,18 @@ LOCAL_TIMER: Final = "local-restart"
 def due_ms(state: JobState) -> int | None:
     """When something is to be done about a query that was restarted alone; None if nothing is."""
     pending = [_due_ms(state, one) for one in state.local if not one.over]
-    return min(pending, default=None)
+    return min([at_ms for at_ms in pending if at_ms is not None], default=None)
 
 
-def _due_ms(state: JobState, one: LocalRestart) -> int:
-    return one.restart_ms + (state.options.local_timeout_ms if one.ordered else 0)
+def _due_ms(state: JobState, one: LocalRestart) -> int | None:
+    if not one.ordered:
+        return one.restart_ms
+    return None if one.unheard else one.restart_ms + _allowed_ms(state, one)
+
+
+def _allowed_ms(state: JobState, one: LocalRestart) -> int:
+    """How long it may take to commit a batch: else one with long batches would be restarted twice each time."""
+    return max(state.options.local_timeout_ms, 2 * one.longest_batch_ms)
 
 
 def is_pending(state: JobState) -> bool:
@@ -67,7 +75,14 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
     record_failure(draft, evolve(failure, local=True), root=True)
     timeline.note(draft, f"A query failed and is restarted alone: {failure.error}")
     restart_ms = draft.now_ms + decision.delay_ms
-    one = LocalRestart(event.query, event.number, draft.now_ms, restart_ms, failure.error)
+    one = LocalRestart(
+        event.query,
+        event.number,
+        draft.now_ms,
+        restart_ms,
+        failure.error,
+        longest_batch_ms=event.longest_batch_ms,
+    )
     draft.set(
         restart=decision.state,
         num_restarts=state.num_restarts + 1,
@@ -85,6 +100,30 @@ def query_recovered(draft: Draft, event: QueryRecovered) -> None:
             for one in draft.state.local
         )
     )
+
+
+def taken_up(state: JobState) -> DriverContact | None:
+    """What a control plane tells a job that it has taken up with its driver; None if it makes no difference."""
+    return DriverContact(state.attempt, heard=False) if is_pending(state) else None
+
+
+def called(state: JobState) -> DriverContact | None:
+    """What is to be told when the driver has called for the first time."""
+    return DriverContact(state.attempt, heard=True) if any(one.unheard for one in state.local) else None
+
+
+def driver_contact(draft: Draft, event: DriverContact) -> None:
+    """The time of what was ordered is not that in which nobody could hear of it."""
+
+    def seen(one: LocalRestart) -> LocalRestart:
+        if one.over or one.unheard is not event.heard:
+            return one
+        begins = event.heard and one.ordered
+        return evolve(one, unheard=not event.heard, restart_ms=draft.now_ms if begins else one.restart_ms)
+
+    known = tuple(seen(one) for one in draft.state.local)
+    if known != draft.state.local:
+        draft.set(local=known)
 
 
 def _obstacle(draft: Draft, event: QueryFailed, known: LocalRestart | None) -> str | None:
@@ -119,7 +158,8 @@ def _missing_slots(draft: Draft) -> str | None:
 def due(draft: Draft) -> None:
     """Order what has waited for its backoff, and give up what has not got going in its time."""
     for one in draft.state.local:
-        if one.over or _due_ms(draft.state, one) > draft.now_ms:
+        due_at_ms = None if one.over else _due_ms(draft.state, one)
+        if due_at_ms is None or due_at_ms > draft.now_ms:
             continue
         late = _late(draft.state, one) if one.ordered else _missing_slots(draft)
         if late is not None:
@@ -134,7 +174,7 @@ def due(draft: Draft) -> None:
 def _late(state: JobState, one: LocalRestart) -> str:
     return (
         f"The query of sink {_sink(state, one)} was restarted alone and has not committed a batch within "
-        f"{state.options.local_timeout_ms} ms ({LOCAL_TIMEOUT}), so the whole job is restarted."
+        f"{_allowed_ms(state, one)} ms ({LOCAL_TIMEOUT}), so the whole job is restarted."
     )
 
 
@@ -184,17 +224,22 @@ def in_words(state: JobState, now_ms: int) -> list[str]:
     for one in state.local:
         if one.over:
             continue
-        left = seconds(max(0, _due_ms(state, one) - now_ms))
-        then = (
-            f"It was started again and has {left} to commit a batch, or the whole job is restarted."
-            if one.ordered
-            else f"It is started again in {left}."
-        )
+        then = _then(state, one, now_ms)
         sentences.append(
             f"The query of sink {_sink(state, one)} failed and is restarted alone, the others run on. {then} "
             f"It failed with: {one.error}"
         )
     return sentences
+
+
+def _then(state: JobState, one: LocalRestart, now_ms: int) -> str:
+    at_ms = _due_ms(state, one)
+    if at_ms is None:
+        return "It was ordered to start again. This server has just taken the job up and not heard its driver yet."
+    left = seconds(max(0, at_ms - now_ms))
+    if one.ordered:
+        return f"It was started again and has {left} to commit a batch, or the whole job is restarted."
+    return f"It is started again in {left}."
 
 
 def _sink(state: JobState, one: LocalRestart) -> str:

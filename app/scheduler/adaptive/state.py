@@ -22,11 +22,15 @@ from app.scheduler.batch.progress import BatchProgress
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Fire `TimerFired(name, version)` at ``at_ms``. The shell keeps no timers of its own: it reads these."""
+    """Fire `TimerFired(name, version)` at ``at_ms``. The shell keeps no timers of its own: it reads these.
+
+    ``armed_ms``: when that was decided. Whoever has another clock is not to wait for longer than was meant.
+    """
 
     name: str
     version: int
     at_ms: int
+    armed_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,8 @@ class LocalRestart:
     """The query of sink ``query`` failed at ``since_ms``, the ``number``-th time in its attempt, and restarts alone.
 
     It is started again at ``restart_ms``; ``ordered``: it was then. ``over``: it has committed a batch since.
+    ``unheard``: the owner of the job is a new one, which has not heard the driver yet. Its time begins when it has.
+    ``longest_batch_ms``: how long its batches took, which it has to be given.
     """
 
     query: str
@@ -132,6 +138,8 @@ class LocalRestart:
     error: str
     ordered: bool = False
     over: bool = False
+    unheard: bool = False
+    longest_batch_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

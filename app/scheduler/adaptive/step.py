@@ -40,6 +40,7 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     BatchAborted,
     BatchCompleted,
+    DriverContact,
     Event,
     PlanApplied,
     QueryFailed,
@@ -218,6 +219,7 @@ _OF_ATTEMPT: Final = frozenset(
         AttemptFailed,
         QueryFailed,
         QueryRecovered,
+        DriverContact,
         AttemptStopped,
         AttemptFinished,
     }
@@ -301,6 +303,7 @@ for _phase in (t.RESTARTING, t.FAILING, t.CANCELING):
 for _phase in (t.EXECUTING, t.RESCALING):
     _BY_NAME[_phase, "QueryFailed"] = local.query_failed
     _BY_NAME[_phase, "QueryRecovered"] = local.query_recovered
+    _BY_NAME[_phase, "DriverContact"] = local.driver_contact
     _BY_NAME[_phase, "AttemptStopped"] = restarting.running_stopped
     _BY_NAME[_phase, "StopRequested"] = stopping.stop_requested
 for _phase in (t.FAILING, t.CANCELING):

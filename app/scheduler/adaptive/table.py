@@ -382,9 +382,10 @@ for _phase in (WAITING, CREATING, RETRYING, FINISHED):
 for _phase in (RESTARTING, FAILING, CANCELING):
     _TABLE[_phase, "QueryFailed"] = {STAY: "recorded"}
 for _phase in PHASES[1:]:
-    _TABLE[_phase, "QueryRecovered"] = {STAY: "late report"}
+    _TABLE[_phase, "QueryRecovered"] = _TABLE[_phase, "DriverContact"] = {STAY: "late report"}
 for _phase in (EXECUTING, RESCALING):
     _TABLE[_phase, "QueryRecovered"] = {STAY: "a query that was restarted alone has committed a batch"}
+    _TABLE[_phase, "DriverContact"] = {STAY: "the time of what was ordered begins when the driver is heard"}
 for _phase in PHASES[:-1]:
     _TABLE[_phase, "SlotShareUpdated"] = {STAY: "the share of the slots is noted, and the cluster is told"}
 for _phase in (WAITING, RETRYING, EXECUTING, RESCALING, STOPPING, RESTARTING, FAILING, CANCELING, FINISHED):

@@ -78,6 +78,12 @@ def raw_numbers(rig: Bench) -> list[int]:
         connection.close()
 
 
+def staging_areas(rig: Bench) -> list[Path]:
+    """The directories in which batches are written before they are committed."""
+    found = rig.directory.rglob("staging/*")
+    return [path for path in found if path.is_dir() and path.parent.name == "staging"]
+
+
 def failed_queries(rig: Bench, count: int) -> list[dict[str, Any]]:
     def enough() -> list[dict[str, Any]] | None:
         assert not rig.control_plane.of_type("failed"), rig.control_plane.of_type("failed")
@@ -108,6 +114,7 @@ def test_only_the_query_that_failed_is_restarted_and_nothing_is_lost_or_doubled(
     rig.control_plane.order(restarts={first["query"]: 1})
     second = failed_queries(rig, 2)[1]
     assert (second["run"], second["batch_id"]) == (2, first["batch_id"])
+    assert second["longest_batch_ms"] >= first["longest_batch_ms"] > 0
     assert second["run_id"] != first["run_id"]
 
     flag(rig).unlink()
@@ -115,6 +122,7 @@ def test_only_the_query_that_failed_is_restarted_and_nothing_is_lost_or_doubled(
     (recovered,) = wait_for("its recovery", lambda: rig.control_plane.of_type("query-recovered"))
     assert (recovered["query"], recovered["run"]) == (first["query"], 2)
     assert recovered["run_id"] not in (first["run_id"], second["run_id"])
+    assert len(staging_areas(rig)) == 2, "one for each query, and none that restarts have left"
 
     wait_for("the end", lambda: rig.control_plane.of_type("finished"))
     assert driver.exit_status() == 0

@@ -19,6 +19,7 @@ class Query:
         self.query = SimpleNamespace(key="ab", sink=SimpleNamespace(name="store"))
         self.run_id, self.query_id = f"run-{run}", "id"
         self.gone, self.closed = False, False
+        self.longest_batch_ms = 1_700
 
     def close(self) -> None:
         self.closed = True
@@ -67,6 +68,7 @@ def test_nothing_is_said_before_the_last_task_has_ended() -> None:
     (told,) = rig.reports
     assert told["type"] == "query-failed" and (told["query"], told["run"]) == ("ab", 1)
     assert (told["error"], told["batch_id"], told["plan_version"]) == ("boom", 3, 7)
+    assert told["longest_batch_ms"] == 1_700
 
 
 def test_it_is_started_on_the_order_for_this_failure_and_no_other() -> None:
@@ -122,6 +124,7 @@ def test_what_does_not_end_is_a_failure_of_the_attempt(monkeypatch: pytest.Monke
     now.s += END_S
     assert rig.turn() is None
     now.s += 0.1
-    failure = rig.turn()
+    failure = rig.failover.hanging()
+    assert failure == rig.turn()
     assert failure is not None and failure.batch_id == 3
     assert failure.sentence == "boom What the query had begun did not end within 20 s."

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from app.model.plan import Slot
-from tests.unit.scheduler.driving import chain, group_graph, mixed, two_sinks
+from app.scheduler.adaptive.trial import effective
+from app.scheduler.slots import determine_parallelism
+from tests.unit.scheduler.driving import Job, chain, group_graph, mixed, two_sinks
 
 _COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
 _STABILIZATION = "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout"
@@ -41,3 +43,12 @@ OPTIONS: dict[str, dict[str, object]] = {
 }
 ENOUGH_SLOTS = tuple(Slot(f"slot-{index}", f"tm-{index // 3}") for index in range(30))
 ALL_SLOTS = ENOUGH_SLOTS[:9]
+
+
+def has_wish(job: Job) -> bool:
+    """Whether the slots allow another parallelism than is in force."""
+    state = job.state
+    assert state.plan is not None
+    wanted = effective(state.requirements, state.taken_back)
+    attainable = determine_parallelism(state.graph, wanted, state.usable_slots)
+    return attainable is not None and attainable != dict(state.plan.parallelism)

@@ -12,11 +12,12 @@ from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptStopped,
     CancelRequested,
+    DriverContact,
     QueryFailed,
     QueryRecovered,
     StopRequested,
 )
-from app.scheduler.adaptive.local import LOCAL_TIMER
+from app.scheduler.adaptive.local import LOCAL_TIMER, called, taken_up
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.step import explain
 from app.store.codec import dump_effect, dump_state, load_effect, load_state
@@ -249,6 +250,45 @@ def test_its_driver_dies_meanwhile() -> None:
 def test_the_death_of_a_driver_is_not_taken_for_what_failed_locally_before() -> None:
     job = fails(running())
     assert not is_known_failure(job.state, AttemptFailed(1, BOOM, stopped=True))
+
+
+def test_one_with_long_batches_has_the_time_for_one() -> None:
+    job = fails(running(), longest_batch_ms=45_000).wait(5_000)
+    assert job.timer_in_ms(LOCAL_TIMER) == 90_000
+    assert job.wait(89_999).kind == "Executing"
+    job.wait(1)
+    assert job.kind == "Restarting" and "within 90000 ms" in job.state.failures[-1][0].error
+    assert fails(running(), longest_batch_ms=29_000).wait(5_000).timer_in_ms(LOCAL_TIMER) == TIMEOUT_MS
+
+
+def test_its_time_begins_when_its_driver_has_called_whoever_has_taken_the_job_up() -> None:
+    job = fails(running()).wait(5_000)
+    told = taken_up(job.state)
+    assert told == DriverContact(1, heard=False)
+    job.do(told)
+    assert taken_up(fails(running()).state) == told, "also of one that waits for its backoff"
+    assert not [timer for timer in job.state.timers if timer.name == LOCAL_TIMER]
+    assert "not heard its driver yet" in words(job)
+    job.wait(100 * TIMEOUT_MS)
+    assert job.kind == "Executing" and orders_for(job.state, 2).restarts == {sink(job): 1}
+    heard = called(job.state)
+    assert heard == DriverContact(1, heard=True)
+    job.do(heard)
+    assert called(job.state) is None and job.timer_in_ms(LOCAL_TIMER) == TIMEOUT_MS
+    before = job.state
+    assert job.do(heard).state is before
+    assert job.wait(TIMEOUT_MS).kind == "Restarting"
+
+
+def test_what_is_ordered_before_the_driver_has_called_has_all_its_time_then() -> None:
+    job = fails(running()).do(DriverContact(1, heard=False))
+    assert job.timer_in_ms(LOCAL_TIMER) == 5_000
+    assert "started again in 5.0 s" in words(job)
+    job.wait(5_000)
+    assert job.has_effect(RestartQuery)
+    job.wait(2 * TIMEOUT_MS).do(DriverContact(1, heard=True))
+    assert job.timer_in_ms(LOCAL_TIMER) == TIMEOUT_MS
+    assert taken_up(recovers(job).state) is None, "nothing to wait for"
 
 
 def test_it_survives_the_server() -> None:

@@ -36,6 +36,7 @@ from app.scheduler.adaptive.events import (
     BatchAborted,
     BatchCompleted,
     CancelRequested,
+    DriverContact,
     Event,
     GlobalFailure,
     PlanApplied,
@@ -52,10 +53,9 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import Timer
-from app.scheduler.adaptive.trial import effective
-from app.scheduler.slots import determine_parallelism, minimal_slots
+from app.scheduler.slots import minimal_slots
 from tests.unit.scheduler.driving import Job, bounds
-from tests.unit.scheduler.lives import ALL_SLOTS, ENOUGH_SLOTS, GRAPHS, OPTIONS
+from tests.unit.scheduler.lives import ALL_SLOTS, ENOUGH_SLOTS, GRAPHS, OPTIONS, has_wish
 
 RUNNING = ("Executing", "Rescaling", "StopWithSavepoint")
 sometimes = st.sampled_from([False] * 3 + [True])
@@ -245,6 +245,11 @@ class Life(RuleBasedStateMachine):
         one = local[which % len(local)]
         self.tell(QueryRecovered(self.attempt(back), one.query, one.number - behind))
 
+    @precondition(lambda self: bool(self.job.state.local))
+    @rule(back=attempts_back, heard=st.booleans())
+    def driver_contact(self, back: int, heard: bool) -> None:
+        self.tell(DriverContact(self.attempt(back), heard))
+
     @rule(back=attempts_back, now=sometimes)
     def start_failed(self, back: int, now: bool) -> None:
         if now:
@@ -349,6 +354,7 @@ class Life(RuleBasedStateMachine):
         if job.batch % 2:
             self.asked.clear()  # lost: timers must make up for it
         visits: Counter[str] = Counter()
+        self.tell(DriverContact(job.state.attempt, heard=True))
         for _ in range(400):
             if job.kind == "Finished":
                 break
@@ -358,10 +364,10 @@ class Life(RuleBasedStateMachine):
                 job.now_ms += 1_000
                 job.batch += 1
                 self.tell(BatchCompleted(job.state.attempt, "q1", job.batch, job.state.plan_version))
-                at_rest = job.state.timeline.open is None and not _has_wish(job)
+                at_rest = job.state.timeline.open is None and not has_wish(job)
                 if at_rest and all(one.over for one in job.state.local) and visits["settled"] > 3:
                     break
-                visits["settled"] += not _has_wish(job)
+                visits["settled"] += not has_wish(job)
             timers = sorted(job.state.timers, key=lambda one: one.at_ms)
             if timers and not self.asked:
                 job.now_ms = max(job.now_ms, timers[0].at_ms)
@@ -369,7 +375,7 @@ class Life(RuleBasedStateMachine):
                 visits[timers[0].name] += 1
         assert job.kind in ("Finished", "Executing"), f"stuck in {job.kind} with {job.state.timers}: {visits}"
         if job.kind == "Executing":
-            assert not _has_wish(job), f"never rescaled: {job.state.phase} {job.state.timers}"
+            assert not has_wish(job), f"never rescaled: {job.state.phase} {job.state.timers}"
             assert all(one.over for one in job.state.local), f"a query stays down: {job.state.local}"
             assert job.state.timeline.open is None, f"a record without end: {job.state.timeline.open}"
 
@@ -379,15 +385,6 @@ def _tells_death(event: Event) -> bool:
     return isinstance(event, AttemptStopped | AttemptStartFailed) or (
         isinstance(event, AttemptFailed) and event.stopped
     )
-
-
-def _has_wish(job: Job) -> bool:
-    """Whether the slots allow another parallelism than is in force."""
-    state = job.state
-    assert state.plan is not None
-    wanted = effective(state.requirements, state.taken_back)
-    attainable = determine_parallelism(state.graph, wanted, state.usable_slots)
-    return attainable is not None and attainable != dict(state.plan.parallelism)
 
 
 TestLife = Life.TestCase

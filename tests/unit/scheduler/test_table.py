@@ -20,6 +20,7 @@ from app.scheduler.adaptive.events import (
     BatchAborted,
     BatchCompleted,
     CancelRequested,
+    DriverContact,
     Event,
     GlobalFailure,
     PlanApplied,
@@ -80,6 +81,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
             for recoverable in (True, False)
         ],
         "QueryRecovered": [QueryRecovered(attempt, state.graph.vertices[-1].id, 1)],
+        "DriverContact": [DriverContact(attempt, heard) for heard in (False, True)],
         "AttemptStopped": [
             AttemptStopped(attempt),
             AttemptStopped(attempt, drained=True),

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
+from pydantic import TypeAdapter
+from sqlalchemy import text
 
+from app.cluster.ports import Offer
+from app.cluster.shared_slots import decide
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
 from app.scheduler.arbiter import Verdict, Why
@@ -34,14 +40,26 @@ async def two(open_store: Opener) -> AsyncIterator[Store]:
     yield await open_store("two", home=HOME, durable=False)
 
 
-async def job(store: Store) -> str:
-    unit = creation()
+async def job(store: Store, number: int = 1) -> str:
+    unit = creation(number)
     await store.commit(unit)
     return unit.job_id
 
 
 def claim(job_id: str, seq: int = 1, seen: int = 0, holds: tuple[str, ...] = ()) -> SlotClaim:
     return SlotClaim(job_id, seq, seen, frozenset(holds), ASK)
+
+
+async def arbiter_of(table: SlotTable) -> SlotArbiter:
+    """The arbiter, as it is now: ``table``'s owner, if nobody was."""
+    await table.become_arbiter()
+    arbiter = (await table.ledger()).arbiter
+    assert arbiter is not None
+    return arbiter
+
+
+def grant_json(job_id: str) -> str:
+    return TypeAdapter(SlotGrant).dump_json(grant(job_id)).decode()
 
 
 def grant(job_id: str, version: int = 1) -> SlotGrant:
@@ -62,15 +80,14 @@ def grant(job_id: str, version: int = 1) -> SlotGrant:
 async def test_what_was_written_is_read(one: Store) -> None:
     table, job_id = SlotTable(one, HOME), await job(one)
     assert await table.put_claims([OwnClaim(claim(job_id, 3, 2, ("host-0",)), 1, moved=True)]) == set()
-    epoch = await table.become_arbiter()
-    assert epoch == 1
-    assert await table.put_grants(epoch, [grant(job_id)])
+    assert await table.become_arbiter() == 1
+    assert await table.put_grants(await arbiter_of(table), [grant(job_id)])
     ledger = await table.ledger()
     (entry,) = ledger.entries
     assert (entry.claim.seq, entry.claim.seen, entry.claim.holds) == (3, 2, {"host-0"})
     assert (entry.claim.ask, entry.grant) == (ASK, grant(job_id))
     assert 0 <= ledger.now_ms - entry.claim.changed_ms < 60_000
-    assert ledger.arbiter == SlotArbiter(one.owner, 1, is_over=False)
+    assert ledger.arbiter == SlotArbiter(one.owner, 1, is_over=False, decisions=1)
     assert await table.entries_of([job_id, "0" * 32]) == {job_id: entry}
     assert (await table.ledger()).entries == (entry,)
     assert (await SlotTable(one, "there").ledger()).entries == ()
@@ -111,12 +128,14 @@ async def test_there_is_one_arbiter_and_the_dead_are_followed_at_once(one: Store
     await first.put_claims([OwnClaim(claim(job_id), 1, moved=False)])
     assert await first.become_arbiter() == 1
     assert await second.become_arbiter() is None
-    assert not await second.put_grants(1, [grant(job_id)])
+    was = await arbiter_of(first)
+    assert not await second.put_grants(replace(was, owner=two.owner), [grant(job_id)])
     await members.bury([member.member_id])
     assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=True)
     assert await second.become_arbiter() == 2
-    assert not await first.put_grants(1, [grant(job_id)]), "it was overtaken"
-    assert await second.put_grants(2, [grant(job_id)])
+    assert not await first.put_grants(was, [grant(job_id)]), "it was overtaken"
+    assert not await first.put_grants(replace(was, epoch=2), [grant(job_id)])
+    assert await second.put_grants(await arbiter_of(second), [grant(job_id)])
     assert (await first.ledger()).entries[0].grant == grant(job_id)
 
 
@@ -161,15 +180,16 @@ async def test_the_slots_of_the_dead_are_there_and_those_of_who_has_left_are_not
 async def test_what_is_left_of_ended_jobs_is_told_and_dropped(one: Store) -> None:
     table, job_id = SlotTable(one, HOME), await job(one)
     await table.put_claims([OwnClaim(claim(job_id), 1, moved=False)])
-    epoch = await table.become_arbiter()
-    assert epoch is not None and await table.put_grants(epoch, [grant(job_id)])
+    assert await table.put_grants(await arbiter_of(table), [grant(job_id)])
     await one.commit(finish(job_id, 2))
     ledger = await table.ledger()
     assert (ledger.entries, ledger.ended) == ((), (job_id,))
-    assert await table.put_grants(epoch, [], drop=ledger.ended)
+    assert await table.put_grants(await arbiter_of(table), [], drop=ledger.ended)
     assert (await table.ledger()).ended == ()
     assert await table.entries_of([job_id]) == {}
-    assert await table.put_grants(epoch, [grant(job_id)]), "of a job without a claim nothing is written"
+    assert await table.put_grants(await arbiter_of(table), [grant(job_id)]), (
+        "of a job without a claim nothing is written"
+    )
     assert await table.entries_of([job_id]) == {}
 
 
@@ -177,3 +197,70 @@ def test_an_entry_is_seen_when_its_claim_names_the_grant() -> None:
     assert Entry(claim("a")).is_seen
     assert not Entry(claim("a"), grant("a")).is_seen
     assert Entry(claim("a", seen=1), grant("a")).is_seen
+
+
+async def test_a_decision_holds_only_if_there_was_no_other_since_it_was_looked(one: Store) -> None:
+    """As if the answer to a write had been lost, and the write had landed after it was given up. The slots that it
+    gave to one job may be those that the next decision gives to another."""
+    table, first, second = SlotTable(one, HOME), await job(one), await job(one, 2)
+    for job_id in (first, second):
+        assert await table.put_claims([OwnClaim(claim(job_id), 1, moved=True)]) == set()
+    await table.become_arbiter()
+    before = (await table.ledger()).arbiter
+    assert before is not None
+    assert await table.put_grants(before, []), "its lease is renewed"
+    assert await table.put_grants(before, [grant(first)])
+    assert not await table.put_grants(before, [grant(second)])
+    assert not await table.put_grants(before, [], drop=[first])
+    assert not await table.put_grants(before, [])
+    ledger = await table.ledger()
+    assert {entry.claim.job_id: entry.grant for entry in ledger.entries} == {
+        first: grant(first),
+        second: None,
+    }
+    assert ledger.arbiter is not None and await table.put_grants(ledger.arbiter, [grant(second)])
+
+
+async def rewrite(store: Store, statement: str, **values: str) -> None:
+    await store.write(lambda connection: connection.execute(text(statement), values) and None)
+
+
+async def test_what_a_newer_server_says_of_a_job_leaves_the_slots_of_all_known(one: Store) -> None:
+    table, job_id, other = SlotTable(one, HOME), await job(one), await job(one, 2)
+    arbiter = await arbiter_of(table)
+    runs = replace(claim(job_id, seen=1, holds=("host-0", "host-2-1")), ask=Ask(2, 1, Giving(running=True)))
+    wants = replace(claim(other), ask=Ask(2, 2))
+    claims = [OwnClaim(runs, 1, moved=True), OwnClaim(wants, 1, moved=True)]
+    assert await table.put_claims(claims) == set()
+    assert await table.put_grants(arbiter, [grant(job_id)])
+    newer = {**json.loads(grant_json(job_id)), "verdict": {"why": "of-tomorrow"}, "more": 1}
+    await rewrite(one, "UPDATE slot_grants SET document = :it", it=json.dumps(newer))
+    await rewrite(
+        one, "UPDATE slot_claims SET ask = :it WHERE job_id = :job", it='{"desired": "many"}', job=job_id
+    )
+    ledger = await SlotTable(one, HOME).ledger()
+    found = {entry.claim.job_id: entry for entry in ledger.entries}[job_id]
+    assert found.claim.holds == {"host-0", "host-2-1"} and ledger.unreadable == ()
+    assert found.grant == replace(grant(job_id), verdict=None)
+    for suspended in (False, True):
+        offer = Offer((("host", 1), ("host-2", 2)), suspended=suspended)
+        decided = decide(ledger.entries, offer, now_ms=10**15, holding_ms=0, outlasts=False)
+        told = {one.job_id: one for one in decided.grants}
+        kept = told.get(job_id, found.grant)
+        assert kept.slots == SLOTS and kept.version == 2 - suspended, "it may use all of its own again"
+        assert other not in told or told[other].slots == ()
+
+
+@pytest.mark.parametrize("column", ["holds", "document"])
+async def test_a_job_whose_slots_cannot_be_read_is_told_of_and_not_left_out(one: Store, column: str) -> None:
+    table, job_id, other = SlotTable(one, HOME), await job(one), await job(one, 2)
+    arbiter = await arbiter_of(table)
+    await table.put_claims([OwnClaim(claim(each), 1, moved=True) for each in (job_id, other)])
+    assert await table.put_grants(arbiter, [grant(job_id)])
+    where = "slot_claims SET holds" if column == "holds" else "slot_grants SET document"
+    await rewrite(one, f"UPDATE {where} = :it WHERE job_id = :job", it='{"slots": 3}', job=job_id)
+    for _ in range(2):
+        ledger = await table.ledger()
+        assert ledger.unreadable == (job_id,)
+        assert [entry.claim.job_id for entry in ledger.entries] == [other]
+    assert await table.entries_of([job_id, other]) == {job_id: None, other: ledger.entries[0]}

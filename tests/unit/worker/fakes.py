@@ -162,10 +162,12 @@ class Rig:
         slots: int = 8,
         host: FakeHost | None = None,
         results_root: str | None = None,
+        ahead_ms: int = 0,
     ) -> None:
         self.store = store
         self.host = host or FakeHost()
         self.clock = FakeClock()
+        self.clock.ahead_ms = ahead_ms
         (tmp_path / "address").write_text("http://127.0.0.1:1\n")
         self.use(JobPlaces(tmp_path / "jobs", tmp_path / "address", slots, results_root))
         self._commit = store.commit

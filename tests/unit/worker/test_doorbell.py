@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from app.worker.doorbell import Doorbells
 
 
@@ -42,6 +44,18 @@ async def test_a_bell_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
     finally:
         bells.close()
         other.close()
+
+
+async def test_without_a_socket_nobody_rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_args: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    bells = Doorbells(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("app.worker.doorbell.socket.socket", none_left)
+        bells.listen(lambda: None)
+    bells.ring([2])
+    bells.close()
 
 
 async def test_without_a_directory_nobody_rings(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from app.scheduler.adaptive.state import JobState
 from app.store import Store
 from app.worker import recovery
 from app.worker.implied import implied_effects
+from app.worker.slot_desk import SlotDesk
 from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
@@ -258,3 +259,19 @@ async def test_a_full_disk_keeps_one_job_from_being_served_and_not_for_ever(
         full.left = 0
         await again.until(lambda: again.is_served(job), "the job")
         assert file.read_bytes() == b"x = 1\n"
+
+
+async def test_a_job_whose_slots_cannot_be_read_keeps_no_other_from_being_served(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        unknown = await rig.run()
+        other = await rig.plane.submit(graph(1), {})
+
+    async def look_up(_self: SlotDesk, job_ids: Sequence[str]) -> set[str]:
+        return {unknown} & set(job_ids)
+
+    monkeypatch.setattr(SlotDesk, "look_up", look_up)
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        assert again.is_served(other) and not again.is_served(unknown)
+        assert not rig.host.drivers[0].dead.is_set(), "its driver is left alone"

@@ -1,0 +1,85 @@
+"""The loop of a streaming attempt: what is looked at by time is looked at whatever comes in."""
+
+from __future__ import annotations
+
+import queue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.driver import attempt, failover
+from app.driver.attempt import Attempt
+from app.driver.base_attempt import Ending, Terminate
+from app.driver.failover import END_S, LocalFailover
+from app.driver.failures import Failure
+from app.driver.progress import Idle
+
+
+class Clock:
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.s = 100.0
+        for module in (attempt, failover):
+            patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.s))
+
+
+class Looped(Attempt):
+    """An attempt without Spark: queries that the test makes up."""
+
+    def __init__(self, *queries: Any) -> None:
+        self._inbox = queue.SimpleQueue()
+        self._fenced = self._finishing = False
+        self._executors = self._stop = None
+        self._queries = list(queries)
+        self._by_run = {}
+        self._tick_at = 0.0
+        self.spec: Any = SimpleNamespace(batch_timeout_ms=0)
+        self.failed: list[Failure] = []
+        self._failover = LocalFailover(
+            report=lambda **_fields: None, begun_version=lambda: 1, restart=lambda running: running
+        )
+
+    def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
+        self.failed.append(failure)
+        return Ending.FAILED
+
+
+def query_that_hangs(overdue: Failure | None) -> Any:
+    return SimpleNamespace(overdue=lambda _limit_ms: overdue, is_active=True)
+
+
+def test_a_batch_that_hangs_is_seen_however_much_the_other_queries_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    running = query_that_hangs(None)
+    looped = Looped(running)
+    for _ in range(20):
+        looped._inbox.put(Idle("of another query", 1))
+    assert looped._turn() is None
+    running.overdue = lambda _limit_ms: Failure("It hangs.", "")
+    assert looped._turn() is None, "it was looked a moment ago"
+    clock.s += attempt._TICK_S
+    assert looped._turn() is Ending.FAILED
+    assert not looped._inbox.empty() and looped.failed[0].sentence == "It hangs."
+
+
+def test_a_stop_does_not_wait_for_ever_for_a_query_that_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    held = SimpleNamespace(
+        query=SimpleNamespace(key="ab"),
+        gateway=SimpleNamespace(stop_at_boundary=lambda: None),
+        overdue=lambda _limit_ms: None,
+        is_active=False,
+        is_gone=lambda: False,
+        close=lambda: None,
+    )
+    looped = Looped(held)
+    looped._failover.hold(held, Failure("boom", "stack"))  # type: ignore[arg-type]
+    looped._inbox.put(Terminate())
+    assert looped._turn() is None
+    clock.s += END_S
+    assert looped._tick() is None
+    clock.s += 0.1
+    assert looped._tick() is Ending.FAILED
+    assert "did not end within 20 s" in looped.failed[0].sentence

@@ -1,0 +1,348 @@
+"""One control plane where several share the slots: its cycle, on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.cluster.ports import Offer
+from app.model.plan import Slot
+from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.giving import Giving
+from app.scheduler.slot_ledger import Ask, Entry
+from app.store import Store
+from app.store.errors import StoreUnavailable
+from app.store.slot_table import SlotTable
+from app.worker import shared_desk, slot_arbitration
+from app.worker.shared_desk import SharedDesk
+from tests.unit.store.samples import creation, job_id, state
+
+HOME = "here"
+FIRST, SECOND = job_id(1), job_id(2)
+
+
+class FakeJob:
+    """A job whose worker is the test: it takes what it is granted when it is let."""
+
+    def __init__(self, number: int, desired: int = 2) -> None:
+        self.job_id = job_id(number)
+        self.writer = self
+        self.worker = self
+        self.epoch = 1
+        self.told = 0
+        self.may_settle = asyncio.Event()
+        asks = replace(state(self.job_id), declared_slots=desired, declared_minimal=1)
+        self.state: JobState = replace(asks, slots=(), share=SlotShare())
+
+    def slots_changed(self) -> None:
+        self.told += 1
+
+    async def settle(self) -> None:
+        await self.may_settle.wait()
+
+
+class Bells:
+    def __init__(self) -> None:
+        self.breaks: Exception | None = None
+        self.rung: list[int] = []
+
+    def listen(self, rung: Callable[[], None]) -> None:
+        if self.breaks is not None:
+            raise self.breaks
+
+    def ring(self, seats: Iterable[int]) -> None:
+        self.rung.extend(seats)
+
+    def close(self) -> None:
+        pass
+
+
+class Rig:
+    """A desk, the jobs that it serves, and what it has told them."""
+
+    def __init__(self, store: Store, slots: int = 4, holding_ms: int = 0) -> None:
+        self.jobs: dict[str, Any] = {}
+        self.told: list[set[str]] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.bells = Bells()
+        self.table = SlotTable(store, HOME)
+        self.desk = SharedDesk(
+            self.table,
+            self.jobs,
+            self.told.append,
+            self._spawn,
+            bells=self.bells,
+            offer=Offer((("host", slots),)),
+            holding_ms=holding_ms,
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def declare(self, job: FakeJob) -> FakeJob:
+        self.jobs[job.job_id] = job
+        self.desk.declare(job.state)
+        return job
+
+    def take(self, job: FakeJob) -> None:
+        """The job's durable state has what it is granted."""
+        job.state = replace(job.state, slots=self.desk.granted(job.job_id).slots)
+
+    async def cycle(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.desk._cycle()
+
+    async def entry(self, job: str) -> Entry:
+        entry = (await SlotTable(self.table.store, HOME).entries_of([job]))[job]
+        assert entry is not None
+        return entry
+
+
+@pytest.fixture
+async def store(sqlite_url: str) -> AsyncIterator[Store]:
+    store = await Store.open(sqlite_url, "one", home=HOME, durable=False)
+    for number in (1, 2):
+        await store.commit(creation(number))
+    yield store
+    await store.close()
+
+
+def names(slots: Iterable[Slot]) -> list[str]:
+    return [slot.id for slot in slots]
+
+
+async def test_a_job_that_asks_is_granted_and_says_that_it_has_seen_it(store: Store) -> None:
+    rig = Rig(store)
+    job = rig.declare(FakeJob(1))
+    assert rig.desk.granted(FIRST).slots == ()
+    await rig.cycle()
+    assert names(rig.desk.granted(FIRST).slots) == ["host-0", "host-1"] and rig.told[-1] == {FIRST}
+    assert rig.desk.grants_otherwise(job.state)
+    assert not (await rig.entry(FIRST)).is_seen
+    await rig.cycle()
+    entry = await rig.entry(FIRST)
+    assert entry.is_seen and entry.claim.holds == {"host-0", "host-1"} and rig.told[-1] == set()
+    assert (rig.desk.total, rig.desk.free, rig.desk.arbiter) == (4, 2, store.owner)
+
+
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("away"), RuntimeError("a defect"), asyncio.CancelledError()]
+)
+async def test_a_claim_that_could_not_be_written_is_written_again(
+    store: Store, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(store)
+    rig.declare(FakeJob(1))
+
+    async def fails(*_args: Any) -> set[str]:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SlotTable, "put_claims", fails)
+        with pytest.raises(type(error)):
+            await rig.cycle()
+    await rig.cycle()
+    assert (await rig.entry(FIRST)).claim.ask.desired == 2
+
+
+async def test_a_claim_that_cannot_be_made_keeps_no_other_from_being_written(store: Store) -> None:
+    rig = Rig(store)
+    rig.declare(FakeJob(1))
+    rig.declare(FakeJob(2))
+    second = rig.desk._own[SECOND]
+    good, second.holding = second.holding, broken_holding()
+    with pytest.raises(RuntimeError):
+        await rig.cycle()
+    second.holding = good
+    await rig.cycle()
+    assert (await rig.entry(FIRST)).claim.seq == 2 and (await rig.entry(SECOND)).claim.seq == 1
+
+
+def broken_holding() -> Any:
+    class Broken:
+        fading: frozenset[str] = frozenset()
+
+        def claim(self, _ask: Ask) -> Any:
+            raise RuntimeError("a defect")
+
+    return Broken()
+
+
+class Deciding:
+    """Counts the decisions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._decide = slot_arbitration.decide
+        monkeypatch.setattr(slot_arbitration, "decide", self)
+
+    def __call__(self, *args: Any, **fields: Any) -> Any:
+        self.count += 1
+        return self._decide(*args, **fields)
+
+    def taken(self) -> int:
+        count, self.count = self.count, 0
+        return count
+
+
+async def test_the_arbiter_decides_when_something_has_changed_and_not_before(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, deciding = Rig(store), Deciding(monkeypatch)
+    job = rig.declare(FakeJob(1))
+    await rig.cycle(4)
+    assert deciding.taken() <= 3
+    await rig.cycle(5)
+    assert deciding.taken() == 0
+    rig.desk.declare(replace(job.state, declared_slots=3))
+    await rig.cycle(4)
+    assert 1 <= deciding.taken() <= 3 and len(rig.desk.granted(FIRST).slots) == 3
+    rig.desk.take_offer(Offer((("host", 5),)))
+    await rig.cycle(3)
+    assert deciding.taken() >= 1
+    await rig.cycle(3)
+    assert deciding.taken() == 0
+
+
+async def test_the_arbiter_decides_again_when_time_is_a_reason(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a job holds beyond its share may be taken from it after a while."""
+    rig, deciding = Rig(store, holding_ms=1_500), Deciding(monkeypatch)
+    rig.declare(FakeJob(1, desired=3))
+    other = rig.declare(FakeJob(2, desired=1))
+    await rig.cycle(2)
+    own = rig.desk._own[FIRST]
+    rig.desk._ask(own, replace(own.ask, giving=Giving(running=True, in_place_floor=1)))
+    rig.desk.declare(replace(other.state, declared_slots=2))
+    await rig.cycle(3)
+    assert rig.desk.granted(FIRST).allowed is None
+    deciding.taken()
+    await rig.cycle()
+    assert deciding.taken() == 0
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + 10
+    while rig.desk.granted(FIRST).allowed is None:
+        assert loop.time() < until_s, "nothing is taken from who has more than its share"
+        await asyncio.wait_for(rig.desk._wanted.wait(), 10)
+        rig.desk._wanted.clear()
+        await rig.cycle()
+    assert rig.desk.granted(FIRST).allowed == 2 and deciding.taken() >= 1
+
+
+async def test_a_decision_that_came_too_late_is_made_again(store: Store) -> None:
+    rig = Rig(store)
+    rig.declare(FakeJob(1))
+    await rig.cycle(3)
+    rig.declare(FakeJob(2))
+    await rig.desk._write_claims()
+    before = await rig.table.ledger()
+    # A write of before lands.
+    assert before.arbiter is not None
+    entry = before.entry(FIRST)
+    assert entry is not None and entry.grant is not None
+    assert await rig.table.put_grants(before.arbiter, [replace(entry.grant, version=entry.grant.version + 1)])
+    after = await rig.desk._arbitration.turn(before, rig.desk._offer_by)
+    assert after is before and rig.desk._wanted.is_set()
+    assert (await rig.entry(SECOND)).grant is None
+    await rig.cycle(2)
+    assert names(rig.desk.granted(SECOND).slots) == ["host-2", "host-3"]
+
+
+async def test_a_slot_that_is_withdrawn_is_claimed_until_the_job_is_without_it(store: Store) -> None:
+    rig = Rig(store)
+    job = rig.declare(FakeJob(1, desired=4))
+    await rig.cycle(2)
+    rig.take(job)
+    rig.desk.take_offer(Offer((("host", 1),)))
+    await rig.cycle(3)
+    assert names(rig.desk.granted(FIRST).slots) == ["host-0"] and job.told > 0
+    assert (await rig.entry(FIRST)).claim.holds == {f"host-{number}" for number in range(4)}
+    rig.desk.take_offer(Offer((("host", 4),)))
+    rig.desk.declare(replace(job.state, declared_slots=1))
+    await rig.cycle()
+    assert rig.desk.free == 0, "they are back, and the job may be using them still"
+    rig.take(job)
+    job.may_settle.set()
+    await asyncio.wait(set(rig.tasks))
+    await rig.cycle(2)
+    assert (await rig.entry(FIRST)).claim.holds == {"host-0"} and rig.desk.free == 3
+
+
+async def test_a_job_that_is_anothers_is_told_nothing_more_and_claims_nothing(store: Store) -> None:
+    rig = Rig(store)
+    job = rig.declare(FakeJob(1))
+    job.epoch = 7
+    rig.desk._own[FIRST].epoch = 7
+    await rig.cycle(2)
+    assert rig.desk._own[FIRST].let_go_s is not None and not any(rig.told)
+    assert await rig.table.entries_of([FIRST]) == {}
+
+
+async def test_a_new_owner_finds_what_the_job_holds(store: Store) -> None:
+    rig = Rig(store)
+    job = rig.declare(FakeJob(1))
+    await rig.cycle(2)
+    rig.take(job)
+    other = Rig(store)
+    other.jobs[FIRST] = job
+    assert await other.desk.look_up([FIRST, SECOND]) == set()
+    other.desk.restore(job.state)
+    assert not other.desk.grants_otherwise(job.state)
+    await other.cycle(2)
+    assert (await other.entry(FIRST)).claim.holds == {"host-0", "host-1"} and not any(other.told)
+
+
+async def test_a_job_whose_slots_cannot_be_read_is_not_taken_up_and_nobody_decides(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, deciding = Rig(store), Deciding(monkeypatch)
+    rig.declare(FakeJob(1))
+    await rig.cycle(2)
+    broken = text("UPDATE slot_claims SET holds = '7' WHERE job_id = :job")
+    await store.write(lambda connection: connection.execute(broken, {"job": FIRST}) and None)
+    assert await rig.desk.look_up([FIRST, SECOND]) == {FIRST}
+    deciding.taken()
+    rig.jobs[SECOND] = second = FakeJob(2)
+    other = Rig(store)
+    other.declare(second)
+    await other.cycle(2)
+    assert deciding.taken() == 0 and other.desk.granted(SECOND).slots == ()
+
+
+async def test_the_cycle_goes_on_without_a_bell_and_leaves_time_to_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(store)
+    rig.bells.breaks = OSError("Too many open files")
+    rig.declare(FakeJob(1))
+    pause_s, loop = 0.05, asyncio.get_running_loop()
+    monkeypatch.setattr(shared_desk, "FEW_JOBS", 0)
+    monkeypatch.setattr(shared_desk, "PAUSE_PER_JOB_S", pause_s)
+    began: list[float] = []
+    cycle = rig.desk._cycle
+
+    async def counted() -> None:
+        began.append(loop.time())
+        # There is always something.
+        rig.desk.review_soon()
+        await cycle()
+
+    monkeypatch.setattr(rig.desk, "_cycle", counted)
+    running = loop.create_task(rig.desk.run())
+    until_s = loop.time() + 10
+    while len(began) < 5:
+        assert loop.time() < until_s and not running.done()
+        await asyncio.sleep(0.01)
+    running.cancel()
+    assert len(rig.desk.granted(FIRST).slots) == 2
+    assert all(later - before >= pause_s for before, later in pairwise(began[1:]))
