@@ -95,6 +95,8 @@ class BaseAttempt(ABC):
             ending = self._give_up()
         except Exception as error:
             ending = self._fail(describe(error))
+        if self._executors is not None:
+            self._executors.close()
         if self._client is not None:
             self._client.close()
         return ending

@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 _SCHEMA = "value int"
 _POLL_S = 0.02
 
-# Keeps an executor's only core while the file is there that it is given, once: a task of an executor that was lost must
-# not keep another one.
-_HOLD = 'mkdir "$0.taken" 2>/dev/null || exit 0; while [ -e "$0" ] && kill -0 $PPID; do sleep 0.05; done'
+# Keeps an executor's only core while the file is there that it is given first. Not that of another executor, to which
+# Spark gives a task whose executor was lost.
+_HOLD = r"""
+case "$(tr '\0' ' ' <"/proc/$PPID/cmdline")" in
+*"--executor-id $1 "*) while [ -e "$0" ] && kill -0 $PPID; do sleep 0.05; done ;;
+esac 2>/dev/null
+"""
 
 
 def warm_up_executor(session: SparkSession, directory: Path, executor: int, let_in: threading.Event) -> None:
@@ -84,7 +88,7 @@ class _Held:
 
     def _hold(self, file: Path) -> None:
         self._context.setLocalProperty("spark.scheduler.pool", self.pool)
-        command = _java_list(self._context._jvm, ["sh", "-c", _HOLD, str(file)])
+        command = _java_list(self._context._jvm, ["sh", "-c", _HOLD, str(file), str(self._executor)])
         _rdd_in(self._context, self._executor, "held", "java.lang.String").pipe(command).count()
 
 

@@ -79,7 +79,7 @@ class Executors:
         self._lock = threading.Lock()
         self._let_in = threading.Event()
         self._let_in.set()
-        self._shrinking = False
+        self._shrinking = self._closed = False
         self._checked_at = self._seen_at = self._moved_at = time.monotonic()
         self.wanted = wanted
         self._ask(wanted)
@@ -114,6 +114,12 @@ class Executors:
 
     def let_in(self) -> None:
         """The plan is in force that the newcomers have come for."""
+        self._let_in.set()
+
+    def close(self) -> None:
+        """The attempt is over; another may be next in the same SparkContext. Nothing is asked for or held any more."""
+        with self._lock:
+            self._closed = True
         self._let_in.set()
 
     def _ask(self, count: int) -> None:
@@ -157,7 +163,7 @@ class Executors:
         ready = len(self._ready.intersection(active))
         at_a_time = self._at_a_time(ready)
         with self._lock:
-            if ready >= self.wanted and not self._warming:
+            if self._closed or (ready >= self.wanted and not self._warming):
                 self._newcomers = None
                 return False
             if self._asked < (count := min(self.wanted, ready + at_a_time)):

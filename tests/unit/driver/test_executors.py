@@ -150,6 +150,19 @@ def test_fewer_are_asked_for_at_once_and_nobody_waits_for_more(scheduler: Schedu
     assert executors.ready >= executors.wanted
 
 
+def test_an_attempt_that_is_over_holds_nobody_and_asks_for_nobody(scheduler: Scheduler) -> None:
+    executors = running_with_two(scheduler)
+    executors.request(5)
+    scheduler.hosts[2] = "a"
+    until(lambda: 2 in scheduler.warming)
+    executors.close()
+    assert scheduler.let_in[2].is_set()
+    scheduler.becomes_ready(2)
+    until(lambda: executors.ready == 3)
+    until(lambda: executors._newcomers is None)
+    assert scheduler.asked == [2, 3]
+
+
 def test_a_warm_up_that_fails_costs_speed_only(scheduler: Scheduler) -> None:
     def fails(_number: int, _let_in: threading.Event) -> None:
         raise OSError("no such directory")
