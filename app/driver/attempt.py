@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, FencedOut, Terminate, epoch_ms
 from app.driver.checkpoints import forget_old
 from app.driver.client import ControlPlaneClient
-from app.driver.executors import ALL_S
 from app.driver.failover import LocalFailover
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.plans import Plans
@@ -220,7 +219,7 @@ class Attempt(BaseAttempt):
             return
         orders = self._waiting
         if (missing := self._executors.wanted - self._executors.ready) > 0:
-            if self._executors.stalled_s < ALL_S:
+            if not self._executors.have_had_time:
                 return
             log.warning(
                 "%d executors have not come; plan %d begins without them", missing, orders.plan_version

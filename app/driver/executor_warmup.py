@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
 _SCHEMA = "value int"
 _POLL_S = 0.02
 
-# Keeps an executor's only core while the file is there that it is given first. Not that of another executor, to which
-# Spark gives a task whose executor was lost.
+_RELIEF_S = 10.0
+
+# Keeps an executor's only core while the file is there that it is given first. Says so and ends where it is not that
+# executor: Spark gives the task to another one if that is lost, or busy for long. To open a file on a network file
+# system asks its server, to look at it does not.
 _HOLD = r"""
 case "$(tr '\0' ' ' <"/proc/$PPID/cmdline")" in
-*"--executor-id $1 "*) while [ -e "$0" ] && kill -0 $PPID; do sleep 0.05; done ;;
+*"--executor-id $1 "*) while true <"$0" && kill -0 $PPID; do sleep 0.05; done ;;
+*) echo elsewhere ;;
 esac 2>/dev/null
 """
 
@@ -89,19 +94,27 @@ class _Held:
     def _hold(self, file: Path) -> None:
         self._context.setLocalProperty("spark.scheduler.pool", self.pool)
         command = _java_list(self._context._jvm, ["sh", "-c", _HOLD, str(file), str(self._executor)])
-        _rdd_in(self._context, self._executor, "held", "java.lang.String").pipe(command).count()
+        backend = self._scala_context.schedulerBackend()
+        while file.exists() and backend.isExecutorActive(str(self._executor)):
+            held = _rdd_in(self._context, self._executor, "held", "java.lang.String").pipe(command)
+            if not held.collect():
+                return
 
 
 def _relieve(held: _Held, first: Path, last: Path, done: threading.Event) -> None:
     """When what warms up waits behind the first task, let one more wait behind it that holds, and end the first."""
-    while held.tasks < 2:
-        if done.wait(_POLL_S):
-            return
-    held.while_there(last)
-    while held.tasks < 3:
-        if done.wait(_POLL_S):
-            break
-    first.unlink(missing_ok=True)
+    try:
+        deadline = time.monotonic() + _RELIEF_S
+        while held.tasks < 2 and time.monotonic() < deadline:
+            if done.wait(_POLL_S):
+                return
+        held.while_there(last)
+        while held.tasks < 3 and time.monotonic() < deadline:
+            if done.wait(_POLL_S):
+                return
+    finally:
+        # Whatever happens, the warm-up waits for it.
+        first.unlink(missing_ok=True)
 
 
 def _clear(let_in: threading.Event, helpers: list[threading.Thread], own: Path) -> None:

@@ -31,6 +31,9 @@ FIRST_S = 60.0
 ALL_S = 30.0
 """For how long it waits for one more, before it goes on with those that have come."""
 
+PLAN_S = 45.0
+"""For how long a plan waits for its executors in all: less than the control plane waits for it to be taken up."""
+
 _NONE_S = 60.0
 _CHECK_EVERY_S = 2.0
 
@@ -80,7 +83,7 @@ class Executors:
         self._let_in = threading.Event()
         self._let_in.set()
         self._shrinking = self._closed = False
-        self._checked_at = self._seen_at = self._moved_at = time.monotonic()
+        self._checked_at = self._seen_at = self._moved_at = self._requested_at = time.monotonic()
         self.wanted = wanted
         self._ask(wanted)
 
@@ -99,6 +102,11 @@ class Executors:
         """For how long no executor has become ready."""
         return time.monotonic() - self._moved_at
 
+    @property
+    def have_had_time(self) -> bool:
+        """Whether a plan is to go on without those that have not come."""
+        return self.stalled_s >= ALL_S or time.monotonic() - self._requested_at >= PLAN_S
+
     def request(self, count: int) -> None:
         """Ask for ``count`` executors. More of them come by and by; that they are too many is for `trim`."""
         if count == self.wanted:
@@ -106,7 +114,7 @@ class Executors:
         self._shrinking = count < self.wanted
         with self._lock:
             self.wanted = count
-            self._moved_at = time.monotonic()
+            self._moved_at = self._requested_at = time.monotonic()
             self._let_in.clear()
             if count < self._asked:
                 self._ask(count)
@@ -156,8 +164,10 @@ class Executors:
 
     def _take_in_and_ask(self) -> bool:
         """Warm up who has come, ask for more; whether there is anything left to do."""
-        active = self._active()
-        for number in set(active) - self._ready - self._warming:
+        # Those that come when the attempt is over are for the next one.
+        active = [] if self._closed else self._active()
+        # In this order: who stops warming up has become ready before.
+        for number in set(active) - self._warming - self._ready:
             self._warming.add(number)
             threading.Thread(target=self._take_in, args=(number,), daemon=True).start()
         ready = len(self._ready.intersection(active))
@@ -181,12 +191,14 @@ class Executors:
     def _take_in(self, number: int) -> None:
         try:
             self._warm_up(number, self._let_in)
+            log.warning("executor %d is warm", number)
         except Exception as error:
             # It costs speed only.
             log.warning("executor %d was not warmed up: %s", number, describe(error).sentence)
         self._ready.add(number)
         self._warming.discard(number)
-        self._moved_at = time.monotonic()
+        if number in self._active():
+            self._moved_at = time.monotonic()
 
     def trim(self) -> int:
         """Give up the executors beyond those wanted, the newest first; how many. For a moment without tasks."""
@@ -217,6 +229,9 @@ class Executors:
         now = time.monotonic()
         if now - self._checked_at < _CHECK_EVERY_S:
             return
+        if now - self._checked_at > _NONE_S / 2:
+            # Nobody has looked meanwhile.
+            self._seen_at = now
         self._checked_at = now
         if self.ready < self.wanted:
             # Some have been lost, and others come.

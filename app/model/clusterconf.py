@@ -28,6 +28,9 @@ _CONNECTIONS = (
     "spark.network.timeoutInterval",
 )
 
+# The driver keeps new executors from a query until it is their turn.
+_PLACES = ("spark.locality.", "spark.scheduler.mode")
+
 # And the size of a pod, what is in it, and in whose name it is made: a job could mount what only the server may read.
 _KUBERNETES_OWN = (
     "spark.app.id",
@@ -66,6 +69,8 @@ def refused_on_cluster(keys: Iterable[str], master: str) -> str | None:
                 "how executors reach their driver, and how soon a lost one is noticed, is the server's to say",
             )
         )
+    if of_places := [key for key in keys if key.startswith(_PLACES)]:
+        sentences.append(_refusal(of_places, "which executor gets a task is the driver's to say"))
     return " ".join(sentences) or None
 
 

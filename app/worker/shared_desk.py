@@ -56,7 +56,6 @@ class _Own:
     written: frozenset[str]
     is_dirty: bool = True
     is_settling: bool = False
-    is_told_blind: bool = False
     let_go_s: float | None = None
 
 
@@ -261,8 +260,8 @@ class SharedDesk(PoolView):
             if is_newer:
                 self._has_news(own)
         for job_id, own in self._own.items():
-            if own.is_told_blind != self.is_blind and own.let_go_s is None:
-                own.is_told_blind = self.is_blind
+            job = self._jobs.get(job_id)
+            if job is not None and own.let_go_s is None and job.state.is_blind != self.is_blind:
                 changed.add(job_id)
         self._tell(changed)
         for job_id, own in self._own.items():

@@ -106,6 +106,10 @@ def test_executors_come_and_go_under_a_query_that_runs_on(
         deployment.await_progress()
     assert deployment.job()["queries"][0]["runId"] == run
     assert {one["rung"] for one in deployment.history()[:2]} == {"in-place"}
+    said = "".join(log.read_text() for log in deployment.data_dir.glob("run/driver-*.log"))
+    assert [number for number in (2, 3, 4) if f"executor {number} is warm" not in said] == []
+    assert "was not warmed up" not in said
+    assert "Exception in thread" not in said
 
 
 def test_a_worker_that_is_lost_and_one_that_comes(deployment: Deployment, cluster: DevCluster) -> None:

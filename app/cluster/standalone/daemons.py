@@ -335,7 +335,8 @@ def _environment(home: Path, directory: Path) -> Mapping[str, str]:
     # Without Spark's zip file of PySpark, which every Python process would have to compile: here it is installed.
     bare = directory / "spark"
     bare.mkdir(exist_ok=True)
-    with contextlib.suppress(FileExistsError):
+    if not (bare / "jars").is_symlink() or (bare / "jars").readlink() != home / "jars":
+        (bare / "jars").unlink(missing_ok=True)
         (bare / "jars").symlink_to(home / "jars")
     return {
         **inherited_environment(),

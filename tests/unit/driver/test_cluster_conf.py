@@ -73,6 +73,14 @@ def test_the_refusal_names_the_setting_and_why(key: str) -> None:
         session.check_cluster_conf({key: "x"}, "spark://m:7077")
 
 
+@pytest.mark.parametrize(
+    "key", ["spark.locality.wait", "spark.locality.wait.process", "spark.scheduler.mode"]
+)
+def test_which_executor_gets_a_task_is_not_the_jobs_to_say(key: str) -> None:
+    said = refused_on_cluster([key], "spark://m:7077")
+    assert said is not None and key in said and "which executor gets a task is the driver's to say" in said
+
+
 def test_refusals_of_both_sorts_are_told_at_once() -> None:
     said = refused_on_cluster(["spark.task.cpus", "spark.network.timeout"], "spark://m:7077")
     assert said is not None and said.count("The config of the job may not change") == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +32,7 @@ class Scheduler:
         self.hosts: dict[int, str] = {}
         self.warming: dict[int, threading.Event] = {}
         self.let_in: dict[int, threading.Event] = {}
+        self.made: list[Executors] = []
         empty = SimpleNamespace(**{"Map$": SimpleNamespace(MODULE=None)})
         setattr(getattr(empty, "Map$"), "MODULE$", SimpleNamespace(empty=dict))
         converters = SimpleNamespace(asJava=list)
@@ -83,17 +84,29 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 @pytest.fixture
-def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
+def scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scheduler]:
     monkeypatch.setattr(module, "_LOOK_CLOSELY_S", 0.01)
     found = Scheduler()
     found.hosts = {0: "a", 1: "a"}
+    yield found
+    for each in found.made:
+        each.close()
+    for done in found.warming.values():
+        done.set()
+    # What has ended asks nothing of a test that comes later.
+    until(lambda: all(each._newcomers is None for each in found.made))
+
+
+def executors_of(scheduler: Scheduler, count: int, warm_up: Any = None) -> Executors:
+    context: Any = scheduler
+    found = Executors(context, count, warm_up or scheduler.warm_up)
+    scheduler.made.append(found)
+    found.await_first()
     return found
 
 
 def running_with_two(scheduler: Scheduler) -> Executors:
-    context: Any = scheduler
-    found = Executors(context, 2, scheduler.warm_up)
-    found.await_first()
+    found = executors_of(scheduler, 2)
     assert (found.ready, scheduler.asked) == (2, [2])
     return found
 
@@ -134,9 +147,7 @@ def test_one_that_has_not_said_where_it_is_is_no_other_host(scheduler: Scheduler
 
 def test_half_as_many_as_there_are_start_at_a_time(scheduler: Scheduler) -> None:
     scheduler.hosts = dict.fromkeys(range(8), "a")
-    context: Any = scheduler
-    executors = Executors(context, 8, scheduler.warm_up)
-    executors.await_first()
+    executors = executors_of(scheduler, 8)
     executors.request(20)
     until(lambda: scheduler.asked == [8, 12])
 
@@ -163,13 +174,23 @@ def test_an_attempt_that_is_over_holds_nobody_and_asks_for_nobody(scheduler: Sch
     assert scheduler.asked == [2, 3]
 
 
+def test_one_that_dies_again_and_again_is_no_progress(scheduler: Scheduler) -> None:
+    executors = running_with_two(scheduler)
+    executors.request(3)
+    executors._moved_at -= 100
+    scheduler.hosts[2] = "a"
+    until(lambda: 2 in scheduler.warming)
+    del scheduler.hosts[2]
+    scheduler.becomes_ready(2)
+    until(lambda: not executors._warming)
+    assert executors.stalled_s > 99
+
+
 def test_a_warm_up_that_fails_costs_speed_only(scheduler: Scheduler) -> None:
     def fails(_number: int, _let_in: threading.Event) -> None:
         raise OSError("no such directory")
 
-    context: Any = scheduler
-    executors = Executors(context, 2, fails)
-    executors.await_first()
+    executors = executors_of(scheduler, 2, fails)
     executors.request(3)
     scheduler.hosts[2] = "a"
     until(lambda: executors.ready == 3)

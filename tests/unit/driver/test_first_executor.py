@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,8 +34,8 @@ def waited(monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str]) -
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr(executors.time, "monotonic", lambda: now)
-    monkeypatch.setattr(executors.time, "sleep", sleep)
+    # The module's own, not everybody's: threads of other tests may be ending.
+    monkeypatch.setattr(executors, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     made: Any = object.__new__(Executors)
     made._context, made.wanted = Context(master, conf), 2
     made._active = list
