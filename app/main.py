@@ -232,7 +232,9 @@ def _info(settings: Settings, url: str, spark: ExecutorCluster | None) -> Server
         slots=settings.slots if spark is None else 0,
         url=url,
         settings=settings,
-        warnings=lambda: [] if spark is None else spark.rounds.troubles,
+        warnings=lambda: (
+            [] if spark is None else [*([spark.away] * bool(spark.away)), *spark.rounds.troubles]
+        ),
     )
 
 

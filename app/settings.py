@@ -201,6 +201,14 @@ class Settings(BaseModel):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    @field_validator("data_dir", "jobs_dir", "cache_dir", mode="before")
+    @classmethod
+    def _named(cls, value: object, info: ValidationInfo) -> object:
+        if value == "":
+            # It would be the current directory.
+            raise ValueError(f"{info.field_name}: should not be empty; leave it out for the default.")
+        return value
+
     @field_validator(
         "data_dir",
         "jobs_dir",
@@ -359,6 +367,8 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     table = values.get("cluster")
     if not isinstance(table, dict):
         return values
+    if twice := sorted(f"cluster_{name}" for name in table if f"cluster_{name}" in values):
+        raise SettingsError([f"{name}: is given twice, in the table [cluster] too." for name in twice])
     return {
         **{name: value for name, value in values.items() if name != "cluster"},
         **{f"cluster_{name}": value for name, value in table.items()},

@@ -56,6 +56,11 @@ class ExecutorCluster(Protocol):
     rounds: Rounds
     """What goes on beside the jobs: `watch`, for one."""
 
+    @property
+    def away(self) -> str:
+        """Since when it cannot be asked, and why, in a sentence; empty while it can."""
+        ...
+
     def executor_conf(self, job_id: str, attempt: int) -> Mapping[str, str]:
         """Settings of Spark that the driver of an attempt needs."""
         ...

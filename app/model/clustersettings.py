@@ -22,9 +22,14 @@ def check_standalone(*, master: str, webui: str, driver_host_given: bool) -> Non
     try:
         masters = spark_masters(master)
         name = "cluster_webui"
-        web_pages(webui)
+        pages = web_pages(webui)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    if len(pages) != len(masters):
+        raise ValueError(
+            f"cluster_webui: each master has a web page of its own, and there are {len(masters)} in cluster_master, "
+            f"{len(pages)} here."
+        )
     beyond = [host for host, _ in masters if not is_loopback(host)]
     if beyond and not driver_host_given:
         raise ValueError(

@@ -17,7 +17,7 @@ HIDDEN: Final = "******"
 _WORDS = (
     r"secret|passw(?:or)?d|passphrase|(?<![a-z])pwd|token|credential|jaas|connection[._-]?string|shared[._-]?access"
     r"|(?:api|access|account|private|encryption|master|shared|session|signing|storage)[._-]?key"
-    r"|(?<![a-z])sas(?![a-z])|(?<![a-z])authorization"
+    r"|(?<![a-z])sas(?![a-z])|(?<![a-z])authorization|(?<![a-z])(?:db|my|pg)?pass(?![a-z])|keystore[._-]?key"
 )
 _SECRET = re.compile(_WORDS, re.IGNORECASE)
 # scheme://user:password@host, up to the last @ of the word: a password may have one.

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
 from app.model.protocol import Report
 
+ON_THEIR_WAY_S = 45.0
+"""For how long executors may take to come before anything is wrong: as long as a plan waits for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsSeen:
@@ -26,6 +29,11 @@ class ExecutorsSeen:
         if master.startswith(MASTER_PREFIX):
             look = f"`kubectl describe pods --selector {JOB_LABEL}={job_id}` says why"
         since_s = max(0, now_ms - self.short_since_ms) / 1000
+        if since_s < ON_THEIR_WAY_S:
+            return [
+                f"It has {self.present} of the {self.wanted} executors that it should have; "
+                "others may be on their way."
+            ]
         return [
             f"It has had {self.present} of the {self.wanted} executors that it should have for {since_s:.1f} s: its "
             f"tasks take turns in those; {look}."

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from app.api.app import create_app
+from app.cluster.rounds import Rounds
 from app.main import _info
 from app.settings import load_settings
 from tests.contract.world import World
@@ -29,7 +30,11 @@ KUBERNETES = {
 
 
 class SomeCluster:
-    """That there is one is all that is asked."""
+    """What is asked of a cluster here: whether it can be asked."""
+
+    def __init__(self, away: str = "") -> None:
+        self.away = away
+        self.rounds = Rounds()
 
 
 @pytest.mark.parametrize(
@@ -56,3 +61,14 @@ async def test_a_lone_server(
     (member,) = answer["members"]
     assert (answer["shared"], member["slots"], member["cluster"]) == (False, slots, cluster)
     assert words in answer["alone"]
+
+
+async def test_a_cluster_that_cannot_be_asked_is_told_by_readiness(world: World, tmp_path: Path) -> None:
+    since = "The Spark master cannot be asked since 2026-11-23 03:02:00 UTC (refused)."
+    loaded = load_settings(data_dir=tmp_path, **STANDALONE)
+    for away in (since, ""):
+        spark: Any = SomeCluster(away)
+        app = create_app(world.control_plane, info=_info(loaded, "http://127.0.0.1:8081", spark))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+            answer = await http.get("/health/ready")
+        assert (answer.status_code, answer.json()["warnings"]) == (200, [away] if away else [])

@@ -84,6 +84,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("cluster_webui", "host:8080", "starts with http"),
     ("cluster_webui", "http://m:8080, http://n:8080", "without blanks"),
     ("cluster_webui", "http://m:web", "should be http://host:port"),
+    ("cluster_webui", "http://m:8080,http://n:8080", "1 in cluster_master, 2 here"),
     ("cluster_webui", "http://m:65536", "with ports from 1 to 65535"),
     ("cluster_webui", "http://m:8080,", "should be http://host:port"),
     ("cluster_webui", "http://m:8080/?page=1", "should be http://host:port"),
@@ -293,6 +294,7 @@ def test_settings_of_a_cluster_that_contradict_each_other_are_refused() -> None:
 @pytest.mark.parametrize("master", ["spark://m:7077", "spark://127.0.0.1:7077,m:7077", "spark://10.0.0.1:1"])
 def test_a_spark_master_beyond_loopback_needs_an_address_for_the_drivers(master: str) -> None:
     given = {**STANDALONE, "cluster_master": master, "cluster_driver_host": None}
+    given["cluster_webui"] = ",".join(["http://m:8080"] * (1 + master.count(",")))
     (sentence,) = refused(**given)
     assert sentence.startswith("cluster_driver_host: is needed with a Spark master that is not on loopback")
     # Who says so may have all workers here.
@@ -304,6 +306,7 @@ def test_a_spark_master_beyond_loopback_needs_an_address_for_the_drivers(master:
 )
 def test_a_spark_master_on_loopback_needs_none(master: str) -> None:
     given = {**STANDALONE, "cluster_master": master, "cluster_driver_host": None}
+    given["cluster_webui"] = ",".join(["http://m:8080"] * (1 + master.count(",")))
     assert load_settings(**given).cluster_driver_host == "127.0.0.1"
 
 
@@ -314,6 +317,23 @@ def test_a_spark_master_on_loopback_needs_none(master: str) -> None:
 def test_what_may_be_a_password_in_an_address_is_not_shown(name: str, value: str) -> None:
     (sentence,) = refused(**{**STANDALONE, name: value})
     assert sentence.startswith(f"{name}: ") and "s3cret" not in sentence
+
+
+def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "slotwise.toml"
+    file.write_text(
+        'cluster_master = "spark://a:1"\n[cluster]\nmaster = "spark://b:1"\nwebui = "http://b:2"\n'
+    )
+    with pytest.raises(SettingsError) as error:
+        load_settings(file)
+    assert error.value.errors == ["cluster_master: is given twice, in the table [cluster] too."]
+
+
+@pytest.mark.parametrize("name", ["data_dir", "jobs_dir", "cache_dir"])
+def test_an_empty_directory_is_not_the_current_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"SLOTWISE_{name.upper()}", "")
+    with pytest.raises(SettingsError, match=f"{name}: .*should not be empty"):
+        load_settings()
 
 
 def test_cores_of_a_pod_may_be_numbers(tmp_path: Path) -> None:

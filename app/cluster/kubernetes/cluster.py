@@ -131,6 +131,10 @@ class KubernetesCluster:
     def demand(self) -> Demand:
         return self._demand
 
+    @property
+    def away(self) -> str:
+        return self._away
+
     def executor_conf(self, job_id: str, attempt: int) -> dict[str, str]:
         """For a driver in client mode: Spark asks the API for pods itself."""
         pods = self._pod_settings

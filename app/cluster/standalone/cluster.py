@@ -71,6 +71,10 @@ class StandaloneCluster:
         self._told: str | None = None
         self.rounds = Rounds()
 
+    @property
+    def away(self) -> str:
+        return self._away
+
     def executor_conf(self, job_id: str, attempt: int) -> dict[str, str]:
         return {
             "spark.executor.memory": f"{self._memory_mb}m",

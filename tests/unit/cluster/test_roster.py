@@ -78,6 +78,7 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.page: Any = page(worker(1), worker(2))
         self.now = 100.0
+        self.cluster: Any = None
         monkeypatch.setattr("app.cluster.standalone.cluster.time.monotonic", lambda: self.now)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -102,6 +103,7 @@ def looked(world: World, *changes: Callable[[], None]) -> list[Offer]:
             driver_host="127.0.0.1",
             now_ms=lambda: int(world.now * 1000),
         )
+        world.cluster = cluster
         await cluster.close()
         cluster._http = httpx.AsyncClient(transport=httpx.MockTransport(world.answer))
         offers = [await cluster.look(bool)]
@@ -185,6 +187,9 @@ def test_an_offer_says_why_there_is_no_more(world: World) -> None:
         ("The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://m:1: refused).",),
         (),
     ]
+    assert world.cluster.away == ""
+    offers = looked(world, show(world, None))
+    assert (world.cluster.away,) == offers[-1].why
 
 
 # ---- what the pool makes of it

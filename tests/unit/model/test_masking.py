@@ -30,6 +30,10 @@ SECRET = "hunter2"
         "connectionString",
         "apiKey",
         "PWD",
+        "spark.executorEnv.DB_PASS",
+        "spark.executorEnv.PGPASS",
+        "dbpass",
+        "kafka.ssl.keystore.key",
     ],
 )
 def test_names_that_speak_of_secrets(name: str) -> None:

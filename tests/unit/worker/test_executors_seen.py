@@ -32,6 +32,9 @@ def test_another_attempt_has_others() -> None:
 def test_the_sentence_says_where_to_look() -> None:
     assert ExecutorsSeen(1, 2, 2).in_words(JOB, "spark://m:1", 0) == []
     seen = ExecutorsSeen(1, 1, 4, 10_000)
+    assert seen.in_words(JOB, "spark://m:1", 54_900) == [
+        "It has 1 of the 4 executors that it should have; others may be on their way."
+    ]
     (sentence,) = seen.in_words(JOB, "spark://m:1", 55_500)
     assert sentence.startswith(
         "It has had 1 of the 4 executors that it should have for 45.5 s: its tasks take turns"
