@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 
 def out_of_sight(what: str, since_ms: int, reason: str) -> str:
-    """The sentence of an `Offer` on ``what`` not answering. It is made once: offers change with the facts only."""
+    """The sentence of an `Offer` on ``what`` not answering. ``since_ms`` stays while
+    that lasts, so the sentence, and with it the offer, changes only when the reason does."""
     # What a URL has of names and passwords is nobody's business.
     reason = re.sub(r"//[^/@\s]*@", "//", reason)
     since = datetime.fromtimestamp(since_ms / 1000, UTC)

@@ -112,6 +112,7 @@ class KubernetesCluster:
         self._now_ms = now_ms
         # Since when the API has not answered, in words why; empty while it does.
         self._away = ""
+        self._away_since_ms = 0
         self.since_ms = now_ms()
 
     @property
@@ -185,10 +186,11 @@ class KubernetesCluster:
             if patient and self._seen_at is not None and now - self._seen_at < _THROTTLED_S:
                 return self._offer()
             self._pods = ()
-            self._away = self._away or out_of_sight("The Kubernetes API", self._now_ms(), str(error))
+            self._away_since_ms = self._away_since_ms or self._now_ms()
+            self._away = out_of_sight("The Kubernetes API", self._away_since_ms, str(error))
             self._tell(f"the Kubernetes API is away; jobs go on with the executors that they have: {error}")
             return self._offer()
-        self._away = ""
+        self._away, self._away_since_ms = "", 0
         # Pods of another server's jobs are somebody else's.
         pods = tuple(pod for pod in everybodys if is_ours(pod.job_id))
         self._pods, self._seen_at = pods, now

@@ -67,6 +67,7 @@ class StandaloneCluster:
         self._known = _Known()
         # Since when no master has answered, in words why; empty while one does.
         self._away = ""
+        self._away_since_ms = 0
         self._grace_until = 0.0
         self._told: str | None = None
         self.rounds = Rounds()
@@ -95,11 +96,12 @@ class StandaloneCluster:
         """What the cluster offers now."""
         roster = await self._roster()
         if roster is None:
-            self._away = self._away or out_of_sight("The Spark master", self._now_ms(), self._told or "")
+            self._away_since_ms = self._away_since_ms or self._now_ms()
+            self._away = out_of_sight("The Spark master", self._away_since_ms, self._told or "")
             return self._offer(0, suspended=True, why=(self._away,))
         now = time.monotonic()
         if self._away:
-            self._away = ""
+            self._away, self._away_since_ms = "", 0
             self._grace_until = now + _GRACE_S
         found = {worker.id: worker for worker in roster.workers}
         if now < self._grace_until:
@@ -112,12 +114,12 @@ class StandaloneCluster:
             }
             found = {**missing, **found}
         self._note(found)
-        withheld = roster.withheld(is_ours)
+        cores, without_memory = roster.withheld(is_ours, self._memory_mb)
         why = [
             *too_small(found.values(), self._memory_mb),
-            *([in_others_hands(withheld)] if withheld else []),
+            *in_others_hands(cores, without_memory),
         ]
-        return self._offer(withheld, suspended=False, why=tuple(why))
+        return self._offer(cores + without_memory, suspended=False, why=tuple(why))
 
     async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
         """Look again and again, and tell what is other than before."""
@@ -178,20 +180,20 @@ class StandaloneCluster:
 
     async def _roster(self) -> Roster | None:
         """What the master that is alive says; None if none is."""
-        reason = ""
+        reasons = []
         for webui in self._webuis:
             try:
                 answer = await self._http.get(f"{webui}/json/")
                 answer.raise_for_status()
                 roster = read_roster(answer.json())
             except (httpx.HTTPError, NotAMaster, ValueError) as error:
-                reason = f"{webui}: {str(error) or type(error).__name__}"
+                reasons.append(f"{webui}: {str(error) or type(error).__name__}")
                 continue
             if roster.is_alive:
                 self._tell("")
                 return roster
-            reason = f"{webui}: the master is {roster.status}"
-        self._tell(reason)
+            reasons.append(f"{webui}: the master is {roster.status}")
+        self._tell("; ".join(reasons))
         return None
 
     def _tell(self, reason: str) -> None:

@@ -61,10 +61,21 @@ class Roster:
             worker.id: min(worker.cores, worker.memory_mb // executor_memory_mb) for worker in self.workers
         }
 
-    def withheld(self, is_ours: Callable[[str], bool]) -> int:
-        """The cores that applications hold which are not of jobs of ours (by job id)."""
-        foreign = [one.cores for one in self.applications if not is_ours(job_of(one.name) or "")]
-        return sum(foreign)
+    def withheld(self, is_ours: Callable[[str], bool], executor_memory_mb: int) -> tuple[int, int]:
+        """The cores that applications hold which are not of jobs of ours (by job id), and the slots for whose executors
+        they hold the memory."""
+        ours = sum(one.cores for one in self.applications if is_ours(job_of(one.name) or ""))
+        foreign = sum(one.cores for one in self.applications) - ours
+        if not foreign:
+            return 0, 0
+        free = sum(
+            max(
+                0, min(one.cores - one.cores_used, (one.memory_mb - one.memory_used_mb) // executor_memory_mb)
+            )
+            for one in self.workers
+        )
+        beyond_reach = sum(self.slots(executor_memory_mb).values()) - ours - free
+        return foreign, max(0, beyond_reach - foreign)
 
 
 def too_small(workers: Iterable[Worker], executor_memory_mb: int) -> list[str]:
@@ -77,8 +88,14 @@ def too_small(workers: Iterable[Worker], executor_memory_mb: int) -> list[str]:
     ]
 
 
-def in_others_hands(cores: int) -> str:
-    return f"{cores} core(s) are in the hands of applications that are not jobs of this server."
+def in_others_hands(cores: int, slots: int) -> list[str]:
+    """Sentences on what `Roster.withheld` says; none if it is nothing."""
+    told = []
+    if cores:
+        told.append(f"{cores} core(s) are in the hands of applications that are not jobs of this server.")
+    if slots:
+        told.append(f"They hold the memory of the executors of {slots} more slot(s), too.")
+    return told
 
 
 def application_name(job_name: str, job_id: str) -> str:

@@ -59,8 +59,19 @@ def test_cores_of_others_are_withheld_and_our_own_are_not() -> None:
     ours = application_name("a [job]", JOB)
     assert job_of(ours) == JOB
     roster = read_roster(page(worker(1), applications={ours: 2, "somebody": 3, f"[slotwise job {JOB}] x": 4}))
-    assert roster.withheld(lambda job_id: job_id == JOB) == 7
-    assert roster.withheld(lambda job_id: False) == 9
+    assert roster.withheld(lambda job_id: job_id == JOB, 512) == (7, 0)
+    assert roster.withheld(lambda job_id: False, 512) == (9, 0)
+
+
+def test_memory_of_others_is_withheld_too() -> None:
+    ours = application_name("a [job]", JOB)
+    # Somebody has one core and much of the memory, a job of ours an executor. One more fits on two cores that are free.
+    used = {**worker(1, cores=4), "coresused": 2, "memoryused": 3500 + 512}
+    roster = read_roster(page({**used, "memory": 4600}, applications={ours: 1, "somebody": 1}))
+    assert roster.slots(512) == {"worker-1": 4}
+    assert roster.withheld(lambda job_id: job_id == JOB, 512) == (1, 1)
+    # Where nobody else is, what is not free is ours, whatever the page says of it.
+    assert read_roster(page(used, applications={ours: 2})).withheld(bool, 512) == (0, 0)
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"workers": []}, {"workers": [{}], "activeapps": []}])
@@ -183,8 +194,12 @@ def test_an_offer_says_why_there_is_no_more(world: World) -> None:
             "(cluster_executor_memory_mb).",
             "3 core(s) are in the hands of applications that are not jobs of this server.",
         ),
-        ("The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://m:1: refused).",),
-        ("The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://m:1: refused).",),
+        (
+            "The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://other:1: refused; http://m:1: refused).",
+        ),
+        (
+            "The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://other:1: refused; http://m:1: refused).",
+        ),
         (),
     ]
     assert world.cluster.away == ""
