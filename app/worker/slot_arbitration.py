@@ -59,6 +59,8 @@ class Arbitration:
             # Not renewed either: the lease ends, and whoever can read them follows.
             return ledger
         if arbiter is None or arbiter.is_over:
+            if _leaves_it_to_others(ledger, offer(ledger)):
+                return ledger
             epoch = await self.table.become_arbiter()
             if epoch is None:
                 return ledger
@@ -75,6 +77,10 @@ class Arbitration:
         loop = asyncio.get_running_loop()
         if offer.suspended != arbiter.is_blind:
             await self.table.tell_blind(arbiter.epoch, offer.suspended)
+        if _leaves_it_to_others(ledger, offer):
+            # The lease ends.
+            self._settled = None
+            return ledger
         decision = None
         if not self._is_settled(ledger, offer):
             decision = decide(
@@ -128,3 +134,8 @@ class Arbitration:
         if due_ms is not None and not self._closed:
             delay_s = max(0, due_ms - now_ms) / 1000
             self._due = asyncio.get_running_loop().call_later(delay_s, self._review_soon)
+
+
+def _leaves_it_to_others(ledger: Ledger, offer: Offer) -> bool:
+    """Whether somebody else may see the cluster, which this control plane does not."""
+    return offer.suspended and len(ledger.seats) > 1

@@ -195,10 +195,12 @@ def test_an_offer_says_why_there_is_no_more(world: World) -> None:
             "3 core(s) are in the hands of applications that are not jobs of this server.",
         ),
         (
-            "The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://other:1: refused; http://m:1: refused).",
+            "The Spark master cannot be asked since 1970-01-01 00:01:42 UTC "
+            "(http://other:1: refused; http://m:1: refused).",
         ),
         (
-            "The Spark master cannot be asked since 1970-01-01 00:01:42 UTC (http://other:1: refused; http://m:1: refused).",
+            "The Spark master cannot be asked since 1970-01-01 00:01:42 UTC "
+            "(http://other:1: refused; http://m:1: refused).",
         ),
         (),
     ]

@@ -47,11 +47,23 @@ class Table:
         self.arbiter = replace(self.arbiter, is_blind=is_blind)
 
 
+class _Known:
+    """What the desk has of a job."""
+
+    def __init__(self, job: Job) -> None:
+        self.writer = SimpleNamespace(epoch=1)
+        self._job = job
+
+    @property
+    def state(self) -> Any:
+        return self._job.state
+
+
 class World:
     def __init__(self) -> None:
         self.table, self.told = Table(), [set[str]()]
         self.job = Job(lower=1, upper=2).do(StartScheduling())
-        jobs: Any = {self.job.state.job_id: SimpleNamespace(writer=SimpleNamespace(epoch=1))}
+        jobs: Any = {self.job.state.job_id: _Known(self.job)}
         table: Any = self.table
         self.desk = SharedDesk(
             table,
@@ -69,6 +81,10 @@ class World:
         await self.desk._cycle()
         return self.told[-1]
 
+    def take(self) -> None:
+        """The job is at what it was told."""
+        self.job.do(self.granted)
+
     @property
     def granted(self) -> Any:
         return self.desk.granted(self.job.state.job_id)
@@ -84,6 +100,8 @@ async def test_a_job_is_told_and_told_again_when_it_is_over(whose: str) -> None:
         world.desk.take_offer(AWAY)
     assert await world.cycle() == {world.job.state.job_id}
     assert world.granted.away and world.desk.grants_otherwise(world.job.state)
+    assert await world.cycle() == {world.job.state.job_id}, "until it is there"
+    world.take()
     assert await world.cycle() == set()
     assert (world.desk.is_blind, world.desk.free, world.desk.free_on("w"), world.desk.idle) == (True, 0, 0, 4)
     assert world.desk.prospect(world.job.state.job_id, 2, 1) == 0

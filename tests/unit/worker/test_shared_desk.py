@@ -19,7 +19,7 @@ from app.scheduler.giving import Giving
 from app.scheduler.slot_ledger import Ask, Entry
 from app.store import Store
 from app.store.errors import StoreUnavailable
-from app.store.slot_table import SlotTable
+from app.store.slot_table import Ledger, SlotTable
 from app.worker import shared_desk, slot_arbitration
 from app.worker.shared_desk import SharedDesk
 from tests.unit.store.samples import creation, job_id, state
@@ -346,3 +346,40 @@ async def test_the_cycle_goes_on_without_a_bell_and_leaves_time_to_others(
     running.cancel()
     assert len(rig.desk.granted(FIRST).slots) == 2
     assert all(later - before >= pause_s for before, later in pairwise(began[1:]))
+
+
+@pytest.mark.parametrize("others", [True, False])
+async def test_who_sees_nothing_of_the_cluster_leaves_slots_to_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    rig = Rig(store)
+    rig.declare(FakeJob(1))
+    await rig.cycle(2)
+    read, done = SlotTable.ledger, list[str]()
+
+    async def ledger(table: SlotTable) -> Ledger:
+        found = await read(table)
+        return replace(found, seats=(("one", 0), ("two", 1))) if others else found
+
+    async def put_grants(*_: Any, **__: Any) -> bool:
+        done.append("renewed")
+        return True
+
+    async def become_arbiter(_: Any) -> None:
+        done.append("taken")
+
+    monkeypatch.setattr(SlotTable, "ledger", ledger)
+    monkeypatch.setattr(SlotTable, "put_grants", put_grants)
+    monkeypatch.setattr(SlotTable, "become_arbiter", become_arbiter)
+    rig.desk.take_offer(Offer((("host", 4),), suspended=True))
+    rig.desk._arbitration._renew_at_s = 0.0
+    await rig.cycle()
+    assert done == ([] if others else ["renewed"])
+    over = replace(await ledger(rig.table), arbiter=None)
+
+    async def nobody(_: Any) -> Ledger:
+        return over
+
+    monkeypatch.setattr(SlotTable, "ledger", nobody)
+    await rig.cycle()
+    assert done == ([] if others else ["renewed", "taken"])
