@@ -95,7 +95,7 @@ class Settings(BaseModel):
     results_url: str | None = Field(
         None,
         description="Where results of BATCH jobs lie: an absolute path, or the URI of a directory of a Hadoop file "
-        "system; default: in the data directory.",
+        "system; default: among the files of jobs.",
     )
     slots: int = Field(
         default_factory=lambda: os.cpu_count() or 1,

@@ -14,6 +14,7 @@ from app.cli.client import TERMINAL, Client
 from app.cli.errors import CliError, Refused, TakenBack, UsageError
 from app.cli.jobs import POLL_S, accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.out_of_sight import ClusterWatch
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, sentence_of
 
@@ -261,6 +262,7 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
     told: set[str] = set()
     was_open = before is not None and before["terminalState"] is None
     patience = time.monotonic() + NO_RECORD_PATIENCE_S
+    watch = ClusterWatch(client, job_id)
     while True:
         # Asked before the records: a job that has ended makes no further ones.
         over = status_of(client, job_id) in TERMINAL
@@ -290,6 +292,7 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
                 warn(f"Waiting on: record {record['number']} ended by a failover ({why})")
         if over or (not candidates and time.monotonic() > patience):
             return None
+        watch.turn()
         time.sleep(POLL_S)
 
 

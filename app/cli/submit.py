@@ -15,6 +15,7 @@ from app.cli.client import TERMINAL, Client
 from app.cli.errors import UsageError
 from app.cli.jobs import POLL_S, accepted, ended_as, status_of
 from app.cli.options import JsonOption, ServerOption, TokenOption
+from app.cli.out_of_sight import ClusterWatch
 from app.cli.output import is_terminal, print_json, say, warn
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.strictjson import StrictJsonError, decode_json_strict
@@ -159,6 +160,7 @@ def send(client: Client, document: dict[str, Any], artifacts: dict[str, bytes]) 
 def wait_until_started(client: Client, job_id: str) -> str:
     """Wait until the job runs or has ended, and return its status."""
     last = ""
+    watch = ClusterWatch(client, job_id)
     while True:
         state = status_of(client, job_id)
         if state == "RUNNING" or state in TERMINAL:
@@ -166,6 +168,7 @@ def wait_until_started(client: Client, job_id: str) -> str:
         if state != last and is_terminal():
             warn(f"{state} ...")
         last = state
+        watch.turn()
         time.sleep(POLL_S)
 
 
