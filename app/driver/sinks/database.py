@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from app.driver.failures import Fenced
 from app.driver.sinks.base import BatchRef, MayCommit, Options, Written, os_error, run_without_output
 from app.driver.sinks.columns import Kind, TableColumn, UnknownType, arrow_column, staged, table_columns
-from app.driver.sinks.staging import StagingArea, write_parts
+from app.driver.sinks.parts import write_parquet
+from app.driver.sinks.staging import StagingArea
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
 if TYPE_CHECKING:
@@ -117,10 +118,9 @@ class DatabaseSink:
         try:
             with self.staging.batch(str(batch.batch_id)) as directory:
                 rows = staged(frame, columns, binary_as_hex=self.database.binary_as_hex)
-                parts = write_parts(rows, directory, "parquet", _STAGING_OPTIONS)
-                counts = [_row_count(part) for part in parts]
-                kept = tuple(part for part, count in zip(parts, counts, strict=True) if count)
-                load = Load(batch, columns, kept, sum(counts))
+                counts = write_parquet(rows, directory, _STAGING_OPTIONS, self.spec.vertex)
+                kept = tuple(part for part, count in counts.items() if count)
+                load = Load(batch, columns, kept, sum(counts.values()))
                 earlier = self.database.load(load, may_commit)
         except OSError as error:
             raise os_error(error, f"Batch {batch.batch_id} cannot be staged", self.spec.vertex) from error
@@ -212,9 +212,3 @@ def open_database(vertex: JobVertex, spec: SinkSpec, work_dir: Path) -> Database
         raise options.error(f"may not write to {BATCH_TABLE}, which records the batches.")
     database = open_sqlite(table, spec) if spec.format == "sqlite" else open_postgresql(table)
     return DatabaseSink(table, database, StagingArea(work_dir / "staging"))
-
-
-def _row_count(part: Path) -> int:
-    import pyarrow.parquet
-
-    return int(pyarrow.parquet.read_metadata(part).num_rows)

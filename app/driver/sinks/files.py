@@ -13,7 +13,6 @@ import gzip
 import hashlib
 import os
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from app.driver.failures import DriverError
 from app.driver.sinks.base import BatchRef, MayCommit, Options, Written, os_error, run_without_output
 from app.driver.sinks.merging import COMPRESS, csv_header, merge_lines, merge_parquet
+from app.driver.sinks.parts import RowCounter, must_be_there, parquet_rows, write_parquet
 from app.driver.sinks.staging import StagingArea, write_parts
 from app.durablefiles import sync_to_disk
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
@@ -42,8 +42,6 @@ _KNOWN = {
 _PARQUET_CODECS = ("snappy", "zstd", "gzip", "lz4_raw", "none")
 _TEXT_CODECS = ("none", "gzip", "bzip2")
 _SUFFIX = {"none": "", "gzip": ".gz", "bzip2": ".bz2"}
-
-_ROWS_WAIT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,16 @@ class FileSink:
 
     def _write(self, frame: DataFrame, directory: Path, target: Path, may_commit: MayCommit) -> Written:
         if self.format == "parquet":
-            parts = write_parts(frame, directory, self.format, self.passed)
-            counts = [_parquet_rows(part) for part in parts]
-            rows: int | None = sum(counts)
-            kept = [part for part, count in zip(parts, counts, strict=True) if count]
+            counts = write_parquet(frame, directory, self.passed, self.vertex)
+            rows: int | None = sum(counts.values())
+            kept = [part for part, count in counts.items() if count]
         else:
-            counter = _RowCounter(frame)
+            counter = RowCounter(frame)
             parts = write_parts(counter.frame, directory, self.format, self.passed)
             kept = [part for part in parts if not _is_empty(part, self.compression)]
-            rows = counter.rows() if kept else 0
+            rows = counter.rows()
+            if not kept:
+                must_be_there(rows or 0, 0, directory, self.vertex)
         if not kept:
             may_commit()
             return Written(0)
@@ -141,28 +140,7 @@ class FileSink:
         return frame.withColumn(column, functions.lit(batch_id).cast("long"))
 
     def _rows_of(self, target: Path) -> int | None:
-        return _parquet_rows(target) if self.format == "parquet" else None
-
-
-class _RowCounter:
-    """Counts the rows that an action writes, by a metric in its plan."""
-
-    def __init__(self, frame: DataFrame) -> None:
-        from pyspark.sql import Observation, functions
-
-        self._observation = Observation()
-        self.frame = frame.observe(self._observation, functions.count(functions.lit(1)).alias("rows"))
-
-    def rows(self) -> int | None:
-        """The count; None when Spark does not tell it in time (it comes over the listener bus, after the action)."""
-        future = self._observation._jo.future()  # type: ignore[union-attr]
-        deadline = time.monotonic() + _ROWS_WAIT_S
-        while not future.isCompleted():
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.001)
-        rows = self._observation.get.get("rows")
-        return None if rows is None else int(rows)
+        return parquet_rows(target) if self.format == "parquet" else None
 
 
 def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
@@ -234,12 +212,6 @@ def _name(whole: Path, target: Path) -> bool:
             return False
         os.rename(whole, target)
     return True
-
-
-def _parquet_rows(path: Path) -> int:
-    import pyarrow.parquet
-
-    return int(pyarrow.parquet.read_metadata(path).num_rows)
 
 
 def _is_empty(path: Path, compression: str) -> bool:

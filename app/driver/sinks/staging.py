@@ -83,6 +83,11 @@ def write_parts(frame: DataFrame, directory: Path, file_format: str, options: di
     frame.write.format(file_format).options(**_WRITE_OPTIONS, **options).mode("append").save(
         f"file://{directory}"
     )
+    return list_parts(directory)
+
+
+def list_parts(directory: Path) -> list[Path]:
+    """The files that tasks have written into ``directory``, in task order."""
     return sorted(path for path in directory.iterdir() if path.is_file() and path.name.startswith("part-"))
 
 
