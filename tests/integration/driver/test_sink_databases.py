@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.driver.failures import DriverError, Fenced
-from app.driver.sinks import Sink, Written, database
+from app.driver.sinks import Sink, Written, parts
 from app.driver.sinks.database import BATCH_TABLE
 from app.model.jobgraph import OutputMode
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
@@ -83,7 +83,7 @@ def test_an_empty_batch_is_recorded(spark: SparkSession, store: Store) -> None:
 
 
 def _die_before_the_action(patched: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]) -> None:
-    patched.setattr(database, "write_parts", lambda *_: crash())
+    patched.setattr(parts, "write_parts", lambda *_: crash())
     run(allowed)
 
 
@@ -91,7 +91,7 @@ def _die_before_the_transaction(
     patched: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]
 ) -> None:
     # The row counts are read between the action and the transaction.
-    patched.setattr(database, "_row_count", lambda _: crash())
+    patched.setattr(parts, "parquet_rows", lambda _: crash())
     run(allowed)
 
 
@@ -157,14 +157,14 @@ def test_a_newer_epoch_that_writes_between_the_action_and_the_transaction_is_see
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale, newer = store.sink(), store.sink()
-    write_parts = database.write_parts
+    write_parts = parts.write_parts
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(database, "write_parts", write_parts)
+        monkeypatch.setattr(parts, "write_parts", write_parts)
         newer.write(numbers(spark, 0, 10), ref(0, epoch=2), allowed)
         return write_parts(*arguments)
 
-    monkeypatch.setattr(database, "write_parts", overtaken)
+    monkeypatch.setattr(parts, "write_parts", overtaken)
     with pytest.raises(Fenced):
         stale.write(numbers(spark, 0, 10), ref(0, epoch=1), allowed)
     assert store.run("SELECT count(*) FROM results") == [(10,)]
@@ -174,14 +174,14 @@ def test_a_second_writer_of_the_same_epoch_writes_nothing(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = store.sink(), store.sink()
-    write_parts = database.write_parts
+    write_parts = parts.write_parts
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(database, "write_parts", write_parts)
+        monkeypatch.setattr(parts, "write_parts", write_parts)
         second.write(numbers(spark, 0, 10), ref(0), allowed)
         return write_parts(*arguments)
 
-    monkeypatch.setattr(database, "write_parts", overtaken)
+    monkeypatch.setattr(parts, "write_parts", overtaken)
     assert first.write(numbers(spark, 0, 10), ref(0), allowed) == Written(10, repeated=True)
     assert store.run("SELECT count(*) FROM results") == [(10,)]
 

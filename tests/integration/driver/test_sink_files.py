@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError, Fenced
-from app.driver.sinks import Written, files
+from app.driver.sinks import Written, files, parts
 from app.model.jobgraph import OutputMode
 from tests.integration.driver.sink_support import (
     Crash,
@@ -118,7 +118,8 @@ def test_an_empty_batch_makes_no_file(spark: SparkSession, tmp_path: Path, sink_
 
 def _die_before_the_action(monkeypatch: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(files, "write_parts", lambda *_: crash())
+        for module in (files, parts):
+            patched.setattr(module, "write_parts", lambda *_: crash())
         with pytest.raises(Crash):
             run(allowed)
 
