@@ -3,7 +3,48 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+
+from app.cluster.ports import Offer
+from app.cluster.rounds import Rounds
+
+
+class Sight:
+    """Whether ``what`` answers. ``away``: since when it does not, and why, in a sentence; empty while it does."""
+
+    def __init__(self, what: str, now_ms: Callable[[], int]) -> None:
+        self._what = what
+        self._now_ms = now_ms
+        self._since_ms = 0
+        self.away = ""
+
+    def lost(self, reason: str) -> None:
+        """It does not answer, for the first time or still."""
+        self._since_ms = self._since_ms or self._now_ms()
+        self.away = out_of_sight(self._what, self._since_ms, reason)
+
+    def found(self) -> bool:
+        """It answers; whether it did not before."""
+        was_away = bool(self.away)
+        self.away, self._since_ms = "", 0
+        return was_away
+
+
+async def watch_offers(
+    rounds: Rounds, look: Callable[[], Awaitable[Offer]], tell: Callable[[Offer], None], *, every_s: float
+) -> None:
+    """Look again and again, and tell what is other than before."""
+    last: Offer | None = None
+
+    async def once() -> None:
+        nonlocal last
+        current = await look()
+        if current != last:
+            tell(current)
+            last = current
+
+    await rounds.go("looks at the cluster", once, every_s=every_s)
 
 
 def out_of_sight(what: str, since_ms: int, reason: str) -> str:

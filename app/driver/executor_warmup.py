@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.driver.scala import java_list, scala_context, scala_seq
+
 if TYPE_CHECKING:
     import pyarrow
     from pyspark import SparkContext
@@ -84,17 +86,13 @@ class _Held:
     @property
     def tasks(self) -> int:
         """How many sets of tasks there are that run or wait."""
-        found = self._scala_context.getPoolForName(self.pool)
+        found = scala_context(self._context).getPoolForName(self.pool)
         return int(found.get().schedulableQueue().size()) if found.isDefined() else 0
-
-    @property
-    def _scala_context(self) -> Any:
-        return self._context._jsc.sc()
 
     def _hold(self, file: Path) -> None:
         self._context.setLocalProperty("spark.scheduler.pool", self.pool)
-        command = _java_list(self._context._jvm, ["sh", "-c", _HOLD, str(file), str(self._executor)])
-        backend = self._scala_context.schedulerBackend()
+        command = java_list(self._context._jvm, ["sh", "-c", _HOLD, str(file), str(self._executor)])
+        backend = scala_context(self._context).schedulerBackend()
         while file.exists() and backend.isExecutorActive(str(self._executor)):
             held = _rdd_in(self._context, self._executor, "held", "java.lang.String").pipe(command)
             if not held.collect():
@@ -135,7 +133,7 @@ def _row_in(session: SparkSession, executor: int) -> DataFrame:
     from pyspark.sql.types import IntegerType, StructField, StructType
 
     jvm: Any = session.sparkContext._jvm
-    row = jvm.org.apache.spark.sql.RowFactory.create(_java_list(jvm, [0]).toArray())
+    row = jvm.org.apache.spark.sql.RowFactory.create(java_list(jvm, [0]).toArray())
     rows = _rdd_in(session.sparkContext, executor, row, "org.apache.spark.sql.Row")
     own: Any = session._jsparkSession
     schema = own.parseDataType(StructType([StructField("value", IntegerType(), False)]).json())
@@ -146,17 +144,6 @@ def _rdd_in(context: SparkContext, executor: int, value: Any, java_class: str) -
     """A JavaRDD of one value, whose place is ``executor``."""
     jvm: Any = context._jvm
     # The executor alone decides; its host would be a second choice.
-    places = _seq(jvm, [f"executor_any_{executor}"])
+    places = scala_seq(jvm, [f"executor_any_{executor}"])
     tag = jvm.scala.reflect.ClassManifestFactory.fromClass(jvm.java.lang.Class.forName(java_class))
-    return context._jsc.sc().makeRDD(_seq(jvm, [jvm.scala.Tuple2(value, places)]), tag).toJavaRDD()
-
-
-def _seq(jvm: Any, values: list[Any]) -> Any:
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(_java_list(jvm, values)).toSeq()
-
-
-def _java_list(jvm: Any, values: list[Any]) -> Any:
-    found = jvm.java.util.ArrayList()
-    for value in values:
-        found.add(value)
-    return found
+    return scala_context(context).makeRDD(scala_seq(jvm, [jvm.scala.Tuple2(value, places)]), tag).toJavaRDD()

@@ -17,16 +17,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError, describe
-from app.model.clusterconf import FIRST_EXECUTOR_SETTING
+from app.driver.scala import scala_context, scala_seq
+from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
-
-FIRST_S = 60.0
-"""For how long an attempt waits for its first executor, unless the cluster says that it may take longer."""
 
 ALL_S = 30.0
 """For how long it waits for one more, before it goes on with those that have come."""
@@ -59,7 +57,7 @@ def first_number_conf(count: int) -> dict[str, str]:
 
 def stop_dynamic_allocation(context: SparkContext) -> None:
     """From now on only `Executors` changes their number."""
-    manager = _scala_context(context).executorAllocationManager()
+    manager = scala_context(context).executorAllocationManager()
     if manager.isDefined():
         manager.get().stop()
 
@@ -134,7 +132,7 @@ class Executors:
         self._asked = count
         jvm: Any = self._context._jvm
         nowhere = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-        _scala_context(self._context).requestTotalExecutors(count, 0, nowhere)
+        scala_context(self._context).requestTotalExecutors(count, 0, nowhere)
 
     def _bring_in(self) -> None:
         """Look after newcomers, unless somebody does."""
@@ -182,7 +180,7 @@ class Executors:
 
     def _at_a_time(self, ready: int) -> int:
         """How many may start at the same time: one on each host, or half as many as work already."""
-        summaries = _scala_context(self._context).statusStore().executorList(True)
+        summaries = scala_context(self._context).statusStore().executorList(True)
         found = [summaries.apply(position) for position in range(summaries.size())]
         # One that has only just come may not have said yet where it is.
         hosts = {one.hostPort().rpartition(":")[0] for one in found if one.id() != "driver"} - {""}
@@ -205,14 +203,11 @@ class Executors:
         active = self._active()
         surplus = active[self.wanted :]
         if surplus:
-            jvm: Any = self._context._jvm
-            ids = jvm.java.util.ArrayList()
-            for number in surplus:
-                ids.add(str(number))
+            ids = [str(number) for number in surplus]
             # What is wanted has been said, so the target stays; they are not failures; and nothing runs on them.
-            sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(ids).toSeq()
-            _scala_context(self._context).schedulerBackend().killExecutors(sequence, False, False, True)
-            log.warning("executors given up: %s", ", ".join(str(number) for number in surplus))
+            backend = scala_context(self._context).schedulerBackend()
+            backend.killExecutors(scala_seq(self._context._jvm, ids), False, False, True)
+            log.warning("executors given up: %s", ", ".join(ids))
         return len(surplus)
 
     def trim_idle(self) -> None:
@@ -268,7 +263,7 @@ class Executors:
     @property
     def first_s(self) -> float:
         """For how long an attempt waits for its first executor."""
-        return float(self._context.getConf().get(FIRST_EXECUTOR_SETTING) or FIRST_S)
+        return float(self._context.getConf().get(FIRST_EXECUTOR_SETTING) or FIRST_EXECUTOR_S)
 
     def _where_to_look(self) -> str:
         if str(self._context.master).startswith(MASTER_PREFIX):
@@ -286,15 +281,11 @@ class Executors:
 
     def _count(self) -> int:
         """How many there are, those that are being given up too."""
-        return int(_scala_context(self._context).schedulerBackend().getExecutorIds().size())
+        return int(scala_context(self._context).schedulerBackend().getExecutorIds().size())
 
     def _active(self) -> list[int]:
         """Their numbers, oldest first, without those that are being given up."""
-        backend = _scala_context(self._context).schedulerBackend()
+        backend = scala_context(self._context).schedulerBackend()
         jvm: Any = self._context._jvm
         ids = jvm.scala.jdk.javaapi.CollectionConverters.asJava(backend.getExecutorIds())
         return sorted(int(each) for each in ids if backend.isExecutorActive(each))
-
-
-def _scala_context(context: SparkContext) -> Any:
-    return context._jsc.sc()

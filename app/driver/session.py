@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import archive_options
+from app.driver.scala import scala_context
 from app.model.batch import Skew, SkewStrategy
 from app.model.clusterconf import refused_on_cluster
 from app.model.javaoptions import (
@@ -263,6 +264,6 @@ def close_session(session: SparkSession) -> None:
 def is_stopped(session: SparkSession) -> bool:
     """Whether the JVM of ``session`` or its SparkContext has ended."""
     try:
-        return bool(session.sparkContext._jsc.sc().isStopped())
+        return bool(scala_context(session.sparkContext).isStopped())
     except Exception:
         return True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 
+from app.driver.scala import scala_context
 from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class StageReader:
     """Reads the stages of a query run's batches from Spark's status store."""
 
     def __init__(self, context: SparkContext, run_id: str) -> None:
-        self._tracker = context._jsc.sc().statusTracker()
-        self._store = context._jsc.sc().statusStore()
+        self._tracker = scala_context(context).statusTracker()
+        self._store = scala_context(context).statusStore()
         self._run_id = run_id
         self._last_job = -1
 

@@ -9,6 +9,9 @@ from app.model.kubenames import MASTER_PREFIX
 FIRST_EXECUTOR_SETTING = "spark.slotwise.firstExecutorTimeout"
 """For how many seconds an attempt waits for its first executor: of our own, Spark does not know it."""
 
+FIRST_EXECUTOR_S = 60.0
+"""What it is unless the cluster says that it may take longer."""
+
 # One core for each executor, as many as the job holds slots.
 _CLUSTERS_OWN = (
     "spark.executor.cores",

@@ -31,8 +31,8 @@ from app.cluster.kubernetes.namespace import (
 )
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
-from app.cluster.sight import out_of_sight
-from app.model.clusterconf import FIRST_EXECUTOR_SETTING
+from app.cluster.sight import Sight, watch_offers
+from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL, parse_quantity
 
 log = structlog.get_logger()
@@ -44,8 +44,8 @@ _CLEARED_POLL_S = 0.5
 # Enough for what a container does before it ends; the processes of a dead driver have nothing to finish.
 _GRACE_S = 1
 _FORBIDDEN = (401, 403)
-# For how long an attempt waits for its first executor at least, and how long a pod that has a node takes to be one.
-_FIRST_S, _POD_START_S = 60.0, 30.0
+# How long a pod that has a node takes to be an executor.
+_POD_START_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,7 @@ class KubernetesCluster:
         self._blind_to_quotas = False
         self.rounds = Rounds()
         self._now_ms = now_ms
-        # Since when the API has not answered, in words why; empty while it does.
-        self._away = ""
-        self._away_since_ms = 0
+        self._sight = Sight("The Kubernetes API", now_ms)
         self.since_ms = now_ms()
 
     @property
@@ -134,7 +132,7 @@ class KubernetesCluster:
 
     @property
     def away(self) -> str:
-        return self._away
+        return self._sight.away
 
     def executor_conf(self, job_id: str, attempt: int) -> dict[str, str]:
         """For a driver in client mode: Spark asks the API for pods itself."""
@@ -158,7 +156,7 @@ class KubernetesCluster:
             "spark.dynamicAllocation.executorIdleTimeout": "10s",
             # `Executors.await_first` waits, not the start of the context: for a node at least as long as the pods may.
             "spark.scheduler.minRegisteredResourcesRatio": "0",
-            FIRST_EXECUTOR_SETTING: f"{max(_FIRST_S, self._patience_s + _POD_START_S):g}",
+            FIRST_EXECUTOR_SETTING: f"{max(FIRST_EXECUTOR_S, self._patience_s + _POD_START_S):g}",
             # What a driver that is killed would leave behind, and needs more permissions than pods do.
             "spark.kubernetes.executor.disableConfigMap": "true",
             "spark.kubernetes.driver.service.deleteOnTermination": "false",
@@ -186,11 +184,10 @@ class KubernetesCluster:
             if patient and self._seen_at is not None and now - self._seen_at < _THROTTLED_S:
                 return self._offer()
             self._pods = ()
-            self._away_since_ms = self._away_since_ms or self._now_ms()
-            self._away = out_of_sight("The Kubernetes API", self._away_since_ms, str(error))
+            self._sight.lost(str(error))
             self._tell(f"the Kubernetes API is away; jobs go on with the executors that they have: {error}")
             return self._offer()
-        self._away, self._away_since_ms = "", 0
+        self._sight.found()
         # Pods of another server's jobs are somebody else's.
         pods = tuple(pod for pod in everybodys if is_ours(pod.job_id))
         self._pods, self._seen_at = pods, now
@@ -212,16 +209,7 @@ class KubernetesCluster:
 
     async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
         """Look again and again, and tell what is other than before."""
-        last: Offer | None = None
-
-        async def once() -> None:
-            nonlocal last
-            current = await self.look(is_ours)
-            if current != last:
-                offer(current)
-                last = current
-
-        await self.rounds.go("looks at the cluster", once, every_s=POLL_S)
+        await watch_offers(self.rounds, lambda: self.look(is_ours), offer, every_s=POLL_S)
 
     async def tidy(self, is_over: Callable[[str], bool]) -> None:
         """Delete the pods of jobs that are over, again and again: drivers end abruptly, and a pod that waits for a node
@@ -284,11 +272,11 @@ class KubernetesCluster:
 
     def _offer(self) -> Offer:
         room = self._room
-        why = [self._away, f"{self._why}." * bool(self._why)]
+        why = [self.away, f"{self._why}." * bool(self._why)]
         return Offer(
             ((self.task_manager, room.slots),),
             withheld=room.withheld,
-            suspended=bool(self._away),
+            suspended=bool(self.away),
             why=tuple(each for each in why if each),
         )
 

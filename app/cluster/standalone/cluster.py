@@ -16,7 +16,7 @@ import structlog
 
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
-from app.cluster.sight import out_of_sight
+from app.cluster.sight import Sight, watch_offers
 from app.cluster.standalone.roster import (
     NotAMaster,
     Roster,
@@ -65,16 +65,14 @@ class StandaloneCluster:
         self._now_ms = now_ms
         self._http = httpx.AsyncClient(timeout=_ANSWER_TIMEOUT_S, trust_env=False)
         self._known = _Known()
-        # Since when no master has answered, in words why; empty while one does.
-        self._away = ""
-        self._away_since_ms = 0
+        self._sight = Sight("The Spark master", now_ms)
         self._grace_until = 0.0
         self._told: str | None = None
         self.rounds = Rounds()
 
     @property
     def away(self) -> str:
-        return self._away
+        return self._sight.away
 
     def executor_conf(self, job_id: str, attempt: int) -> dict[str, str]:
         return {
@@ -96,12 +94,10 @@ class StandaloneCluster:
         """What the cluster offers now."""
         roster = await self._roster()
         if roster is None:
-            self._away_since_ms = self._away_since_ms or self._now_ms()
-            self._away = out_of_sight("The Spark master", self._away_since_ms, self._told or "")
-            return self._offer(0, suspended=True, why=(self._away,))
+            self._sight.lost(self._told or "")
+            return self._offer(0, suspended=True, why=(self.away,))
         now = time.monotonic()
-        if self._away:
-            self._away, self._away_since_ms = "", 0
+        if self._sight.found():
             self._grace_until = now + _GRACE_S
         found = {worker.id: worker for worker in roster.workers}
         if now < self._grace_until:
@@ -123,16 +119,7 @@ class StandaloneCluster:
 
     async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
         """Look again and again, and tell what is other than before."""
-        last: Offer | None = None
-
-        async def once() -> None:
-            nonlocal last
-            current = await self.look(is_ours)
-            if current != last:
-                offer(current)
-                last = current
-
-        await self.rounds.go("looks at the cluster", once, every_s=POLL_S)
+        await watch_offers(self.rounds, lambda: self.look(is_ours), offer, every_s=POLL_S)
 
     async def cleared(self, job_id: str) -> None:
         """Wait until the master has ended the application of the job's last driver, and with it told the workers to

@@ -32,6 +32,7 @@ from app.driver.batch.storage import Storages
 from app.driver.batch.tasks import GroupTasks
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.functions import Functions
+from app.driver.scala import scala_context
 from app.driver.session import region_session
 from app.driver.sinks import BatchRef, open_sink
 from app.driver.sources import read_static
@@ -117,7 +118,7 @@ class RegionRun:
         """Nobody wants it any more: end it soon, with nothing more written. It still tells when it has ended."""
         self._canceled.set()
         with contextlib.suppress(Exception):
-            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+            scala_context(self._context).cancelJobGroupAndFutureJobs(self._group)
 
     def task_news(self) -> tuple[int, int] | None:
         """How many of its Spark tasks are done, and how many are known; None if nothing has changed.
