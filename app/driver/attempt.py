@@ -13,6 +13,7 @@ from app.driver.checkpoints import forget_old
 from app.driver.client import ControlPlaneClient
 from app.driver.failover import LocalFailover
 from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening, Idle
 from app.driver.repartition import Repartitioner, RepartitionFailed
@@ -46,8 +47,6 @@ class Attempt(BaseAttempt):
         self._drain_ms = 0
         self._stop: Orders | Terminate | None = None
         self._finishing = False
-        # A plan that waits for its executors.
-        self._waiting: Orders | None = None
         self._past_first_batch: set[str] = set()
         self._tick_at = 0.0
 
@@ -78,6 +77,12 @@ class Attempt(BaseAttempt):
         control = ControlFile(self._work_dir / "control")
         self._control = control
         self._plans = Plans(control, spec.plan_version, spec.parallelism)
+        self._steps = PlanSteps(
+            self._plans,
+            self._executors,
+            changed=self._plan_changed,
+            reached=lambda: min(each.reached for each in self._queries),
+        )
         self._published_ms = epoch_ms()
 
         def make(query: Query, tell: Callable[[Happening], None]) -> RunningQuery:
@@ -205,38 +210,17 @@ class Attempt(BaseAttempt):
             self._begin_stop(orders)
             return None
         self._failover.take_orders(orders.restarts)
-        if self._executors is None or not orders.slots:
-            self._take_up(orders)
-            return None
-        self._executors.request(orders.slots)
-        self._waiting = orders
-        self._await_executors()
+        self._steps.order(orders)
         return None
 
-    def _await_executors(self) -> None:
-        """Take a plan up when the executors are there that it was made for, or do not come."""
-        if self._waiting is None or self._executors is None:
-            return
-        orders = self._waiting
-        if (missing := self._executors.wanted - self._executors.ready) > 0:
-            if not self._executors.have_had_time:
-                return
-            log.warning(
-                "%d executors have not come; plan %d begins without them", missing, orders.plan_version
-            )
-        self._waiting = None
-        self._take_up(orders)
-        self._executors.let_in()
-
-    def _take_up(self, orders: Orders) -> None:
-        if self._plans.change(orders.plan_version, orders.parallelism):
-            self._published_ms = epoch_ms()
-            for running in self._queries:
-                running.gaps.changing(self._published_ms)
+    def _plan_changed(self) -> None:
+        self._published_ms = epoch_ms()
+        for running in self._queries:
+            running.gaps.changing()
 
     def _trim(self) -> None:
         """Between two batches of a query: executors that are too many can go, once no plan needs them."""
-        if self._executors is not None and self._waiting is None:
+        if self._executors is not None and not self._steps.is_waiting:
             self._executors.trim()
 
     def _on_committed(self, happening: Committed) -> None:
@@ -253,6 +237,7 @@ class Attempt(BaseAttempt):
         self._client.report(
             type="batch",
             plan_version=plan.version,
+            whole_plan=plan.whole,
             query_id=running.query_id,
             run_id=happening.run_id,
             batch_id=happening.batch_id,
@@ -280,7 +265,7 @@ class Attempt(BaseAttempt):
             or running.gateway.running_batch is not None
         ):
             return
-        running.idle(self._plans.current.version, happening.at_ms)
+        running.idle(happening.at_ms)
         self._report_applied(idle=True)
         self._note_well(running)
         over = not self._failover.holds_any and all(each.is_done for each in self._queries)
@@ -316,10 +301,12 @@ class Attempt(BaseAttempt):
         if self._fenced:
             raise Fenced
         if self._executors is not None:
-            self._await_executors()
+            self._steps.turn()
             self._executors.check()
             self._news.turn()
-            if self._waiting is None and all(each.gateway.running_batch is None for each in self._queries):
+            if not self._steps.is_waiting and all(
+                each.gateway.running_batch is None for each in self._queries
+            ):
                 self._executors.trim_idle()
         # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
         for running in self._queries:

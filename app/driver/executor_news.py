@@ -23,7 +23,7 @@ class ExecutorNews:
     def figures(self) -> dict[str, int]:
         """The fields of a report, by a look now. They are told with it."""
         if self._executors is not None:
-            self.known = {"executors": self._executors.present, "executors_wanted": self._executors.wanted}
+            self.known = {"executors": self._executors.ready, "executors_wanted": self._executors.wanted}
         return self.known
 
     def turn(self) -> None:

@@ -32,6 +32,12 @@ ALL_S = 30.0
 PLAN_S = 45.0
 """For how long a plan waits for its executors in all: less than the control plane waits for it to be taken up."""
 
+SETTLE_S = 5.0
+"""For how long no more are asked for, at most, because some were just let in."""
+
+WARM_UP_S = 30.0
+"""For how long a newcomer may take to get warm."""
+
 _NONE_S = 60.0
 _CHECK_EVERY_S = 2.0
 
@@ -65,8 +71,8 @@ def stop_dynamic_allocation(context: SparkContext) -> None:
 class Executors:
     """Those of one SparkContext. ``wanted`` is how many there should be. For the attempt's own thread, `trim` apart.
 
-    New ones come a few at a time, and are warmed up and kept from the query until `let_in`: neither their start nor
-    their first tasks are to slow down what runs.
+    New ones come a few at a time, and are warmed up and kept from the query until they are let in: neither their start
+    nor their first tasks are to slow down what runs.
     """
 
     def __init__(self, context: SparkContext, wanted: int, warm_up: WarmUp) -> None:
@@ -75,11 +81,15 @@ class Executors:
         self._warm_up = warm_up
         self._asked = 0
         self._ready: set[int] = set()
-        self._warming: set[int] = set()
+        # Since when, and what each waits for when it is warm.
+        self._warming: dict[int, float] = {}
+        self._entrances: dict[int, threading.Event] = {}
         self._newcomers: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._let_in = threading.Event()
-        self._let_in.set()
+        # No more are asked for before that: the first batch of those that were let in has enough to do.
+        self._ask_at = 0.0
+        # Whether newcomers wait until they are let in; those that replace others do not.
+        self._are_held = False
         self._shrinking = self._closed = False
         self._checked_at = self._seen_at = self._moved_at = self._requested_at = time.monotonic()
         self.wanted = wanted
@@ -113,20 +123,47 @@ class Executors:
         with self._lock:
             self.wanted = count
             self._moved_at = self._requested_at = time.monotonic()
-            self._let_in.clear()
+            self._are_held = True
             if count < self._asked:
                 self._ask(count)
         self._bring_in()
 
-    def let_in(self) -> None:
-        """The plan is in force that the newcomers have come for."""
-        self._let_in.set()
+    def let_in_ready(self) -> None:
+        """The query has been told to use those that are ready; others that come are held."""
+        with self._lock:
+            for number in self._ready.intersection(self._entrances):
+                self._entrances.pop(number).set()
+                self._ask_at = time.monotonic() + SETTLE_S
+
+    def settled(self) -> None:
+        """The query has worked with those that were let in: more may come."""
+        self._ask_at = 0.0
+
+    def let_in_all(self) -> None:
+        """The plan is in force that newcomers have come for; those that come late may work at once."""
+        with self._lock:
+            self._open()
 
     def close(self) -> None:
         """The attempt is over; another may be next in the same SparkContext. Nothing is asked for or held any more."""
         with self._lock:
             self._closed = True
-        self._let_in.set()
+            self._open()
+
+    def _open(self) -> None:
+        self._are_held = False
+        while self._entrances:
+            self._entrances.popitem()[1].set()
+
+    def _entrance(self, number: int) -> threading.Event:
+        """What is set when ``number`` may have tasks of the query."""
+        found = threading.Event()
+        with self._lock:
+            if self._are_held:
+                self._entrances[number] = found
+            else:
+                found.set()
+        return found
 
     def _ask(self, count: int) -> None:
         self._asked = count
@@ -163,20 +200,31 @@ class Executors:
     def _take_in_and_ask(self) -> bool:
         """Warm up who has come, ask for more; whether there is anything left to do."""
         # Those that come when the attempt is over are for the next one.
-        active = [] if self._closed else self._active()
+        active = set() if self._closed else set(self._active())
         # In this order: who stops warming up has become ready before.
-        for number in set(active) - self._warming - self._ready:
-            self._warming.add(number)
+        for number in active - self._warming.keys() - self._ready:
+            self._warming[number] = time.monotonic()
             threading.Thread(target=self._take_in, args=(number,), daemon=True).start()
-        ready = len(self._ready.intersection(active))
+        ready = len(self._ready & active)
         at_a_time = self._at_a_time(ready)
         with self._lock:
-            if self._closed or (ready >= self.wanted and not self._warming):
+            if self._closed or (ready >= self.wanted and not active & self._warming.keys()):
                 self._newcomers = None
                 return False
-            if self._asked < (count := min(self.wanted, ready + at_a_time)):
+            count = min(self.wanted, ready + at_a_time)
+            if self._asked < count and time.monotonic() >= self._ask_at:
                 self._ask(count)
+        self._give_up_hanging(active)
         return True
+
+    def _give_up_hanging(self, active: set[int]) -> None:
+        """Who does not get warm is of no use to a query either; Spark sends another one."""
+        now = time.monotonic()
+        hanging = [one for one in active if now - self._warming.get(one, now) > WARM_UP_S]
+        for number in hanging:
+            log.warning("executor %d did not get warm within %g s, and is replaced", number, WARM_UP_S)
+            self._warming[number] = now
+        self._kill(hanging)
 
     def _at_a_time(self, ready: int) -> int:
         """How many may start at the same time: one on each host, or half as many as work already."""
@@ -188,13 +236,13 @@ class Executors:
 
     def _take_in(self, number: int) -> None:
         try:
-            self._warm_up(number, self._let_in)
+            self._warm_up(number, self._entrance(number))
             log.warning("executor %d is warm", number)
         except Exception as error:
             # It costs speed only.
             log.warning("executor %d was not warmed up: %s", number, describe(error).sentence)
         self._ready.add(number)
-        self._warming.discard(number)
+        self._warming.pop(number, None)
         if number in self._active():
             self._moved_at = time.monotonic()
 
@@ -202,13 +250,16 @@ class Executors:
         """Give up the executors beyond those wanted, the newest first; how many. For a moment without tasks."""
         active = self._active()
         surplus = active[self.wanted :]
+        self._kill(surplus)
         if surplus:
-            ids = [str(number) for number in surplus]
-            # What is wanted has been said, so the target stays; they are not failures; and nothing runs on them.
-            backend = scala_context(self._context).schedulerBackend()
-            backend.killExecutors(scala_seq(self._context._jvm, ids), False, False, True)
-            log.warning("executors given up: %s", ", ".join(ids))
+            log.warning("executors given up: %s", ", ".join(map(str, surplus)))
         return len(surplus)
+
+    def _kill(self, numbers: list[int]) -> None:
+        """What is wanted has been said, so the target stays; they are not failures."""
+        if numbers:
+            ids = scala_seq(self._context._jvm, [str(number) for number in numbers])
+            scala_context(self._context).schedulerBackend().killExecutors(ids, False, False, True)
 
     def trim_idle(self) -> None:
         """`trim`, if fewer are wanted than before: for a query that has nothing to do."""

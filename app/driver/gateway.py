@@ -125,7 +125,7 @@ class Gateway:
         plan = self._plans.for_batch(self._builder.query.own_sources, self._builder.query.key)
         self.begun_version = max(self.begun_version, plan.version)
         output, groups = self._builder.tail(frame, plan.parallelism)
-        shuffles = self._tail_shuffles(output, plan.version, len(groups))
+        shuffles = self._tail_shuffles(output, plan.number, len(groups))
         batch = BatchRef(self._query_id(), batch_id, self._epoch())
         try:
             written = self._sink.write(output, batch, self._may_commit)
@@ -137,10 +137,10 @@ class Gateway:
         job_id = self.stages.batch_job() if self.stages is not None else None
         return BatchRun(batch_id, plan, tuple(groups), shuffles, started_ms, written.rows, job_id)
 
-    def _tail_shuffles(self, output: DataFrame, version: int, groups: int) -> int:
+    def _tail_shuffles(self, output: DataFrame, number: int, groups: int) -> int:
         """Shuffles of the tail that its vertices make by themselves; looked up once per plan."""
-        if version not in self._shuffles:
+        if number not in self._shuffles:
             text = output._jdf.queryExecution().executedPlan().toString()
             own = groups - self._builder.head_groups
-            self._shuffles = {version: max(0, len(_SHUFFLE.findall(text)) - own)}
-        return self._shuffles[version]
+            self._shuffles = {number: max(0, len(_SHUFFLE.findall(text)) - own)}
+        return self._shuffles[number]

@@ -13,8 +13,14 @@ _PLANS_KEPT = 16
 
 @dataclass(frozen=True, slots=True)
 class DriverPlan:
+    """``version`` is the control plane's, ``number`` the driver's own: it may take a plan up in steps, all but the last
+    not ``whole``.
+    """
+
+    number: int
     version: int
     parallelism: Mapping[str, int]
+    whole: bool = True
 
 
 class Plans:
@@ -23,35 +29,38 @@ class Plans:
     def __init__(self, control: ControlFile, version: int, parallelism: Mapping[str, int]) -> None:
         self._lock = threading.Lock()
         self._control = control
-        self._plans = {version: DriverPlan(version, dict(parallelism))}
-        self._current = version
-        control.publish(version, parallelism)
+        self._current = DriverPlan(1, version, dict(parallelism))
+        self._plans = {1: self._current}
+        control.publish(1, parallelism)
 
     @property
     def current(self) -> DriverPlan:
         with self._lock:
-            return self._plans[self._current]
+            return self._current
 
-    def change(self, version: int, parallelism: Mapping[str, int]) -> bool:
-        """Take up a newer plan; whether it was newer. Batches that start from now on run at it."""
+    def change(self, version: int, parallelism: Mapping[str, int], *, whole: bool = True) -> bool:
+        """Take up a newer plan, or one more step of it; whether it was. Batches that start from now on run at it."""
         with self._lock:
-            if version <= self._current:
+            current = self._current
+            if version < current.version or (version == current.version and current.whole):
                 return False
-            self._plans[version] = DriverPlan(version, dict(parallelism))
-            self._current = version
+            self._current = DriverPlan(current.number + 1, version, dict(parallelism), whole)
+            self._plans[self._current.number] = self._current
             for old in sorted(self._plans)[:-_PLANS_KEPT]:
                 del self._plans[old]
-            self._control.publish(version, parallelism)
+            self._control.publish(self._current.number, parallelism)
             return True
+
+    def split_by(self, sources: tuple[str, ...], query_key: str) -> DriverPlan | None:
+        """The newest plan by which one of the query's sources was split; None if that is not known."""
+        used = [n for source in sources if (n := self._control.planned_number(source, query_key)) is not None]
+        with self._lock:
+            known = [number for number in used if number in self._plans]
+            return self._plans[max(known)] if known else None
 
     def for_batch(self, sources: tuple[str, ...], query_key: str) -> DriverPlan:
         """The plan of the batch that is about to run: the one by which its sources were split, in all its parts.
 
         A source without new data was not split for this batch and names an older plan, so the newest counts.
         """
-        used = [
-            v for source in sources if (v := self._control.planned_version(source, query_key)) is not None
-        ]
-        with self._lock:
-            known = [version for version in used if version in self._plans]
-            return self._plans[max(known)] if known else self._plans[self._current]
+        return self.split_by(sources, query_key) or self.current

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 _COMMITS_REMEMBERED = 11
@@ -85,35 +86,39 @@ class GapMeter:
 
     def __init__(self, past: Past) -> None:
         self._commits: list[int] = list(past.committed_ms)
-        self._changed_ms: int | None = self._commits[-1] if self._commits else None
+        # The steady interval before the change whose pause is looked for, and the longest since.
+        self._change: tuple[float | None, int] | None = None
         self._gap_ms: int | None = None
+        if self._commits:
+            self.changing()
 
-    def changing(self, now_ms: int) -> None:
-        """Another plan was ordered. Of several in a row the first counts: the output waits since then."""
-        if self._changed_ms is None:
-            self._changed_ms = now_ms
+    def changing(self) -> None:
+        """Another plan is ordered. Of several in a row the first counts: the output waits since then."""
+        if self._change is None:
+            steady = [after - before for before, after in pairwise(self._commits)]
+            self._change = (statistics.median(steady) if steady else None, 0)
 
     def committed(self, at_ms: int, *, at_plan: bool) -> None:
         """A batch was committed; ``at_plan`` if it ran at the newest plan."""
-        self._commits.append(at_ms)
-        del self._commits[: -2 * _COMMITS_REMEMBERED]
-        if at_plan and self._changed_ms is not None:
-            self._gap_ms = self._measure(self._changed_ms)
-            self._changed_ms = None
+        pause_ms = at_ms - self._commits[-1] if self._commits else None
+        self._commits = [*self._commits, at_ms][-_COMMITS_REMEMBERED:]
+        if self._change is None:
+            return
+        steady_ms, longest_ms = self._change
+        if pause_ms is None:
+            steady_ms = None
+        else:
+            longest_ms = max(longest_ms, pause_ms)
+        self._change = (steady_ms, longest_ms)
+        if at_plan:
+            self._gap_ms = None if steady_ms is None else max(0, longest_ms - int(steady_ms))
+            self._change = None
 
     def forget(self) -> None:
         """What paused the output was no change of plan."""
-        self._changed_ms = self._gap_ms = None
+        self._change = self._gap_ms = None
 
     def take(self) -> int | None:
         """The longest pause around the last change less the steady interval, once; None if it cannot be known."""
         gap, self._gap_ms = self._gap_ms, None
         return gap
-
-    def _measure(self, changed_ms: int) -> int | None:
-        pairs = list(zip(self._commits, self._commits[1:], strict=False))
-        steady = [b - a for a, b in pairs if b <= changed_ms]
-        around = [b - a for a, b in pairs if b > changed_ms]
-        if not steady or not around:
-            return None
-        return max(0, max(around) - int(statistics.median(steady[-_COMMITS_REMEMBERED + 1 :])))

@@ -54,6 +54,8 @@ class RunningQuery:
     ) -> None:
         self.query = query
         self.checkpoint_dir = checkpoint_dir / query.key
+        # The number and the version of the newest plan that it has run at, the version only if as a whole.
+        self.reached = 0
         self.applied_version = 0
         self.reprocessed_records: int | None = None
         self._control = control
@@ -129,9 +131,8 @@ class RunningQuery:
         self._idle = False
         run = self.gateway.committed(happening.batch_id)
         plan = run.plan if run is not None else self._plans.current
-        newest = self._plans.current.version
-        self.applied_version = max(self.applied_version, plan.version)
-        self.gaps.committed(now_ms, at_plan=plan.version >= newest)
+        self._reached(plan)
+        self.gaps.committed(now_ms, at_plan=plan.whole and plan.number >= self._plans.current.number)
         if happening.batch_id == self._past.interrupted:
             self.reprocessed_records = happening.input_rows
         elif self.reprocessed_records is None:
@@ -142,11 +143,16 @@ class RunningQuery:
         """Whether an earlier attempt had begun this batch."""
         return batch_id == self._past.interrupted
 
-    def idle(self, version: int, at_ms: int) -> None:
-        """At ``at_ms`` the query had nothing to do: its next batch will run at plan ``version``."""
-        self.applied_version = max(self.applied_version, version)
+    def idle(self, at_ms: int) -> None:
+        """At ``at_ms`` the query had nothing to do: its next batch will run at the plan of now."""
+        self._reached(self._plans.current)
         self._idle_ms = max(self._idle_ms, at_ms)
         self._idle = True
+
+    def _reached(self, plan: DriverPlan) -> None:
+        self.reached = max(self.reached, plan.number)
+        if plan.whole:
+            self.applied_version = max(self.applied_version, plan.version)
 
     @property
     def is_active(self) -> bool:
@@ -193,8 +199,8 @@ class RunningQuery:
     @property
     def begun_version(self) -> int:
         """The newest plan that a batch was begun with, or its sources were split by; 0 without any."""
-        split = [self._control.planned_version(source, self.query.key) for source in self.query.own_sources]
-        return max([self.gateway.begun_version, *(each for each in split if each is not None)])
+        split = self._plans.split_by(self.query.own_sources, self.query.key)
+        return max(self.gateway.begun_version, split.version if split is not None else 0)
 
     @property
     def backlog(self) -> int | None:

@@ -127,7 +127,8 @@ class VertexBatch:
 class Report:
     """One thing that happened. ``type`` says which of the fields below are set.
 
-    running: the queries were started. batch: one was committed. plan-applied: see events.PlanApplied.
+    running: the queries were started. batch: one was committed, at a part of the plan on the way to it unless
+    ``whole_plan``. plan-applied: see events.PlanApplied.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``why``,
     ``user_error``, ``query_id``, ``batch_id``: as in events.AttemptFailed.
@@ -162,6 +163,7 @@ class Report:
         "executors",
     ]
     plan_version: int = 0
+    whole_plan: bool = True
     query_id: str = ""
     run_id: str = ""
     batch_id: int = -1

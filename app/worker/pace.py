@@ -12,12 +12,18 @@ _PLANS_KEPT = 4
 
 
 def pace_of(report: Report) -> Pace | None:
-    """The pace of a batch after which more rows waited at the sources.
+    """The pace of a batch at a whole plan after which more rows waited at the sources.
 
     None if none waited or it is not known: how long such a batch takes depends on what there was to read.
     """
     busy_ms = report.at_ms - report.started_ms
-    if not report.backlog_rows or report.reprocessed or report.input_rows <= 0 or busy_ms <= 0:
+    if (
+        not report.whole_plan
+        or not report.backlog_rows
+        or report.reprocessed
+        or report.input_rows <= 0
+        or busy_ms <= 0
+    ):
         return None
     return Pace(report.query_id, report.input_rows, busy_ms)
 

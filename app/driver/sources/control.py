@@ -24,9 +24,9 @@ _DRAINING = "draining"
 
 @dataclass(frozen=True, slots=True)
 class PlanNumber:
-    """A plan as the sources see it: its version, and the parallelism of each vertex by id."""
+    """A plan as the sources see it: its number in this driver, and the parallelism of each vertex by id."""
 
-    version: int
+    number: int
     parallelism: dict[str, int]
 
 
@@ -36,10 +36,10 @@ class ControlFile:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def publish(self, version: int, parallelism: Mapping[str, int]) -> None:
+    def publish(self, number: int, parallelism: Mapping[str, int]) -> None:
         """Put a plan into force for every partitioning that is made from now on."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        _replace(self.directory / _PLAN, {"version": version, "parallelism": dict(parallelism)})
+        _replace(self.directory / _PLAN, {"number": number, "parallelism": dict(parallelism)})
 
     def published(self) -> PlanNumber | None:
         """The plan in force; None before the first."""
@@ -58,12 +58,12 @@ class ControlFile:
         """What the sources of a query said that is to be started again: those of its next run know nothing of it."""
         shutil.rmtree(_query_directory(self.directory, query_key), ignore_errors=True)
 
-    def planned_version(self, vertex_id: str, query_key: str) -> int | None:
-        """The plan version of the source's last partitioning; None if there was none, or it is not built in.
+    def planned_number(self, vertex_id: str, query_key: str) -> int | None:
+        """The number of the plan of the source's last partitioning; None if there was none, or it is not built in.
 
-        A batch without new data from the source makes none: then this is the version of an earlier batch.
+        A batch without new data from the source makes none: then this is the number of an earlier batch.
         """
-        value = _read(_planned_file(self.directory, vertex_id, query_key)).get("version")
+        value = _read(_planned_file(self.directory, vertex_id, query_key)).get("number")
         return value if isinstance(value, int) else None
 
     def backlog(self, vertex_id: str, query_key: str) -> int | None:
@@ -93,7 +93,7 @@ class SourceSide:
     _last_status: tuple[int | None, bool] | None = field(default=None, repr=False)
 
     def plan(self) -> tuple[int, int]:
-        """Version of the plan in force, and the parallelism of this vertex in it.
+        """The number of the plan in force, and the parallelism of this vertex in it.
 
         Raises:
             SourceError: there is no plan, or it does not name the vertex.
@@ -104,15 +104,15 @@ class SourceSide:
             raise SourceError(
                 f"Source {self.vertex_name}: the plan in {self.directory} does not say its parallelism."
             )
-        return plan.version, parallelism
+        return plan.number, parallelism
 
     def draining(self) -> bool:
         return (self.directory / _DRAINING).exists()
 
-    def report_plan(self, version: int) -> None:
+    def report_plan(self, number: int) -> None:
         path = _planned_file(self.directory, self.vertex_id, self.query_key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, {"version": version})
+        _replace(path, {"number": number})
 
     def report_status(self, *, backlog: int | None, exhausted: bool) -> None:
         """Written only when it changed: an idle source is asked for its offset a hundred times a second."""
@@ -138,10 +138,10 @@ def _status_file(directory: Path, vertex_id: str, query_key: str) -> Path:
 
 def _read_plan(directory: Path) -> PlanNumber | None:
     value = _read(directory / _PLAN)
-    version, parallelism = value.get("version"), value.get("parallelism")
-    if not isinstance(version, int) or not isinstance(parallelism, dict):
+    number, parallelism = value.get("number"), value.get("parallelism")
+    if not isinstance(number, int) or not isinstance(parallelism, dict):
         return None
-    return PlanNumber(version, parallelism)
+    return PlanNumber(number, parallelism)
 
 
 def _read(path: Path) -> dict[str, object]:

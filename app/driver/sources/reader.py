@@ -80,8 +80,8 @@ class RowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         batch = (start["row"], end["row"])
         if self._planned != batch:
-            version, parallelism = self._side.plan()
+            number, parallelism = self._side.plan()
             self._parts = [Part(content) for content in self.divide(*batch, parallelism)]
-            self._side.report_plan(version)
+            self._side.report_plan(number)
             self._planned = batch
         return self._parts

@@ -96,7 +96,7 @@ class Rig:
         frame = open_stream(self.spark, vertex, self.control, QUERY, self.checkpoint)
 
         def write(data: DataFrame, batch_id: int) -> None:
-            version = self.control.planned_version("v", QUERY)
+            version = self.control.planned_number("v", QUERY)
             rows, tasks = self._collect(data)
             batch = Batch(batch_id, rows, tasks, version)
             self.batches.append(batch)

@@ -20,7 +20,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_change_is_told_once_and_looked_for_now_and_then(now: list[float]) -> None:
     reports: list[dict[str, Any]] = []
-    executors: Any = SimpleNamespace(present=1, wanted=2)
+    executors: Any = SimpleNamespace(ready=1, wanted=2)
     news = ExecutorNews(executors, lambda **fields: reports.append(fields))
     assert news.figures() == {"executors": 1, "executors_wanted": 2}
     for _ in range(100):
@@ -29,7 +29,7 @@ def test_a_change_is_told_once_and_looked_for_now_and_then(now: list[float]) -> 
     assert reports == [], "it was told with the report that the figures were for"
     now[0] += 60
     news.turn()
-    executors.present = 2
+    executors.ready = 2
     news.turn()
     now[0] += 1.9
     news.turn()

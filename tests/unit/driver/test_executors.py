@@ -24,6 +24,14 @@ class Summaries(list[Any]):
         return self[position]
 
 
+class JavaList:
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def add(self, value: str) -> None:
+        self.found.append(value)
+
+
 class Scheduler:
     """What a SparkContext says and is asked. ``hosts``: of each executor, by its number."""
 
@@ -33,14 +41,18 @@ class Scheduler:
         self.warming: dict[int, threading.Event] = {}
         self.let_in: dict[int, threading.Event] = {}
         self.made: list[Executors] = []
+        self.killed: list[str] = []
         empty = SimpleNamespace(**{"Map$": SimpleNamespace(MODULE=None)})
         setattr(getattr(empty, "Map$"), "MODULE$", SimpleNamespace(empty=dict))
-        converters = SimpleNamespace(asJava=list)
+        converters = SimpleNamespace(
+            asJava=list, asScala=lambda values: SimpleNamespace(toSeq=lambda: list(values.found))
+        )
         self._jvm = SimpleNamespace(
             scala=SimpleNamespace(
                 collection=SimpleNamespace(immutable=empty),
                 jdk=SimpleNamespace(javaapi=SimpleNamespace(CollectionConverters=converters)),
-            )
+            ),
+            java=SimpleNamespace(util=SimpleNamespace(ArrayList=JavaList)),
         )
         self._jsc = SimpleNamespace(sc=lambda: self)
 
@@ -49,7 +61,9 @@ class Scheduler:
 
     def schedulerBackend(self) -> Any:
         return SimpleNamespace(
-            getExecutorIds=self._ids, isExecutorActive=lambda number: int(number) in self.hosts
+            getExecutorIds=self._ids,
+            isExecutorActive=lambda number: int(number) in self.hosts,
+            killExecutors=lambda numbers, *_how: self.killed.extend(numbers),
         )
 
     def statusStore(self) -> Any:
@@ -123,13 +137,16 @@ def test_on_one_host_they_come_one_after_another(scheduler: Scheduler) -> None:
     scheduler.becomes_ready(2)
     until(lambda: scheduler.asked == [2, 3, 4])
     assert not scheduler.let_in[2].is_set(), "it has tasks of the query before the plan is taken up"
+    executors.let_in_ready()
+    assert scheduler.let_in[2].is_set()
     scheduler.hosts[3] = "a"
     scheduler.becomes_ready(3)
     until(lambda: scheduler.asked == [2, 3, 4, 5])
+    assert not scheduler.let_in[3].is_set(), "it came after the step"
     scheduler.hosts[4] = "a"
     scheduler.becomes_ready(4)
     until(lambda: executors.ready == 5)
-    executors.let_in()
+    executors.let_in_all()
     assert all(one.is_set() for one in scheduler.let_in.values())
 
 
@@ -207,3 +224,20 @@ def test_the_replacement_of_a_lost_one_may_work_as_soon_as_it_is_warm(
     until(lambda: executors.ready == 2)
     assert scheduler.let_in[7].is_set()
     assert scheduler.asked == [2], "the cluster's manager replaces what it has lost by itself"
+
+
+def test_one_that_does_not_get_warm_is_replaced(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WARM_UP_S", 0.05)
+    executors = running_with_two(scheduler)
+    executors.request(3)
+    scheduler.hosts[2] = "a"
+    until(lambda: scheduler.killed)
+    assert set(scheduler.killed) == {"2"}
+    del scheduler.hosts[2]
+    scheduler.hosts[3] = "a"
+    scheduler.becomes_ready(3)
+    until(lambda: executors.ready == 3)
+    until(lambda: executors._newcomers is None)
+    assert 2 in executors._warming, "its thread may hang for ever, and nobody waits for it"

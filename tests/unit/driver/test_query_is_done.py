@@ -28,7 +28,7 @@ class Place:
         query.query = SimpleNamespace(key=KEY, own_sources=sources, streams=(*sources, *("x" * others)))
         query.gateway = self.gateway
         query.gaps = GapMeter(Past((), None))
-        query.applied_version = 0
+        query.reached = query.applied_version = 0
         query.reprocessed_records = None
         query._control = control
         query._plans = Plans(control, 1, dict.fromkeys(sources, 1))
@@ -40,7 +40,7 @@ class Place:
         self.sides[source].report_status(backlog=0, exhausted=True)
 
     def idle(self) -> None:
-        self.query.idle(1, 1_000)
+        self.query.idle(1_000)
 
     def committed(self, batch_id: int) -> None:
         self.query.committed(Committed("run", "id", batch_id, 10, None, 5), 2_000)

@@ -59,7 +59,7 @@ def committed_every_second(meter: GapMeter, count: int) -> None:
 def test_the_gap_is_the_longest_pause_less_the_steady_interval() -> None:
     meter = GapMeter(Past((), None))
     committed_every_second(meter, 5)
-    meter.changing(5_200)
+    meter.changing()
     meter.committed(6_000, at_plan=False)
     meter.committed(9_500, at_plan=True)
     assert meter.take() == 2_500
@@ -69,7 +69,7 @@ def test_the_gap_is_the_longest_pause_less_the_steady_interval() -> None:
 def test_a_change_that_nobody_noticed_has_no_gap() -> None:
     meter = GapMeter(Past((), None))
     committed_every_second(meter, 5)
-    meter.changing(5_200)
+    meter.changing()
     meter.committed(5_900, at_plan=True)
     assert meter.take() == 0
 
@@ -77,9 +77,9 @@ def test_a_change_that_nobody_noticed_has_no_gap() -> None:
 def test_of_several_changes_the_first_counts() -> None:
     meter = GapMeter(Past((), None))
     committed_every_second(meter, 3)
-    meter.changing(3_100)
+    meter.changing()
     meter.committed(6_000, at_plan=False)
-    meter.changing(6_100)
+    meter.changing()
     meter.committed(7_000, at_plan=True)
     assert meter.take() == 2_000
 
@@ -92,7 +92,7 @@ def test_an_attempt_is_measured_from_the_last_commit_before_it() -> None:
 
 def test_without_a_steady_interval_no_gap_can_be_told() -> None:
     meter = GapMeter(Past((), None))
-    meter.changing(500)
+    meter.changing()
     meter.committed(1_000, at_plan=True)
     meter.committed(2_000, at_plan=True)
     assert meter.take() is None

@@ -1,0 +1,154 @@
+"""How a plan is taken up with the executors that come, without Spark: the test says how many are ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.driver.plan_steps import PlanSteps
+from app.driver.plans import Plans
+from app.driver.sources.control import ControlFile, SourceSide
+from app.model.protocol import Orders
+
+
+class Executors:
+    """What `PlanSteps` asks and tells."""
+
+    def __init__(self, ready: int) -> None:
+        self.ready = self.wanted = ready
+        self.have_had_time = False
+        self.let_in = 0
+
+    def request(self, count: int) -> None:
+        self.wanted = count
+
+    def let_in_ready(self) -> None:
+        self.let_in = self.ready
+
+    def let_in_all(self) -> None:
+        self.let_in = max(self.ready, self.wanted)
+
+
+class Place:
+    def __init__(self, directory: Path, ready: int | None, **parallelism: int) -> None:
+        self.control = ControlFile(directory)
+        self.plans = Plans(self.control, 1, parallelism)
+        self.executors: Any = Executors(ready) if ready is not None else None
+        self.changes = 0
+        self.steps = PlanSteps(self.plans, self.executors, self.changed)
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def order(self, version: int, slots: int, **parallelism: int) -> None:
+        self.steps.order(Orders(version, parallelism, "none", 1, slots=slots))
+
+    def come(self, ready: int) -> None:
+        self.executors.ready = ready
+        self.steps.turn()
+
+    @property
+    def now(self) -> tuple[int, dict[str, int], bool]:
+        plan = self.plans.current
+        return plan.version, dict(plan.parallelism), plan.whole
+
+
+def test_each_that_comes_is_a_step(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2, a=2, b=2)
+    place.order(2, 5, a=5, b=5)
+    assert place.now == (1, {"a": 2, "b": 2}, True) and place.changes == 0
+    place.come(3)
+    assert place.now == (2, {"a": 3, "b": 3}, False)
+    assert place.executors.let_in == 3
+    place.steps.turn()
+    assert place.changes == 1, "nobody has come"
+    place.come(4)
+    assert place.now == (2, {"a": 4, "b": 4}, False) and place.steps.is_waiting
+    place.come(5)
+    assert place.now == (2, {"a": 5, "b": 5}, True) and not place.steps.is_waiting
+    assert place.changes == 3
+
+
+def test_each_vertex_goes_its_share_of_the_way_and_down_with_the_last_step(tmp_path: Path) -> None:
+    place = Place(tmp_path, 4, source=1, counts=4, store=4)
+    place.order(2, 8, source=2, counts=8, store=2)
+    place.come(5)
+    assert place.now[1] == {"source": 1, "counts": 5, "store": 4}
+    place.come(7)
+    assert place.now[1] == {"source": 1, "counts": 7, "store": 4}
+    place.come(8)
+    assert place.now == (2, {"source": 2, "counts": 8, "store": 2}, True)
+
+
+def test_fewer_or_as_many_as_there_are_is_one_step(tmp_path: Path) -> None:
+    place = Place(tmp_path, 5, a=5)
+    place.order(2, 3, a=3)
+    assert place.now == (2, {"a": 3}, True)
+    place.order(3, 5, a=5)
+    assert place.now == (3, {"a": 5}, True)
+
+
+def test_without_a_cluster_nothing_is_waited_for(tmp_path: Path) -> None:
+    place = Place(tmp_path, None, a=1)
+    place.order(2, 4, a=4)
+    assert place.now == (2, {"a": 4}, True)
+
+
+def test_those_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2, a=2)
+    place.order(2, 5, a=5)
+    place.come(3)
+    place.executors.have_had_time = True
+    place.steps.turn()
+    assert place.now == (2, {"a": 5}, True)
+    assert place.executors.let_in == 5, "one that comes late may work at once"
+
+
+def test_one_that_is_lost_on_the_way_takes_nothing_back_but_its_step(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2, a=2)
+    place.order(2, 5, a=5)
+    place.come(4)
+    place.come(1)
+    assert place.now == (2, {"a": 2}, False), "never below what it ran at before"
+    place.come(5)
+    assert place.now == (2, {"a": 5}, True)
+
+
+@pytest.mark.parametrize(("slots", "expected"), [(3, {"a": 3}), (8, {"a": 4})])
+def test_another_plan_on_the_way_goes_on_from_there(
+    tmp_path: Path, slots: int, expected: dict[str, int]
+) -> None:
+    place = Place(tmp_path, 2, a=2)
+    place.order(2, 5, a=5)
+    place.come(4)
+    place.order(3, slots, a=slots)
+    assert place.plans.current.parallelism == expected
+    place.come(slots)
+    assert place.now == (3, {"a": slots}, True)
+
+
+def test_the_same_plan_again_begins_nothing_anew(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2, a=2)
+    place.order(2, 4, a=4)
+    place.come(3)
+    place.order(2, 4, a=4)
+    assert place.now == (2, {"a": 3}, False) and place.changes == 1
+    place.come(4)
+    place.order(2, 4, a=4)
+    assert place.now == (2, {"a": 4}, True) and place.changes == 2
+
+
+def test_a_batch_runs_at_the_step_by_which_its_sources_were_split(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2, a=2)
+    side = SourceSide(tmp_path, "a", "a", "q")
+    place.order(2, 5, a=5)
+    place.come(3)
+    number, parallelism = side.plan()
+    side.report_plan(number)
+    place.come(5)
+    plan = place.plans.for_batch(("a",), "q")
+    assert (plan.parallelism["a"], plan.whole, parallelism) == (3, False, 3)
+    side.report_plan(side.plan()[0])
+    assert place.plans.for_batch(("a",), "q").whole
