@@ -101,6 +101,7 @@ class Attempt(BaseAttempt):
                 may_commit=self._may_commit,
                 tell=tell,
                 between_batches=self._trim,
+                executors=self._executors.at_work if self._executors is not None else None,
             )
 
         def restart(failed: RunningQuery) -> RunningQuery:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from app.driver.functions import Functions
 from app.driver.sources import open_stream, read_static
 from app.driver.sources.control import ControlFile
+from app.driver.state_places import StatePlaces
 from app.driver.vertices import apply_operation, guarded
 from app.model.analysis import Query
 from app.model.jobgraph import JobVertex, Partitioner, SourceSpec, VertexInput
@@ -37,8 +38,11 @@ class QueryBuilder:
         control: ControlFile,
         functions: Functions,
         checkpoint_dir: Path,
+        places: StatePlaces | None = None,
     ) -> None:
+        """``places``: where on a cluster the state partitions are that the cut has; None without a cluster."""
         self.query = query
+        self._places = places
         self._control = control
         self._functions = functions
         self._checkpoint_dir = checkpoint_dir
@@ -74,7 +78,8 @@ class QueryBuilder:
         cut = self.query.cut
         groups = list(self._head_groups)
         if cut.stateful:
-            frame = frame.coalesce(parallelism[cut.id])
+            coalesce = self._places.coalesce if self._places is not None else type(frame).coalesce
+            frame = coalesce(frame, parallelism[cut.id])
         elif not cut.is_source:
             # Several streams come together: the number of their tasks is the sum of theirs.
             frame = frame.repartition(parallelism[cut.id])

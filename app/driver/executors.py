@@ -105,6 +105,12 @@ class Executors:
         """How many can be given tasks that do not take longer there than elsewhere."""
         return len(self._ready.intersection(self._active()))
 
+    def at_work(self) -> list[int]:
+        """The numbers of those that may have tasks of a query now, oldest first. Safe in any thread."""
+        active = self._active()
+        with self._lock:
+            return [one for one in active if one in self._ready and one not in self._entrances]
+
     @property
     def stalled_s(self) -> float:
         """For how long no executor has become ready."""

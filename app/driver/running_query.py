@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from app.driver.sinks import open_sink
 from app.driver.sources import register_all
 from app.driver.sources.control import ControlFile
 from app.driver.stages import StageReader, vertex_batches
+from app.driver.state_places import StatePlaces
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
 
@@ -51,7 +52,9 @@ class RunningQuery:
         may_commit: Callable[[], None],
         tell: Callable[[Happening], None],
         between_batches: Callable[[], None] = lambda: None,
+        executors: Callable[[], Sequence[int]] | None = None,
     ) -> None:
+        """``executors``: those of a cluster that may have its tasks now; None: it runs in this process."""
         self.query = query
         self.checkpoint_dir = checkpoint_dir / query.key
         # The number and the version of the newest plan that it has run at, the version only if as a whole.
@@ -69,7 +72,11 @@ class RunningQuery:
         register_all(self._session)
         self._listener = QueryListener(self._session, tell)
         self._builder = QueryBuilder(
-            query, control=control, functions=functions, checkpoint_dir=self.checkpoint_dir
+            query,
+            control=control,
+            functions=functions,
+            checkpoint_dir=self.checkpoint_dir,
+            places=StatePlaces(executors) if executors is not None else None,
         )
         self._sink = open_sink(query.sink, work_dir=work_dir, functions=functions)
         self.gateway = Gateway(

@@ -25,3 +25,8 @@ def java_list(jvm: Any, values: Iterable[Any]) -> Any:
 def scala_seq(jvm: Any, values: Iterable[Any]) -> Any:
     """A ``scala.collection.immutable.Seq`` of ``values``."""
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java_list(jvm, values)).toSeq()
+
+
+def scala_option(jvm: Any, value: Any) -> Any:
+    """A ``scala.Option`` of ``value``, which is None for none."""
+    return jvm.scala.Option.apply(value)

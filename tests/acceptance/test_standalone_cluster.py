@@ -81,6 +81,12 @@ def runs_at(deployment: Deployment, parallelism: int) -> None:
         raise AssertionError(f"{error}\n{said}\n{offered}\n{deployment.log_end()}") from None
 
 
+def times_opened(cluster: DevCluster) -> int:
+    """How often executors have opened the database of a state partition."""
+    logs = cluster.directory.glob("worker-*/app-*/*/stderr")
+    return sum(log.read_text(errors="replace").count("Opened DB with conf") for log in logs)
+
+
 def managers(deployment: Deployment) -> list[Any]:
     return list(deployment.get("/taskmanagers")["taskmanagers"])
 
@@ -104,6 +110,11 @@ def test_executors_come_and_go_under_a_query_that_runs_on(
         runs_at(deployment, upper)
         wait_for(f"there are {upper} executors", lambda upper=upper: executors(cluster) == upper)
         deployment.await_progress()
+        # No batch moves state to another executor, where it would be opened anew.
+        opened = times_opened(cluster)
+        deployment.await_progress()
+        deployment.await_progress()
+        assert times_opened(cluster) == opened
     assert deployment.job()["queries"][0]["runId"] == run
     assert {one["rung"] for one in deployment.history()[:2]} == {"in-place"}
     said = "".join(log.read_text() for log in deployment.data_dir.glob("run/driver-*.log"))

@@ -90,14 +90,14 @@ class DevCluster:
     """A master and workers on loopback, known by ``directory``."""
 
     def __init__(self, directory: Path, *, java: Java) -> None:
-        self._directory = directory
+        self.directory = directory
         self._java = java
         # Kept so that they are waited for when they have ended; they outlive this object.
         self._children: list[subprocess.Popen[bytes]] = []
 
     @property
     def exists(self) -> bool:
-        return (self._directory / _FILE).exists()
+        return (self.directory / _FILE).exists()
 
     @property
     def master_url(self) -> str:
@@ -134,7 +134,7 @@ class DevCluster:
             worker_timeout_s = int(state.options.get("worker_timeout_s", worker_timeout_s))
         else:
             port, webui_port = _free_ports(2)
-        recovery = self._directory / "recovery"
+        recovery = self.directory / "recovery"
         make_private(recovery)
         master = self._start(
             "master",
@@ -162,7 +162,7 @@ class DevCluster:
         number = state.numbered + 1
         name = name or f"worker-{number}"
         port, webui_port = _free_ports(2)
-        work_dir = self._directory / name
+        work_dir = self.directory / name
         make_private(work_dir)
         worker = self._start(
             name,
@@ -210,7 +210,7 @@ class DevCluster:
         daemon = next((one for one in everyone if one.name == name and one.is_running), None)
         if daemon is None:
             names = ", ".join(one.name for one in everyone if one.is_running) or "none"
-            raise ClusterError(f"There is no running daemon {name} in {self._directory}; running: {names}.")
+            raise ClusterError(f"There is no running daemon {name} in {self.directory}; running: {names}.")
         if how is signal.SIGKILL:
             _end_all([daemon], how)
             self._reap()
@@ -227,7 +227,7 @@ class DevCluster:
         ]
         _end_all(running, signal.SIGKILL)
         self._reap()
-        (self._directory / _FILE).unlink(missing_ok=True)
+        (self.directory / _FILE).unlink(missing_ok=True)
         return len(running)
 
     def roster(self) -> Roster:
@@ -249,7 +249,7 @@ class DevCluster:
         master = self._load().master
         if master is None:
             raise ClusterError(
-                f"There is no cluster in {self._directory}. Start one with: slotwise cluster up"
+                f"There is no cluster in {self.directory}. Start one with: slotwise cluster up"
             )
         return master
 
@@ -259,23 +259,23 @@ class DevCluster:
 
     def _load(self) -> _State:
         try:
-            document = json.loads((self._directory / _FILE).read_text(encoding="utf-8"))
+            document = json.loads((self.directory / _FILE).read_text(encoding="utf-8"))
             master = Daemon(**document["master"]) if document["master"] else None
             workers = tuple(Daemon(**each) for each in document["workers"])
             return _State(master, workers, document["numbered"], document["options"])
         except FileNotFoundError:
             return _State()
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ClusterError(f"The file {self._directory / _FILE} cannot be read: {error}.") from error
+            raise ClusterError(f"The file {self.directory / _FILE} cannot be read: {error}.") from error
 
     def _save(self, state: _State) -> None:
-        make_private(self._directory)
-        write_whole(self._directory / _FILE, json.dumps(asdict(state), indent=2).encode())
+        make_private(self.directory)
+        write_whole(self.directory / _FILE, json.dumps(asdict(state), indent=2).encode())
 
     def _start(
         self, name: str, port: int, webui_port: int, properties: list[str], arguments: list[str]
     ) -> Daemon:
-        make_private(self._directory)
+        make_private(self.directory)
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         home = spark_home()
         command = [
@@ -289,15 +289,15 @@ class DevCluster:
             *arguments,
         ]
         try:
-            with open(self._directory / f"{name}.log", "ab") as log:
+            with open(self.directory / f"{name}.log", "ab") as log:
                 child = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    cwd=self._directory,
-                    env=_environment(home, self._directory),
+                    cwd=self.directory,
+                    env=_environment(home, self.directory),
                 )
             self._children.append(child)
             started_at = psutil.Process(child.pid).create_time()
@@ -319,7 +319,7 @@ class DevCluster:
         )
 
     def _log_end(self, name: str) -> str:
-        text = (self._directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        text = (self.directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-_LOG_LINES:])
 
 

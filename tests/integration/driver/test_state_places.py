@@ -1,0 +1,70 @@
+"""What Spark makes of the places that state partitions are given. There are no executors here: tasks run anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from app.driver.state_places import StatePlaces
+from tests.integration.driver.sink_support import spark_session
+
+PARTITIONS, ROWS = 12, 120
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with spark_session() as session:
+        yield session
+
+
+def state(spark: SparkSession) -> DataFrame:
+    """A micro-batch: ten rows in each partition, with the partition in them."""
+    return spark.range(0, ROWS, 1, PARTITIONS).select("id", f.spark_partition_id().alias("state"))
+
+
+def tasks_of(frame: DataFrame) -> list[set[int]]:
+    """The state partitions of each task, in their order."""
+    rows = frame.select("state", f.spark_partition_id().alias("task")).distinct().collect()
+    found: list[set[int]] = [set() for _ in range(1 + max(row["task"] for row in rows))]
+    for row in rows:
+        found[row["task"]].add(row["state"])
+    return found
+
+
+def places_of(frame: DataFrame) -> list[str]:
+    """The places that Spark's scheduler knows of each task."""
+    jdf: Any = frame._jdf
+    rows = jdf.queryExecution().toRdd()
+    context = rows.context()
+    found = [context.getPreferredLocs(rows, number) for number in range(rows.getNumPartitions())]
+    return [places.apply(0).toString() if places.size() else "" for places in found]
+
+
+def test_each_task_has_its_partitions_and_its_place(spark: SparkSession) -> None:
+    executors = [3, 5]
+    places = StatePlaces(lambda: executors)
+    frame = places.coalesce(state(spark), 2)
+    assert tasks_of(frame) == [set(range(6)), set(range(6, 12))]
+    assert places_of(frame) == ["executor_any_3", "executor_any_5"]
+
+    executors.append(8)
+    frame = places.coalesce(state(spark), 3)
+    assert places_of(frame) == ["executor_any_3", "executor_any_8", "executor_any_5"]
+    assert tasks_of(frame) == [{0, 1, 2, 3}, {4, 5, 10, 11}, {6, 7, 8, 9}], (
+        "a newcomer takes what is its share"
+    )
+    assert frame.count() == ROWS and frame.schema == state(spark).schema
+
+    again = places.coalesce(state(spark), 3)
+    assert tasks_of(again) == tasks_of(frame) and places_of(again) == places_of(frame)
+
+
+def test_without_executors_the_work_is_divided_all_the_same(spark: SparkSession) -> None:
+    frame = StatePlaces(list).coalesce(state(spark), 5)
+    assert [len(task) for task in tasks_of(frame)] == [3, 3, 2, 2, 2]
+    assert places_of(frame) == [""] * 5
+    assert frame.agg(f.sum("id")).first()[0] == ROWS * (ROWS - 1) // 2
