@@ -6,6 +6,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, FencedOut, Terminate, epoch_ms
@@ -20,6 +21,7 @@ from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
 from app.driver.session import check_conf, is_stopped
 from app.driver.sources.control import ControlFile
+from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders
 
@@ -85,6 +87,10 @@ class Attempt(BaseAttempt):
         )
         self._published_ms = epoch_ms()
 
+        places = None
+        if self._executors is not None:
+            places = partial(StatePlaces, executors=self._executors.at_work, board={})
+
         def make(query: Query, tell: Callable[[Happening], None]) -> RunningQuery:
             return RunningQuery(
                 query,
@@ -101,7 +107,7 @@ class Attempt(BaseAttempt):
                 may_commit=self._may_commit,
                 tell=tell,
                 between_batches=self._trim,
-                executors=self._executors.at_work if self._executors is not None else None,
+                places=places,
             )
 
         def restart(failed: RunningQuery) -> RunningQuery:

@@ -218,7 +218,8 @@ class Executors:
                 self._newcomers = None
                 return False
             count = min(self.wanted, ready + at_a_time)
-            if self._asked < count and time.monotonic() >= self._ask_at:
+            about_to_work = self._ready.intersection(active, self._entrances)
+            if self._asked < count and not about_to_work and time.monotonic() >= self._ask_at:
                 self._ask(count)
         self._give_up_hanging(active)
         return True

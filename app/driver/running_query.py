@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -52,9 +52,9 @@ class RunningQuery:
         may_commit: Callable[[], None],
         tell: Callable[[Happening], None],
         between_batches: Callable[[], None] = lambda: None,
-        executors: Callable[[], Sequence[int]] | None = None,
+        places: Callable[[str], StatePlaces] | None = None,
     ) -> None:
-        """``executors``: those of a cluster that may have its tasks now; None: it runs in this process."""
+        """``places`` makes those of the state on a cluster, for a query's key; None: it is in this process."""
         self.query = query
         self.checkpoint_dir = checkpoint_dir / query.key
         # The number and the version of the newest plan that it has run at, the version only if as a whole.
@@ -76,7 +76,7 @@ class RunningQuery:
             control=control,
             functions=functions,
             checkpoint_dir=self.checkpoint_dir,
-            places=StatePlaces(executors) if executors is not None else None,
+            places=places(query.key) if places is not None else None,
         )
         self._sink = open_sink(query.sink, work_dir=work_dir, functions=functions)
         self.gateway = Gateway(

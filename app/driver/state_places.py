@@ -9,8 +9,10 @@ each task is given one executor, and its partitions are those that it has had, a
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from app.driver.scala import scala_option
@@ -29,10 +31,21 @@ class Share:
     partitions: tuple[int, ...]
 
 
-def shares(count: int, width: int, executors: Sequence[int], owners: Mapping[int, int]) -> tuple[Share, ...]:
+Board = dict[str, tuple[Share, ...]]
+"""The shares of each query of an attempt, by its key."""
+
+
+def shares(
+    count: int,
+    width: int,
+    executors: Sequence[int],
+    owners: Mapping[int, int],
+    busy: Mapping[int, int] = MappingProxyType({}),
+) -> tuple[Share, ...]:
     """Divide ``count`` state partitions among ``width`` tasks, evenly, with as few moves as that allows.
 
-    ``owners``: the executor that has a partition. Of more executors than tasks those count that have the most.
+    ``owners``: the executor that has a partition. Of more executors than tasks those count that have the most, then
+    those with the fewest shares of other queries (``busy``), then the oldest, which are given up last.
     """
     width = min(width, count)
     kept: dict[int, list[int]] = {executor: [] for executor in executors}
@@ -40,7 +53,7 @@ def shares(count: int, width: int, executors: Sequence[int], owners: Mapping[int
         if (owner := owners.get(partition)) in kept:
             kept[owner].append(partition)
     # Those with more come first: they get the shares that are larger by one.
-    chosen = sorted(kept, key=lambda executor: (-len(kept[executor]), executor))[:width]
+    chosen = sorted(kept, key=lambda one: (-len(kept[one]), busy.get(one, 0), one))[:width]
     least, larger = divmod(count, width)
     sizes = [least + (position < larger) for position in range(width)]
     found = [kept[executor][:size] for executor, size in zip(chosen, sizes, strict=False)]
@@ -57,9 +70,11 @@ def shares(count: int, width: int, executors: Sequence[int], owners: Mapping[int
 class StatePlaces:
     """Of one query. For the query's thread."""
 
-    def __init__(self, executors: Callable[[], Sequence[int]]) -> None:
-        """``executors`` tells those that may have tasks of the query now."""
+    def __init__(self, key: str, executors: Callable[[], Sequence[int]], board: Board) -> None:
+        """``executors`` tells those that may have tasks of queries now. ``board`` is that of all queries."""
+        self._key = key
         self._executors = executors
+        self._board = board
         self._owners: dict[int, int] = {}
         self._shares: tuple[Share, ...] = ()
         # What the JVM is given of the shares, kept as long as they are the same.
@@ -73,7 +88,7 @@ class StatePlaces:
         jvm: Any = session.sparkContext._jvm
         rows = frame._jdf.queryExecution().toRdd()
         narrow = rows.coalesce(width, False, scala_option(jvm, None), None)
-        made = shares(rows.getNumPartitions(), width, self._executors(), self._owners)
+        made = shares(rows.getNumPartitions(), width, self._executors(), self._owners, self._busy())
         if made != self._shares:
             self._take(made, session.sparkContext._gateway, jvm)
         partitions = narrow.partitions()
@@ -81,6 +96,10 @@ class StatePlaces:
             partitions[number] = jvm.org.apache.spark.rdd.CoalescedRDDPartition(number, rows, indices, place)
         own: Any = session._jsparkSession
         return DataFrame(own.internalCreateDataFrame(narrow, frame._jdf.schema(), False), session)
+
+    def _busy(self) -> Counter[int]:
+        others = [made for key, made in list(self._board.items()) if key != self._key]
+        return Counter(share.executor for made in others for share in made if share.executor is not None)
 
     def _take(self, made: tuple[Share, ...], gateway: Any, jvm: Any) -> None:
         owners = {
@@ -90,6 +109,7 @@ class StatePlaces:
         if moved:
             log.info("%d of %d state partitions move to another executor", moved, len(self._owners))
         self._owners, self._shares, self._java = owners, made, []
+        self._board[self._key] = made
         for share in made:
             indices = gateway.new_array(jvm.int, len(share.partitions))
             for position, partition in enumerate(share.partitions):

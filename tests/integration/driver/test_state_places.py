@@ -46,7 +46,7 @@ def places_of(frame: DataFrame) -> list[str]:
 
 def test_each_task_has_its_partitions_and_its_place(spark: SparkSession) -> None:
     executors = [3, 5]
-    places = StatePlaces(lambda: executors)
+    places = StatePlaces("q", lambda: executors, {})
     frame = places.coalesce(state(spark), 2)
     assert tasks_of(frame) == [set(range(6)), set(range(6, 12))]
     assert places_of(frame) == ["executor_any_3", "executor_any_5"]
@@ -64,7 +64,7 @@ def test_each_task_has_its_partitions_and_its_place(spark: SparkSession) -> None
 
 
 def test_without_executors_the_work_is_divided_all_the_same(spark: SparkSession) -> None:
-    frame = StatePlaces(list).coalesce(state(spark), 5)
+    frame = StatePlaces("q", list, {}).coalesce(state(spark), 5)
     assert [len(task) for task in tasks_of(frame)] == [3, 3, 2, 2, 2]
     assert places_of(frame) == [""] * 5
     assert frame.agg(f.sum("id")).first()[0] == ROWS * (ROWS - 1) // 2

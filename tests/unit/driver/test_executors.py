@@ -135,14 +135,22 @@ def test_on_one_host_they_come_one_after_another(scheduler: Scheduler) -> None:
         "asked before the third is ready"
     )
     scheduler.becomes_ready(2)
-    until(lambda: scheduler.asked == [2, 3, 4])
+    until(lambda: executors.ready == 3)
     assert not scheduler.let_in[2].is_set(), "it has tasks of the query before the plan is taken up"
+    assert executors.at_work() == [0, 1]
     executors.let_in_ready()
     assert scheduler.let_in[2].is_set()
+    assert executors.at_work() == [0, 1, 2]
+    assert scheduler.asked == [2, 3], "the first batch with the third is not disturbed"
+    executors.settled()
+    until(lambda: scheduler.asked == [2, 3, 4])
     scheduler.hosts[3] = "a"
     scheduler.becomes_ready(3)
-    until(lambda: scheduler.asked == [2, 3, 4, 5])
+    until(lambda: executors.ready == 4)
     assert not scheduler.let_in[3].is_set(), "it came after the step"
+    executors.let_in_ready()
+    executors.settled()
+    until(lambda: scheduler.asked == [2, 3, 4, 5])
     scheduler.hosts[4] = "a"
     scheduler.becomes_ready(4)
     until(lambda: executors.ready == 5)

@@ -20,11 +20,17 @@ class Executors:
         self.ready = self.wanted = ready
         self.have_had_time = False
         self.let_in = 0
+        self.has_settled = False
+
+    def settled(self) -> None:
+        self.has_settled = True
 
     def request(self, count: int) -> None:
         self.wanted = count
 
     def let_in_ready(self) -> None:
+        if self.let_in < self.ready:
+            self.has_settled = False
         self.let_in = self.ready
 
     def let_in_all(self) -> None:
@@ -37,7 +43,8 @@ class Place:
         self.plans = Plans(self.control, 1, parallelism)
         self.executors: Any = Executors(ready) if ready is not None else None
         self.changes = 0
-        self.steps = PlanSteps(self.plans, self.executors, self.changed)
+        self.reached = 1
+        self.steps = PlanSteps(self.plans, self.executors, changed=self.changed, reached=lambda: self.reached)
 
     def changed(self) -> None:
         self.changes += 1
@@ -69,6 +76,17 @@ def test_each_that_comes_is_a_step(tmp_path: Path) -> None:
     place.come(5)
     assert place.now == (2, {"a": 5, "b": 5}, True) and not place.steps.is_waiting
     assert place.changes == 3
+
+
+def test_the_next_ones_may_come_when_the_step_has_run_a_batch(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2, a=2)
+    place.order(2, 4, a=4)
+    place.come(3)
+    place.steps.turn()
+    assert not place.executors.has_settled
+    place.reached = place.plans.current.number
+    place.steps.turn()
+    assert place.executors.has_settled
 
 
 def test_each_vertex_goes_its_share_of_the_way_and_down_with_the_last_step(tmp_path: Path) -> None:

@@ -39,6 +39,12 @@ def test_of_more_executors_than_tasks_those_that_have_the_state() -> None:
     assert owners_of(shares(4, 2, [1, 5, 6, 8], before)) == before
 
 
+def test_of_others_those_that_have_less_to_do_and_then_the_oldest() -> None:
+    places = [share.executor for share in shares(4, 2, [0, 1, 2, 3], {}, {0: 1, 1: 1})]
+    assert places == [2, 3]
+    assert [share.executor for share in shares(4, 2, [0, 1, 2, 3], {0: 1}, {0: 1, 1: 5})] == [1, 2]
+
+
 def test_a_task_without_an_executor_runs_anywhere() -> None:
     made = shares(6, 3, [4], dict.fromkeys(range(6), 4))
     assert [share.executor for share in made].count(None) == 2
