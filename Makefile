@@ -15,7 +15,7 @@ BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 # Further arguments: make serve ARGS='--port 9000', make unit ARGS='-k slots -x'
 ARGS ?=
 
-.PHONY: help setup java postgres demo serve test lint format docs bench clean $(LAYERS)
+.PHONY: help setup java postgres demo serve test lint format docs bench clean long $(LAYERS)
 
 help:
 	@echo 'make demo         a year of real flights through a job that is rescaled, killed and checked'
@@ -23,6 +23,7 @@ help:
 	@echo 'make test         everything that CI runs, in order of cost: lint, $(LAYERS)'
 	@echo 'make lint         ruff, mypy, import contracts, pages of docs/ that are made from the code'
 	@echo 'make <layer>      one layer of the tests: $(LAYERS) (ARGS="-k name")'
+	@echo 'make long         the tests that are left out of the layers because each takes minutes'
 	@echo 'make format       let ruff rewrite the code'
 	@echo 'make docs         write the parts of docs/ that are made from the code'
 	@echo 'make bench        all scripts of benchmarks/, one after another'
@@ -71,7 +72,10 @@ unit simulation: setup
 
 # Which tests a run waited for, so that they do not become slow unnoticed.
 contract integration acceptance: java setup
-	$(BIN)/pytest -q --durations=25 tests/$@ $(ARGS)
+	$(BIN)/pytest -q --durations=25 -m 'not long' tests/$@ $(ARGS)
+
+long: java setup
+	$(BIN)/pytest -q --durations=25 -m long tests/integration tests/acceptance $(ARGS)
 
 bench: java setup
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done

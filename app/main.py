@@ -27,6 +27,7 @@ from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
 from app.cluster.kubernetes.api import ApiError
+from app.cluster.kubernetes.template import TemplateError
 from app.cluster.ports import ExecutorCluster
 from app.durablefiles import is_open_to_others, make_private
 from app.logs import configure_logs
@@ -45,6 +46,7 @@ from app.worker.housekeeping import Housekeeper
 from app.worker.job import JobPlaces
 from app.worker.job_files import check_links
 from app.worker.membership import Membership, PlaceTaken
+from app.worker.placement import place_of
 
 log = structlog.get_logger()
 
@@ -160,7 +162,7 @@ async def _running(
         raise StartRefused(str(error)) from error
     host = _host(settings, membership, java, archive)
     clock = SystemClock()
-    spark = _spark_cluster(settings, clock)
+    spark = _spark_cluster(settings, clock, membership.home)
     places = _places(settings, membership, url, spark)
     offer = await spark.look(lambda _job_id: True) if spark else None
     control_plane = ControlPlane(
@@ -247,6 +249,7 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
         cluster=spark,
         url=url if membership.is_shared else None,
         task_manager=membership.task_manager,
+        runs_on=place_of(settings),
     )
 
 
@@ -284,11 +287,11 @@ def _host(settings: Settings, membership: Membership, java: Java, archive: Archi
     )
 
 
-def _spark_cluster(settings: Settings, clock: Clock) -> ExecutorCluster | None:
+def _spark_cluster(settings: Settings, clock: Clock, home: str) -> ExecutorCluster | None:
     """The cluster of the settings; None if jobs run on this host."""
     try:
-        return cluster_of(settings, clock.now_ms)
-    except ApiError as error:
+        return cluster_of(settings, clock.now_ms, home)
+    except (ApiError, TemplateError) as error:
         raise StartRefused(str(error)) from error
 
 

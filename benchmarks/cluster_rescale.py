@@ -1,6 +1,6 @@
 """What a rescale on a Spark standalone cluster costs the output: the longest pause between two micro-batches.
 
-    python benchmarks/cluster_rescale.py [--repetitions 3] [--steps 2,5,3] [--json]
+    python benchmarks/cluster_rescale.py [--repetitions 3] [--steps 2,5,3] [--interval-ms 0] [--json]
 
 A master and three workers with two cores each on this host, a server, one job with state and an exact sink. Its bounds
 are changed by PUT, step by step; executors come and go meanwhile. Per step:
@@ -9,6 +9,9 @@ are changed by PUT, step by step; executors come and go meanwhile. Per step:
 * `to first batch`: from the PUT until the first micro-batch with the new parallelism is committed;
 * `longest gap`: the longest pause between two committed batches from the PUT until 15 batches after the rescale, also
   as a multiple of the steady interval (the median of the batches before the PUT).
+
+``--interval-ms`` is the job's `slotwise.batch.interval`. With 0 a batch follows the other at once, and every process of
+the job competes with what starts; with an interval, as most jobs have one, there is time between batches.
 
 At the end the run id of the query must be that of the beginning, and the sink exact. All processes share this host, so
 the start of executors slows the batches down that run meanwhile; on a cluster it would not.
@@ -60,7 +63,7 @@ class Sample:
         return self.longest_gap_s / self.steady_s
 
 
-def document(sink: Path, parallelism: int) -> dict[str, Any]:
+def document(sink: Path, parallelism: int, interval_ms: int = 0) -> dict[str, Any]:
     count = (
         f"SELECT value % {KEYS} AS k, count(*) AS n, sum(value) AS total FROM numbers GROUP BY value % {KEYS}"
     )
@@ -80,6 +83,7 @@ def document(sink: Path, parallelism: int) -> dict[str, Any]:
         "config": {
             "slot.idle.timeout": "100 ms",
             "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": "0 s",
+            "slotwise.batch.interval": f"{interval_ms} ms",
         },
         "vertices": [{**vertex, "parallelism": parallelism} for vertex in vertices],
     }
@@ -88,10 +92,10 @@ def document(sink: Path, parallelism: int) -> dict[str, Any]:
 class Job:
     """The job on its server, and what its checkpoint says of its batches."""
 
-    def __init__(self, running: Server, sink: Path, parallelism: int) -> None:
+    def __init__(self, running: Server, sink: Path, parallelism: int, interval_ms: int = 0) -> None:
         self._server = running
         self._sink = sink
-        answer = running.http.post("/jobs", json=document(sink, parallelism))
+        answer = running.http.post("/jobs", json=document(sink, parallelism, interval_ms))
         answer.raise_for_status()
         self.id = str(answer.json()["jobid"])
 
@@ -159,7 +163,7 @@ def measure(job: Job, cluster: DevCluster, source: int, target: int) -> Sample:
     return Sample(source, target, steady_s, executors - began, rescaled - began, max(gaps))
 
 
-def run(steps: list[int], repetitions: int) -> tuple[list[Sample], bool, bool]:
+def run(steps: list[int], repetitions: int, interval_ms: int) -> tuple[list[Sample], bool, bool]:
     """The samples, whether the query was never stopped, and whether the sink is exact."""
     samples = []
     with tempfile.TemporaryDirectory(prefix="slotwise-benchmark-") as folder:
@@ -170,7 +174,7 @@ def run(steps: list[int], repetitions: int) -> tuple[list[Sample], bool, bool]:
                 cluster.add(cores=CORES, memory_mb=CORES * 512)
             places = {"cluster_master": cluster.master_url, "cluster_webui": cluster.webui_url}
             with server(slots=None, cluster_kind="spark-standalone", warm_drivers="0", **places) as running:
-                job = Job(running, Path(folder) / "counts.db", steps[0])
+                job = Job(running, Path(folder) / "counts.db", steps[0], interval_ms)
                 wait_for("the first batches", lambda: job.runs_at(steps[0]) and len(job.commits()) > 5)
                 job.await_batches(CALM_BATCHES)
                 first_run, at = job.run_id(), steps[0]
@@ -194,10 +198,11 @@ def main() -> int:
     )
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--steps", default="2,5,3", help="parallelism, one after another")
+    parser.add_argument("--interval-ms", type=int, default=0, help="slotwise.batch.interval of the job")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     steps = [int(each) for each in options.steps.split(",")]
-    samples, never_stopped, exact = run(steps, options.repetitions)
+    samples, never_stopped, exact = run(steps, options.repetitions, options.interval_ms)
     if options.json:
         rows = [{**asdict(each), "multiple": each.multiple} for each in samples]
         print(json.dumps({"samples": rows, "never_stopped": never_stopped, "exact": exact}, indent=2))

@@ -44,6 +44,7 @@ EVENT_WORDS = {
     "QueryFailed": "query failed",
     "QueryRecovered": "query recovered",
     "DriverContact": "driver heard",
+    "AttemptMisplaced": "another cluster",
     "AttemptStopped": "driver stopped",
     "AttemptFinished": "sources exhausted",
     "TimerFired": "timer",

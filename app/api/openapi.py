@@ -148,6 +148,10 @@ def _errors(operation: Operation, doc: Doc, names: list[str]) -> dict[str, Any]:
     sentences = {400: "The query parameter 'foo' is not known here; allowed: none."}
     if "jobid" in names:
         sentences[400] = "The path parameter jobid should be 32 hexadecimal digits, found 'abc'."
+        sentences[409] = (
+            "Job 0123456789abcdef0123456789abcdef cannot be read by this server: its job graph is not valid by the "
+            "rules of this version (type: should be one of STREAMING, BATCH)."
+        )
     if operation.access is Access.USER:
         sentences[401] = (
             "A bearer token is required: send the header 'Authorization: Bearer <token>' with a known token."

@@ -44,11 +44,19 @@ def jobs(as_json: JsonOption = False, server: ServerOption = None, token_file: T
         say("No jobs. Submit one with: slotwise submit GRAPH.yaml")
         return
     rows = [
-        [job["jid"], job["name"], job["state"], format_time(job["start-time"]), format_ms(job["duration"])]
+        [job["jid"], job["name"], state_of(job), format_time(job["start-time"]), format_ms(job["duration"])]
         for job in found
     ]
     submitted = when_header("submitted", [job["start-time"] for job in found])
     show_table(["id", "name", "state", submitted, "for"], rows, right=["for"], wrap=["name"])
+    for job in found:
+        if job.get("unreadable"):
+            say(f"{job['name']} cannot be read by this server: {job['unreadable']}")
+
+
+def state_of(job: dict[str, Any]) -> str:
+    """In the list of all jobs."""
+    return f"{job['state']} (unreadable)" if job.get("unreadable") else str(job["state"])
 
 
 def show(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.model.addresses import is_loopback
 
@@ -24,6 +24,9 @@ def kubernetes_lines(settings: Settings) -> Iterator[Line]:
     from app.cluster.kubernetes.api import ApiError
     from app.worker.executor_clusters import api_of
 
+    template, *pods = _of_pods(settings)
+    yield template
+    yield from pods
     name = "Kubernetes API"
     try:
         api = api_of(settings)
@@ -33,18 +36,46 @@ def kubernetes_lines(settings: Settings) -> Iterator[Line]:
     with asyncio.Runner() as runner:
         try:
             yield name, True, f"{runner.run(api.version())} at {api.server}", ""
-            yield from _of_account(settings, api, runner)
+            yield from _of_account(settings, api, runner, is_template_usable=template[1])
         except ApiError as error:
             yield name, False, str(error), _advice(error.status)
         finally:
             runner.run(api.close())
-    if is_loopback(settings.cluster_driver_host):
-        found = f"{settings.cluster_driver_host} is the pods' own loopback address"
-        yield "drivers", True, found, "Set cluster_driver_host to an address of this host that pods reach."
 
 
-def _of_account(settings: Settings, api: KubernetesApi, runner: asyncio.Runner) -> Iterator[Line]:
+def _of_pods(settings: Settings) -> Iterator[Line]:
+    """What can be told of the pods without the API; the first line is about the template."""
+    from app.cluster.kubernetes.template import TemplateError, is_on_host_network, read_template, why_unseen
+
+    file, template = settings.cluster_pod_template, None
+    try:
+        template = None if file is None else read_template(file)
+    except TemplateError as error:
+        yield "pod template", False, str(error), "Correct it: no executor would start."
+        return
+    yield "pod template", True, "none (cluster_pod_template)" if file is None else str(file), ""
+    place = settings.place_of_jobs
+    reason = why_unseen(template, place)
+    found = f"executors see {place}" if reason is None else f"executors do not see {place}: {reason}"
+    advice = (
+        "Mount a volume there that all pods and this server share, in the pod template"
+        f"{'' if settings.jobs_dir else ', and set jobs_dir to it'}; see docs/kubernetes.md."
+    )
+    yield "files of jobs in pods", reason is None, found, "" if reason is None else advice
+    host = settings.cluster_driver_host
+    if is_loopback(host) and not is_on_host_network(template):
+        found = f"executors do not reach them: {host} is each pod's own loopback address"
+        yield "drivers", False, found, "Set cluster_driver_host to an address of this host that pods reach."
+    else:
+        yield "drivers", True, f"executors are to reach them at {host}", ""
+
+
+def _of_account(
+    settings: Settings, api: KubernetesApi, runner: asyncio.Runner, *, is_template_usable: bool
+) -> Iterator[Line]:
     from app.cluster.kubernetes.api import ApiError
+    from app.cluster.kubernetes.pods import pod_like_executors
+    from app.worker.executor_clusters import pod_settings
 
     namespace = settings.cluster_namespace
     missing = [verb for verb in PERMISSIONS if not runner.run(api.may(verb, "pods"))]
@@ -54,38 +85,16 @@ def _of_account(settings: Settings, api: KubernetesApi, runner: asyncio.Runner) 
     if not runner.run(api.may("list", "resourcequotas")):
         advice = "Let the account list resourcequotas; without it slots are offered that quotas forbid."
         yield "Kubernetes quotas", True, f"cannot be read in {namespace}", advice
-    if missing:
+    if missing or not is_template_usable:
         return
     try:
-        runner.run(api.try_pod(sample_pod(settings)))
+        runner.run(api.try_pod(pod_like_executors("slotwise-doctor", {}, pod_settings(settings))))
     except ApiError as error:
         advice = "Correct the settings of the cluster or the namespace: executors would not get pods."
         yield "Kubernetes pods", False, str(error), advice
     else:
         found = f"one with {settings.cluster_image} would be let in (a dry run; nothing was made)"
         yield "Kubernetes pods", True, found, ""
-
-
-def sample_pod(settings: Settings) -> dict[str, Any]:
-    """A pod that asks for what executors ask for. The template is Spark's to read, and is not in it."""
-    from app.worker.executor_clusters import pod_settings
-
-    pods = pod_settings(settings)
-    memory = f"{pods.memory_mb + pods.overhead_mb}Mi"
-    limits = {"memory": memory, **({} if pods.cpu_limit is None else {"cpu": pods.cpu_limit})}
-    account = {} if pods.service_account is None else {"serviceAccountName": pods.service_account}
-    container = {
-        "name": "spark-kubernetes-executor",
-        "image": pods.image,
-        "args": ["executor"],
-        "resources": {"requests": {"cpu": pods.cpu, "memory": memory}, "limits": limits},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "slotwise-doctor", "labels": {"spark-role": "executor"}},
-        "spec": {"restartPolicy": "Never", "containers": [container], **account},
-    }
 
 
 def _advice(status: int | None) -> str:

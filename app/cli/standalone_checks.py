@@ -23,7 +23,7 @@ def standalone_lines(settings: Settings) -> Iterator[Line]:
     """One after another; what the workers offer only if the page of the master can be read."""
     assert settings.cluster_master and settings.cluster_webui
     yield _master(spark_masters(settings.cluster_master))
-    roster, line = _page(web_pages(settings.cluster_webui))
+    roster, line = _page(web_pages(settings.cluster_webui), settings.cluster_master)
     yield line
     if roster is not None:
         yield _workers(roster, settings.cluster_executor_memory_mb)
@@ -43,10 +43,11 @@ def _master(masters: tuple[tuple[str, int], ...]) -> Line:
     return "Spark master", False, f"cannot be called: {'; '.join(reasons)}", advice
 
 
-def _page(pages: tuple[str, ...]) -> tuple[Roster | None, Line]:
+def _page(pages: tuple[str, ...], master: str) -> tuple[Roster | None, Line]:
     """What the master that is alive says of its cluster."""
     import httpx
 
+    from app.cluster.standalone.identity import Match, match, of_another
     from app.cluster.standalone.roster import NotAMaster, read_roster
 
     name, reasons = "Spark master's page", []
@@ -64,13 +65,29 @@ def _page(pages: tuple[str, ...]) -> tuple[Roster | None, Line]:
             reasons.append(f"{page} is not the page of a Spark master")
             advice = "Give the master's web address as cluster_webui (its own default is port 8080)."
         else:
+            found = match(spark_masters(master), roster.url)
+            if found is Match.OTHER:
+                reasons.append(f"{page}: {of_another(roster.url, master)}")
+                advice = (
+                    "Give the page of that master as cluster_webui, or that page's master as cluster_master."
+                )
+                continue
             if roster.is_alive:
-                return roster, (name, True, f"{page} can be read, and the master is alive", "")
+                # A page that does not say whose it is says nothing to doubt either.
+                doubt = "" if found is Match.SAME or not roster.url else _doubt(roster.url, master)
+                return roster, (name, True, f"{page} can be read, and the master is alive", doubt)
             reasons.append(f"{page}: the master is {roster.status}")
             advice = (
                 "Wait until it is ALIVE. Of several masters, name all pages in cluster_webui, with commas."
             )
     return None, (name, False, "; ".join(reasons), advice)
+
+
+def _doubt(url: str, master: str) -> str:
+    return (
+        f"The page says that it is of {url}. Make sure that this is another name of cluster_master ({master}): the "
+        "page says how many slots there are."
+    )
 
 
 def _workers(roster: Roster, memory_mb: int) -> Line:

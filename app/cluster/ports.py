@@ -61,6 +61,11 @@ class ExecutorCluster(Protocol):
         """Since when it cannot be asked, and why, in a sentence; empty while it can."""
         ...
 
+    @property
+    def first_executor_s(self) -> float:
+        """For how long a driver waits for the first executor of an attempt."""
+        ...
+
     def executor_conf(self, job_id: str, attempt: int) -> Mapping[str, str]:
         """Settings of Spark that the driver of an attempt needs."""
         ...

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.cluster.ports import Offer
@@ -47,13 +47,20 @@ def pool_of_all(entries: Sequence[Entry], offer: Offer, *, holding_ms: int, outl
 
 
 def decide(
-    entries: Sequence[Entry], offer: Offer, *, now_ms: int, holding_ms: int, outlasts: bool
+    entries: Sequence[Entry],
+    offer: Offer,
+    *,
+    now_ms: int,
+    holding_ms: int,
+    outlasts: bool,
+    beyond: Iterable[str] = (),
 ) -> Decision:
     """What each job is to hold from now on. ``now_ms``: by the clock of the records. While the cluster cannot be seen
-    that is what it holds."""
+    that is what it holds. ``beyond``: slots that may be those of jobs that are not among ``entries``."""
     if offer.suspended:
         return Decision((), None)
     pool = pool_of_all(entries, offer, holding_ms=holding_ms, outlasts=outlasts)
+    pool.keep_off(beyond)
     pool.review(now_ms)
     grants = []
     for entry in entries:

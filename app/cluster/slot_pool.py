@@ -178,6 +178,11 @@ class SlotPool:
                 complete = False
         return complete
 
+    @property
+    def free_ids(self) -> frozenset[str]:
+        """The slots that no job holds."""
+        return frozenset(self._free)
+
     def keep_off(self, slot_ids: Iterable[str]) -> None:
         """These are not for anybody now: a job that is not to have them may be using them still."""
         for slot_id in slot_ids:

@@ -83,7 +83,7 @@ class Attempt(BaseAttempt):
             self._plans,
             self._executors,
             changed=self._plan_changed,
-            reached=lambda: min(each.reached for each in self._queries),
+            settled=lambda: min(each.settled for each in self._queries),
         )
         self._published_ms = epoch_ms()
 
@@ -244,7 +244,7 @@ class Attempt(BaseAttempt):
         self._client.report(
             type="batch",
             plan_version=plan.version,
-            whole_plan=plan.whole,
+            whole_plan=plan.whole and (run is None or run.state_is_even),
             query_id=running.query_id,
             run_id=happening.run_id,
             batch_id=happening.batch_id,

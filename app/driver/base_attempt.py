@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.client import ControlPlaneClient
 from app.driver.executor_news import ExecutorNews
+from app.driver.executor_sight import ExecutorSight
 from app.driver.executor_warmup import warm_up_executor
 from app.driver.executors import Executors
 from app.driver.failures import Failure, Fenced, describe
@@ -78,6 +79,7 @@ class BaseAttempt(ABC):
         self._fenced = False
         self._client: ControlPlaneClient | None = None
         self._executors: Executors | None = None
+        self._sight: ExecutorSight | None = None
         use_rules(spec)
 
     def terminate(self) -> None:
@@ -95,6 +97,8 @@ class BaseAttempt(ABC):
             ending = self._give_up()
         except Exception as error:
             ending = self._fail(describe(error))
+        if self._sight is not None:
+            self._sight.close()
         if self._executors is not None:
             self._executors.close()
         if self._client is not None:
@@ -119,10 +123,11 @@ class BaseAttempt(ABC):
             check_cluster_conf(spec.spark_conf, spec.master)
         session = self._open_session(spec)
         if spec.executors:
-            self._executors = Executors(
-                session.sparkContext, spec.executors, partial(warm_up_executor, session, self._work_dir)
-            )
+            self._sight = ExecutorSight(session.sparkContext, self._work_dir)
+            warm_up = partial(warm_up_executor, session, self._work_dir, self._sight)
+            self._executors = Executors(session.sparkContext, spec.executors, warm_up)
             self._executors.await_first()
+            self._sight.check(self._executors.active)
         add_files(session, (str(file) for file in functions.files))
         return session, functions
 
@@ -142,7 +147,7 @@ class BaseAttempt(ABC):
             on_fenced=self._on_fenced,
         )
         self._client = client
-        self._news = ExecutorNews(self._executors, client.report)
+        self._news = ExecutorNews(self._executors, client.report, self._sight)
         client.start()
         return client
 
@@ -191,6 +196,7 @@ class BaseAttempt(ABC):
             "recoverable": failure.recoverable,
             "repartition_failed": repartition_failed,
             "outside": failure.outside,
+            "by_cluster": failure.by_cluster,
             **told_of(failure),
         }
         try:

@@ -66,6 +66,11 @@ class QueryBuilder:
         return frames[self.query.cut.id]
 
     @property
+    def state_is_even(self) -> bool:
+        """Whether no state has to move any more after the latest micro-batch."""
+        return self._places is None or self._places.is_even
+
+    @property
     def head_groups(self) -> int:
         """The number of stages up to the cut."""
         return len(self._head_groups)

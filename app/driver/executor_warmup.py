@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.driver.scala import java_list, scala_context, scala_seq
+from app.driver.executor_sight import ExecutorSight
+from app.driver.scala import java_list, rdd_at, scala_context
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,26 +29,35 @@ _POLL_S = 0.02
 _RELIEF_S = 10.0
 
 # Keeps an executor's only core while the file is there that it is given first. Says so and ends where it is not that
-# executor: Spark gives the task to another one if that is lost, or busy for long. To open a file on a network file
-# system asks its server, to look at it does not.
+# executor: Spark gives the task to another one if that is lost, or busy for long. One that does not see the driver's
+# files says so by its end, so that comes a little later, when there is a task behind it. To open a file on a network
+# file system asks its server, to look at it does not.
 _HOLD = r"""
 case "$(tr '\0' ' ' <"/proc/$PPID/cmdline")" in
-*"--executor-id $1 "*) while true <"$0" && kill -0 $PPID; do sleep 0.05; done ;;
+*"--executor-id $1 "*)
+    true <"$2" || { sleep 1; echo blind; exit; }
+    while true <"$0" && kill -0 $PPID; do sleep 0.05; done ;;
 *) echo elsewhere ;;
 esac 2>/dev/null
 """
 
 
-def warm_up_executor(session: SparkSession, directory: Path, executor: int, let_in: threading.Event) -> None:
+def warm_up_executor(
+    session: SparkSession, directory: Path, sight: ExecutorSight, executor: int, let_in: threading.Event
+) -> None:
     """Let ``executor`` do what queries let it do, and keep it from queries until ``let_in``; returns when it waits.
 
-    ``directory`` is one that all executors see. For a thread of its own. What cannot be done raises what Spark raises.
+    ``directory`` is one that all executors are to see, with the mark of ``sight``. One that does not see it is kept out
+    for as long as that is so. For a thread of its own. What cannot be done raises what Spark raises.
+
+    Raises:
+        DriverError: it did not see the directory, and is gone.
     """
     own = directory / f"executor-{executor}"
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
-    # Beside the query, not behind all that it has to do.
-    held = _Held(session.sparkContext, executor, pool=f"slotwise-executor-{executor}")
+    # Beside the query, not behind all that it has to do. Of pools with no running task the first by name gets a core.
+    held = _Held(session.sparkContext, executor, f"!slotwise-executor-{executor}", sight.mark)
     # To plan a query takes so long that the executor would have got a task of another one.
     first, last = held.while_there(own / "first"), own / "last"
     done = threading.Event()
@@ -66,13 +76,20 @@ def warm_up_executor(session: SparkSession, directory: Path, executor: int, let_
         done.set()
         (own / "first").unlink(missing_ok=True)
         threading.Thread(target=_clear, args=(let_in, [first, relief], own), daemon=True).start()
+        # It has ended, unless the file system hangs.
+        first.join(_RELIEF_S)
+        if held.is_blind:
+            sight.keep_out(executor, held.pool)
 
 
 class _Held:
     """Keeps the only core of ``executor`` with tasks in a pool of their own, which are done in their order."""
 
-    def __init__(self, context: SparkContext, executor: int, pool: str) -> None:
+    def __init__(self, context: SparkContext, executor: int, pool: str, mark: Path) -> None:
         self.pool = pool
+        self.is_blind = False
+        """Whether it does not see ``mark``. Then it is not kept."""
+        self._mark = mark
         self._context = context
         self._executor = executor
 
@@ -91,12 +108,16 @@ class _Held:
 
     def _hold(self, file: Path) -> None:
         self._context.setLocalProperty("spark.scheduler.pool", self.pool)
-        command = java_list(self._context._jvm, ["sh", "-c", _HOLD, str(file), str(self._executor)])
+        command = java_list(
+            self._context._jvm, ["sh", "-c", _HOLD, str(file), str(self._executor), str(self._mark)]
+        )
         backend = scala_context(self._context).schedulerBackend()
         while file.exists() and backend.isExecutorActive(str(self._executor)):
-            held = _rdd_in(self._context, self._executor, "held", "java.lang.String").pipe(command)
-            if not held.collect():
+            held = rdd_at(self._context, {self._executor: "held"}, "java.lang.String").pipe(command)
+            said = list(held.collect())
+            if not said:
                 return
+            self.is_blind = self.is_blind or "blind" in said
 
 
 def _relieve(held: _Held, first: Path, last: Path, done: threading.Event) -> None:
@@ -134,16 +155,7 @@ def _row_in(session: SparkSession, executor: int) -> DataFrame:
 
     jvm: Any = session.sparkContext._jvm
     row = jvm.org.apache.spark.sql.RowFactory.create(java_list(jvm, [0]).toArray())
-    rows = _rdd_in(session.sparkContext, executor, row, "org.apache.spark.sql.Row")
+    rows = rdd_at(session.sparkContext, {executor: row}, "org.apache.spark.sql.Row")
     own: Any = session._jsparkSession
     schema = own.parseDataType(StructType([StructField("value", IntegerType(), False)]).json())
     return DataFrame(own.createDataFrame(rows, schema), session)
-
-
-def _rdd_in(context: SparkContext, executor: int, value: Any, java_class: str) -> Any:
-    """A JavaRDD of one value, whose place is ``executor``."""
-    jvm: Any = context._jvm
-    # The executor alone decides; its host would be a second choice.
-    places = scala_seq(jvm, [f"executor_any_{executor}"])
-    tag = jvm.scala.reflect.ClassManifestFactory.fromClass(jvm.java.lang.Class.forName(java_class))
-    return scala_context(context).makeRDD(scala_seq(jvm, [jvm.scala.Tuple2(value, places)]), tag).toJavaRDD()

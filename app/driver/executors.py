@@ -14,10 +14,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from app.driver.executor_requests import ExecutorRequests
 from app.driver.failures import DriverError, describe
-from app.driver.scala import scala_context, scala_seq
+from app.driver.scala import executor_ids, scala_context
 from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
 
@@ -39,6 +40,7 @@ WARM_UP_S = 30.0
 """For how long a newcomer may take to get warm."""
 
 _NONE_S = 60.0
+_IDLE_S = 180.0
 _CHECK_EVERY_S = 2.0
 
 _POLL_S = 0.05
@@ -79,7 +81,7 @@ class Executors:
         """``warm_up`` gets the number of a newcomer, and what is set when it may have tasks of the query."""
         self._context = context
         self._warm_up = warm_up
-        self._asked = 0
+        self._requests = ExecutorRequests(context)
         self._ready: set[int] = set()
         # Since when, and what each waits for when it is warm.
         self._warming: dict[int, float] = {}
@@ -91,9 +93,15 @@ class Executors:
         # Whether newcomers wait until they are let in; those that replace others do not.
         self._are_held = False
         self._shrinking = self._closed = False
-        self._checked_at = self._seen_at = self._moved_at = self._requested_at = time.monotonic()
+        self._checked_at = self._seen_at = self._worked_at = time.monotonic()
+        self._moved_at = self._requested_at = self._checked_at
         self.wanted = wanted
-        self._ask(wanted)
+        self._requests.ask(wanted)
+
+    @property
+    def active(self) -> list[int]:
+        """The numbers of those that can be given tasks now, oldest first."""
+        return self._active()
 
     @property
     def present(self) -> int:
@@ -130,8 +138,8 @@ class Executors:
             self.wanted = count
             self._moved_at = self._requested_at = time.monotonic()
             self._are_held = True
-            if count < self._asked:
-                self._ask(count)
+            if count < self._requests.count:
+                self._requests.ask(count)
         self._bring_in()
 
     def let_in_ready(self) -> None:
@@ -152,6 +160,7 @@ class Executors:
 
     def close(self) -> None:
         """The attempt is over; another may be next in the same SparkContext. Nothing is asked for or held any more."""
+        self._requests.close()
         with self._lock:
             self._closed = True
             self._open()
@@ -170,12 +179,6 @@ class Executors:
             else:
                 found.set()
         return found
-
-    def _ask(self, count: int) -> None:
-        self._asked = count
-        jvm: Any = self._context._jvm
-        nowhere = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-        scala_context(self._context).requestTotalExecutors(count, 0, nowhere)
 
     def _bring_in(self) -> None:
         """Look after newcomers, unless somebody does."""
@@ -219,8 +222,8 @@ class Executors:
                 return False
             count = min(self.wanted, ready + at_a_time)
             about_to_work = self._ready.intersection(active, self._entrances)
-            if self._asked < count and not about_to_work and time.monotonic() >= self._ask_at:
-                self._ask(count)
+            if self._requests.count < count and not about_to_work and time.monotonic() >= self._ask_at:
+                self._requests.ask(count)
         self._give_up_hanging(active)
         return True
 
@@ -231,7 +234,7 @@ class Executors:
         for number in hanging:
             log.warning("executor %d did not get warm within %g s, and is replaced", number, WARM_UP_S)
             self._warming[number] = now
-        self._kill(hanging)
+        self._requests.kill(hanging)
 
     def _at_a_time(self, ready: int) -> int:
         """How many may start at the same time: one on each host, or half as many as work already."""
@@ -255,18 +258,14 @@ class Executors:
 
     def trim(self) -> int:
         """Give up the executors beyond those wanted, the newest first; how many. For a moment without tasks."""
-        active = self._active()
-        surplus = active[self.wanted :]
-        self._kill(surplus)
+        # A master that does not know of the smaller number would send others; it may be away as well. In this order:
+        # what is wanted changes before it is said.
+        wanted, heard = self.wanted, self._requests.heard
+        surplus = self._active()[wanted:] if heard is not None and heard <= wanted else []
+        self._requests.kill(surplus)
         if surplus:
             log.warning("executors given up: %s", ", ".join(map(str, surplus)))
         return len(surplus)
-
-    def _kill(self, numbers: list[int]) -> None:
-        """What is wanted has been said, so the target stays; they are not failures."""
-        if numbers:
-            ids = scala_seq(self._context._jvm, [str(number) for number in numbers])
-            scala_context(self._context).schedulerBackend().killExecutors(ids, False, False, True)
 
     def trim_idle(self) -> None:
         """`trim`, if fewer are wanted than before: for a query that has nothing to do."""
@@ -277,23 +276,34 @@ class Executors:
         """Look now and then whether there are any.
 
         Raises:
-            DriverError: for a minute there have been none, so nothing runs: the master has lost the application.
+            DriverError: for a minute there have been none, so nothing runs: the master has lost the application. Or for
+                three there have been none that could work.
         """
         now = time.monotonic()
         if now - self._checked_at < _CHECK_EVERY_S:
             return
         if now - self._checked_at > _NONE_S / 2:
             # Nobody has looked meanwhile.
-            self._seen_at = now
+            self._seen_at = self._worked_at = now
         self._checked_at = now
         if self.ready < self.wanted:
-            # Some have been lost, and others come.
+            # Some have been lost, and others come: at once, or when a master that was away has been told.
             self._bring_in()
+            self._requests.repeat()
         if self.present:
             self._seen_at = now
         elif now - self._seen_at > _NONE_S:
             raise DriverError(
                 f"The job has had no executor for {_NONE_S:.0f} s.", recoverable=True, outside=True
+            )
+        if self.ready:
+            self._worked_at = now
+        elif now - self._worked_at > _IDLE_S:
+            raise DriverError(
+                f"For {_IDLE_S:.0f} s no executor of the job could be given tasks: none of them gets warm, or sees the "
+                "driver's files (the driver's log says which).",
+                recoverable=True,
+                outside=True,
             )
 
     def await_first(self) -> None:
@@ -344,6 +354,4 @@ class Executors:
     def _active(self) -> list[int]:
         """Their numbers, oldest first, without those that are being given up."""
         backend = scala_context(self._context).schedulerBackend()
-        jvm: Any = self._context._jvm
-        ids = jvm.scala.jdk.javaapi.CollectionConverters.asJava(backend.getExecutorIds())
-        return sorted(int(each) for each in ids if backend.isExecutorActive(each))
+        return sorted(int(each) for each in executor_ids(self._context) if backend.isExecutorActive(each))

@@ -24,7 +24,10 @@ _SHUFFLE = re.compile(r"(?<!Broadcast)Exchange (?:hash|range|RoundRobin|SinglePa
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """One run of a batch, after its sink has it and before its commit. ``job_id`` is the Spark job that wrote it."""
+    """One run of a batch, after its sink has it and before its commit. ``job_id`` is the Spark job that wrote it.
+
+    ``state_is_even``: all state is where it belongs from the next batch on.
+    """
 
     batch_id: int
     plan: DriverPlan
@@ -33,6 +36,7 @@ class BatchRun:
     started_ms: int
     output_rows: int | None
     job_id: int | None
+    state_is_even: bool = True
 
 
 class Gateway:
@@ -135,7 +139,8 @@ class Gateway:
             # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
             raise DriverError.of(describe(error)) from error
         job_id = self.stages.batch_job() if self.stages is not None else None
-        return BatchRun(batch_id, plan, tuple(groups), shuffles, started_ms, written.rows, job_id)
+        even = self._builder.state_is_even
+        return BatchRun(batch_id, plan, tuple(groups), shuffles, started_ms, written.rows, job_id, even)
 
     def _tail_shuffles(self, output: DataFrame, number: int, groups: int) -> int:
         """Shuffles of the tail that its vertices make by themselves; looked up once per plan."""

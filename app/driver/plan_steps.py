@@ -26,15 +26,15 @@ class PlanSteps:
         executors: Executors | None,
         *,
         changed: Callable[[], None],
-        reached: Callable[[], int],
+        settled: Callable[[], int],
     ) -> None:
-        """``changed`` is called whenever batches run otherwise from now on; ``reached`` tells the number of the plan
-        that every query has run a batch at.
+        """``changed`` is called whenever batches run otherwise from now on; ``settled`` tells the number of the plan
+        that every query has run a batch at, its state where it belongs.
         """
         self._plans = plans
         self._executors = executors
         self._changed = changed
-        self._reached = reached
+        self._settled = settled
         # The plan that waits for executors, how many were ready before, and what the query ran at.
         self._waiting: Orders | None = None
         self._ready_before = 0
@@ -50,8 +50,9 @@ class PlanSteps:
         if self._executors is None or not orders.slots:
             self._change(orders, orders.parallelism, whole=True)
             return
-        self._executors.request(orders.slots)
+        # Before fewer are asked for: until the plan is in force nobody gives any up.
         self._waiting = orders
+        self._executors.request(orders.slots)
         self._ready_before = self._executors.ready
         self._before = self._plans.current.parallelism
         self.turn()
@@ -63,7 +64,7 @@ class PlanSteps:
             return
         ready = executors.ready
         missing = executors.wanted - ready
-        if self._reached() >= self._plans.current.number:
+        if self._settled() >= self._plans.current.number:
             executors.settled()
         if missing > 0 and not executors.have_had_time:
             step = self._step(orders, ready)
@@ -75,18 +76,18 @@ class PlanSteps:
             log.warning(
                 "%d executors have not come; plan %d begins without them", missing, orders.plan_version
             )
-        self._waiting = None
         self._change(orders, orders.parallelism, whole=True)
+        self._waiting = None
         executors.let_in_all()
 
     def _step(self, orders: Orders, ready: int) -> dict[str, int]:
         """The part of the way up that ``ready`` executors are for; down it goes with the last step."""
         assert self._executors is not None
-        come, to_come = ready - self._ready_before, self._executors.wanted - self._ready_before
-        share = max(0, come) / to_come if to_come > 0 else 0.0
+        come = max(0, ready - self._ready_before)
+        to_come = max(1, self._executors.wanted - self._ready_before)
         goal = orders.parallelism
         return {
-            vertex: now + int(max(0, goal.get(vertex, now) - now) * share)
+            vertex: now + max(0, goal.get(vertex, now) - now) * come // to_come
             for vertex, now in self._before.items()
         }
 

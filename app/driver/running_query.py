@@ -61,6 +61,7 @@ class RunningQuery:
         self.reached = 0
         self.applied_version = 0
         self.reprocessed_records: int | None = None
+        self._state_is_even = True
         self._control = control
         self._plans = plans
         self._batch_interval_ms = batch_interval_ms
@@ -138,6 +139,7 @@ class RunningQuery:
         self._idle = False
         run = self.gateway.committed(happening.batch_id)
         plan = run.plan if run is not None else self._plans.current
+        self._state_is_even = run is None or run.state_is_even
         self._reached(plan)
         self.gaps.committed(now_ms, at_plan=plan.whole and plan.number >= self._plans.current.number)
         if happening.batch_id == self._past.interrupted:
@@ -197,6 +199,11 @@ class RunningQuery:
         return Failure(
             f"A micro-batch of sink {name} takes longer than {limit_ms} ms (slotwise.batch.timeout).", ""
         )
+
+    @property
+    def settled(self) -> int:
+        """The number of the newest plan that it has run at and all of whose state is in its place, 0 if some is not."""
+        return self.reached if self._state_is_even else 0
 
     @property
     def longest_batch_ms(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,3 +30,25 @@ def scala_seq(jvm: Any, values: Iterable[Any]) -> Any:
 def scala_option(jvm: Any, value: Any) -> Any:
     """A ``scala.Option`` of ``value``, which is None for none."""
     return jvm.scala.Option.apply(value)
+
+
+def executor_ids(context: SparkContext) -> list[str]:
+    """The executors that have registered and are not gone, those that are being given up too."""
+    jvm: Any = context._jvm
+    ids = scala_context(context).schedulerBackend().getExecutorIds()
+    return list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(ids))
+
+
+def executor_place(executor: int) -> str:
+    """How Spark names an executor as the place of a partition. Its host, which would be a second choice, is none."""
+    return f"executor_any_{executor}"
+
+
+def rdd_at(context: SparkContext, values: Mapping[int, Any], java_class: str) -> Any:
+    """A JavaRDD of ``values``, each in a partition of its own whose place is the executor with that number."""
+    jvm: Any = context._jvm
+    placed = [
+        jvm.scala.Tuple2(value, scala_seq(jvm, [executor_place(number)])) for number, value in values.items()
+    ]
+    tag = jvm.scala.reflect.ClassManifestFactory.fromClass(jvm.java.lang.Class.forName(java_class))
+    return scala_context(context).makeRDD(scala_seq(jvm, placed), tag).toJavaRDD()

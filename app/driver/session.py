@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -216,8 +215,8 @@ def open_session(
         del places["spark.local.dir"]
     fixed = dict(FIXED_CONF)
     if executors:
-        # Executors on other hosts read this setting too, and have no directory of this process.
-        places["spark.python.unix.domain.socket.dir"] = tempfile.gettempdir()
+        # Executors on other hosts read this setting too, and have no directory of this process, nor its TMPDIR.
+        places["spark.python.unix.domain.socket.dir"] = "/tmp"  # noqa: S108
         fixed |= {**CLUSTER_CONF, **first_number_conf(executors), **(executor_conf or {})}
         fixed[EXECUTOR_OPTIONS] = executor_java_options(chosen)
         if not master.startswith(MASTER_PREFIX):

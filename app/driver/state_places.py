@@ -12,10 +12,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from app.driver.scala import scala_option
+from app.driver.task_places import PlacedTask, in_tasks, placed_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,10 +43,11 @@ def shares(
     owners: Mapping[int, int],
     busy: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[Share, ...]:
-    """Divide ``count`` state partitions among ``width`` tasks, evenly, with as few moves as that allows.
+    """Divide ``count`` state partitions among ``width`` tasks, evenly in the end, with as few moves as that allows.
 
     ``owners``: the executor that has a partition. Of more executors than tasks those count that have the most, then
-    those with the fewest shares of other queries (``busy``), then the oldest, which are given up last.
+    those with the fewest shares of other queries (``busy``), then the oldest, which are given up last. A partition
+    that could stay moves in its turn: at a time an executor gets a quarter of its share of these.
     """
     width = min(width, count)
     kept: dict[int, list[int]] = {executor: [] for executor in executors}
@@ -56,15 +58,43 @@ def shares(
     chosen = sorted(kept, key=lambda one: (-len(kept[one]), busy.get(one, 0), one))[:width]
     least, larger = divmod(count, width)
     sizes = [least + (position < larger) for position in range(width)]
+    places: list[int | None] = [*chosen, *[None] * (width - len(chosen))]
     found = [kept[executor][:size] for executor, size in zip(chosen, sizes, strict=False)]
     found += [[] for _ in range(width - len(chosen))]
-    left = iter(sorted(set(range(count)) - {one for part in found for one in part}))
+    # Those that could stay, and whose they are; all others have to go somewhere now.
+    surplus = {
+        one: position
+        for position, (executor, size) in enumerate(zip(chosen, sizes, strict=False))
+        for one in kept[executor][size:]
+    }
+    homeless = iter(sorted(set(range(count)) - surplus.keys() - {one for part in found for one in part}))
     for part, size in zip(found, sizes, strict=True):
-        while len(part) < size:
-            part.append(next(left))
-    places: list[int | None] = [*chosen, *[None] * (width - len(chosen))]
+        part.extend(islice(homeless, size - len(part)))
+    movable = iter(_most_loaded_first(surplus))
+    for place, part, size in zip(places, found, sizes, strict=True):
+        missing = size - len(part)
+        for one in islice(movable, missing if place is None else min(missing, _at_a_time(size))):
+            part.append(one)
+            del surplus[one]
+    for one, position in surplus.items():
+        found[position].append(one)
     made = [Share(place, tuple(sorted(part))) for place, part in zip(places, found, strict=True)]
     return tuple(sorted(made, key=lambda share: share.partitions))
+
+
+def _most_loaded_first(surplus: Mapping[int, int]) -> list[int]:
+    """The partitions of ``surplus``, which says whose each is: who has the most too many gives the first. A batch takes
+    as long as its longest task."""
+    left = Counter(surplus.values())
+    turns: dict[int, int] = {}
+    for one in sorted(surplus):
+        turns[one] = -left[surplus[one]]
+        left[surplus[one]] -= 1
+    return sorted(surplus, key=lambda one: (turns[one], one))
+
+
+def _at_a_time(size: int) -> int:
+    return -(-size // 4)
 
 
 class StatePlaces:
@@ -75,45 +105,36 @@ class StatePlaces:
         self._key = key
         self._executors = executors
         self._board = board
+        # Whether a batch after the latest one would have the same shares.
+        self.is_even = True
         self._owners: dict[int, int] = {}
         self._shares: tuple[Share, ...] = ()
-        # What the JVM is given of the shares, kept as long as they are the same.
-        self._java: list[tuple[Any, Any]] = []
+        # The same for the JVM.
+        self._tasks: list[PlacedTask] = []
 
     def coalesce(self, frame: DataFrame, width: int) -> DataFrame:
         """``frame``, whose partitions are those of the state, as ``width`` tasks, each in its place."""
-        from pyspark.sql import DataFrame
-
-        session = frame.sparkSession
-        jvm: Any = session.sparkContext._jvm
         rows = frame._jdf.queryExecution().toRdd()
-        narrow = rows.coalesce(width, False, scala_option(jvm, None), None)
-        made = shares(rows.getNumPartitions(), width, self._executors(), self._owners, self._busy())
-        if made != self._shares:
-            self._take(made, session.sparkContext._gateway, jvm)
-        partitions = narrow.partitions()
-        for number, (indices, place) in enumerate(self._java):
-            partitions[number] = jvm.org.apache.spark.rdd.CoalescedRDDPartition(number, rows, indices, place)
-        own: Any = session._jsparkSession
-        return DataFrame(own.internalCreateDataFrame(narrow, frame._jdf.schema(), False), session)
+        count, executors, busy = rows.getNumPartitions(), self._executors(), self._busy()
+        made = shares(count, width, executors, self._owners, busy)
+        moves = made != self._shares
+        if moves:
+            self._take(made)
+            context = frame.sparkSession.sparkContext
+            self._tasks = [placed_task(context, share.partitions, share.executor) for share in made]
+        self.is_even = not moves or shares(count, width, executors, self._owners, busy) == made
+        return in_tasks(frame, rows, self._tasks)
 
     def _busy(self) -> Counter[int]:
         others = [made for key, made in list(self._board.items()) if key != self._key]
         return Counter(share.executor for made in others for share in made if share.executor is not None)
 
-    def _take(self, made: tuple[Share, ...], gateway: Any, jvm: Any) -> None:
+    def _take(self, made: tuple[Share, ...]) -> None:
         owners = {
             one: share.executor for share in made for one in share.partitions if share.executor is not None
         }
         moved = sum(1 for one, owner in self._owners.items() if owners.get(one) != owner)
         if moved:
             log.info("%d of %d state partitions move to another executor", moved, len(self._owners))
-        self._owners, self._shares, self._java = owners, made, []
+        self._owners, self._shares = owners, made
         self._board[self._key] = made
-        for share in made:
-            indices = gateway.new_array(jvm.int, len(share.partitions))
-            for position, partition in enumerate(share.partitions):
-                indices[position] = partition
-            # The executor alone counts, its host would be a second choice.
-            place = None if share.executor is None else f"executor_any_{share.executor}"
-            self._java.append((indices, scala_option(jvm, place)))

@@ -22,8 +22,9 @@ _WORDS = (
 _SECRET = re.compile(_WORDS, re.IGNORECASE)
 # scheme://user:password@host, up to the last @ of the word: a password may have one.
 _IN_URL = re.compile(r"([A-Za-z][\w+.-]*://[^\s/?#:@]*):\S*@")
-# name=value, in the query of a URL or between semicolons. The name is the word before the sign.
-_PAIR = re.compile(r"([\w.%-]+)(\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s&;]*)")
+# name=value, in the query of a URL or between semicolons. The name is the word before the sign. SQL Server has values
+# in braces, where two closing ones stand for one.
+_PAIR = re.compile(r"([\w.%-]+)(\s*=\s*)(\"[^\"]*\"|'[^']*'|\{(?:[^}\n]|\}\})*\}|[^\s&;]*)")
 _JAVA_OPTIONS = frozenset({*JAVA_OPTION_SETTINGS, *EXECUTOR_OPTION_SETTINGS})
 
 

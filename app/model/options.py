@@ -136,7 +136,8 @@ class JobOptions:
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
-    longer than `start_timeout_ms` an attempt may take that redistributes state first.
+    longer than `start_timeout_ms` an attempt may take that redistributes state first; ``cluster_start_ms`` is how much
+    longer any may, as the cluster takes its time to bring executors: no option, it follows from the server's settings.
     """
 
     scheduler: str = "Adaptive"
@@ -154,6 +155,7 @@ class JobOptions:
     in_place_stabilization_ms: int = 100
     in_place_max_delay_ms: int = 0
     start_timeout_ms: int = 120_000
+    cluster_start_ms: int = 0
     stop_timeout_ms: int = 30_000
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0

@@ -127,10 +127,10 @@ class VertexBatch:
 class Report:
     """One thing that happened. ``type`` says which of the fields below are set.
 
-    running: the queries were started. batch: one was committed, at a part of the plan on the way to it unless
-    ``whole_plan``. plan-applied: see events.PlanApplied.
+    running: the queries were started. batch: one was committed, at a part of the plan on the way to it, or while
+    state moves on a cluster, unless ``whole_plan``. plan-applied: see events.PlanApplied.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
-    ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``why``,
+    ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
     ``user_error``, ``query_id``, ``batch_id``: as in events.AttemptFailed.
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
     repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running.
@@ -141,7 +141,8 @@ class Report:
     ``longest_batch_ms``: how long the longest of its batches took in this attempt.
     query-recovered: since it was started again it has committed a batch, or has nothing to do; ``run_id`` is new.
     executors: how many ``executors`` the job has on a cluster, of ``executors_wanted``; sent when that has changed, and
-    told with running, plan-applied and batch. -1: it runs in its driver.
+    told with running, plan-applied and batch. -1: it runs in its driver. ``executors_why``: a sentence on those that
+    have come and get no tasks; empty if there are none.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
     """
 
@@ -190,6 +191,7 @@ class Report:
     results: tuple[Result, ...] = ()
     lost: tuple[str, ...] = ()
     outside: bool = False
+    by_cluster: bool = False
     why: str = ""
     user_error: str | None = None
     query: str = ""
@@ -200,6 +202,7 @@ class Report:
     longest_batch_ms: int = 0
     executors: int = -1
     executors_wanted: int = -1
+    executors_why: str = ""
 
     @property
     def missing_executors(self) -> int:
@@ -225,6 +228,7 @@ def outcome_document(report: Report) -> dict[str, object]:
         "repartition_failed": report.repartition_failed,
         "plan_version": report.plan_version,
         "outside": report.outside,
+        "by_cluster": report.by_cluster,
         "why": report.why,
         "user_error": report.user_error,
         "query_id": report.query_id,

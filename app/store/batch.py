@@ -289,4 +289,5 @@ def _attempt_row(job_id: str, attempt: Attempt) -> Row:
         attempt.acknowledged,
         attempt.started_ms,
         attempt.ended_ms,
+        attempt.runs_on,
     )

@@ -11,9 +11,10 @@ checkpoints, beside drivers that cannot be seen from there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
 
 from app.store.errors import StoreError
@@ -31,6 +32,8 @@ class Lease:
 
 
 _AT_HOME = "home:"
+# Whose lease it is at a home where nobody has it.
+_NOBODY = "nobody"
 
 
 def full_name(owner: str, home: str) -> str:
@@ -74,27 +77,37 @@ def acquire(connection: Connection, job_id: str, owner: str, ttl_ms: int, *, at_
 
 
 def claim(
-    connection: Connection, owner: str, ttl_ms: int, limit: int, *, at_once: bool, home: str = ""
+    connection: Connection,
+    owner: str,
+    ttl_ms: int,
+    limit: int,
+    *,
+    at_once: bool,
+    home: str = "",
+    passing_over: Sequence[str] = (),
 ) -> list[Lease]:
     """Take the leases of up to ``limit`` jobs that have not ended and that nobody else holds, at their next epochs.
 
     Owners that claim at the same time get different jobs: a row that another one is taking is passed over. Jobs of
-    another ``home`` are passed over too; those of owners without one may be claimed from everywhere.
+    another ``home`` are passed over too; those of owners without one may be claimed from everywhere. Nor does it take
+    those of ``passing_over``.
     """
     dialect = connection.dialect.name
     clock = CLOCK_MS[dialect]
     skip = "FOR UPDATE OF leases SKIP LOCKED" if dialect == "postgresql" else ""
+    but = " AND leases.job_id NOT IN :but" if passing_over else ""
     rows = connection.execute(
         text(
             "WITH free AS (SELECT leases.job_id FROM leases JOIN job_states ON job_states.job_id = leases.job_id "
-            "WHERE job_states.ended_ms IS NULL AND (leases.owner IS NULL OR "
+            f"WHERE job_states.ended_ms IS NULL{but} AND (leases.owner IS NULL OR "
             f"(leases.owner <> :owner AND (leases.expires_ms <= {clock} OR :at_once = 1) AND "
             "(substr(leases.owner, 1, :any_length) <> :any_home OR substr(leases.owner, 1, :length) = :home))) "
             f"ORDER BY leases.job_id LIMIT :limit {skip}) "
             f"UPDATE leases SET owner = :owner, epoch = epoch + 1, expires_ms = {clock} + :ttl "
             "WHERE job_id IN (SELECT job_id FROM free) RETURNING job_id, epoch, expires_ms"
-        ),
+        ).bindparams(*([bindparam("but", expanding=True)] if passing_over else [])),
         {
+            **({"but": list(passing_over)} if passing_over else {}),
             "owner": owner,
             "ttl": ttl_ms,
             "limit": limit,
@@ -120,14 +133,14 @@ def renew(connection: Connection, owner: str, ttl_ms: int) -> list[Lease]:
     return [Lease(str(job), owner, int(epoch), int(expires)) for job, epoch, expires in rows]
 
 
-def release(connection: Connection, job_id: str, owner: str, epoch: int) -> bool:
-    """Give a lease up, so that anyone may take it at once. False: it was lost already."""
+def release(connection: Connection, job_id: str, owner: str, epoch: int, *, home: str = "") -> bool:
+    """Give a lease up, so that anyone of the ``home`` may take it at once. False: it was lost already."""
     done = connection.execute(
         text(
-            "UPDATE leases SET owner = NULL, expires_ms = 0 "
+            "UPDATE leases SET owner = :nobody, expires_ms = 0 "
             "WHERE job_id = :job AND owner = :owner AND epoch = :epoch"
         ),
-        {"job": job_id, "owner": owner, "epoch": epoch},
+        {"job": job_id, "owner": owner, "epoch": epoch, "nobody": full_name(_NOBODY, home) if home else None},
     )
     return done.rowcount == 1
 

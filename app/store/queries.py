@@ -63,7 +63,7 @@ class StoredJob:
 
     ``document`` is the job graph document as JSON text. ``seq`` is the number of the stored state. ``attempt`` is the
     live attempt, if there is one, ``ended_attempt`` the newest one if none is live. ``effects`` are in the order in
-    which they were written.
+    which they were written. ``damage``: why something of it cannot be read, empty if that is not known yet.
     """
 
     summary: JobSummary
@@ -75,6 +75,7 @@ class StoredJob:
     attempt: Attempt | None
     ended_attempt: Attempt | None
     effects: tuple[PendingEffect, ...]
+    damage: str = ""
 
     @property
     def job_id(self) -> str:
@@ -89,6 +90,8 @@ class StoredJob:
 
     def state(self, graph: JobGraph) -> JobState:
         """The stored state, with ``graph`` as parsed from the document."""
+        if self.damage:
+            raise codec.CodecError(self.damage)
         return codec.load_state(self.state_text, graph, self.options())
 
 
@@ -147,7 +150,19 @@ _SUMMARY = (
 
 
 def _summary(row: Sequence[Any]) -> JobSummary:
-    return JobSummary(row[0], row[1], row[2], JobStatus(row[3]), row[4], row[5], row[6])
+    submitted_ms, ended_ms = (value if _is_whole(value) else None for value in (row[4], row[6]))
+    return JobSummary(row[0], row[1], row[2], JobStatus(row[3]), submitted_ms or 0, row[5], ended_ms)
+
+
+def _is_whole(value: Any) -> bool:
+    """SQLite keeps whatever it is given in a column of whole numbers, so somebody may have written text there."""
+    return isinstance(value, int)
+
+
+def _not_whole(table: str, **columns: Any) -> str:
+    """What is wrong with a row that should have whole numbers, or nothing, in ``columns``; empty if nothing."""
+    wrong = [name for name, value in columns.items() if value is not None and not _is_whole(value)]
+    return f"A row in {table} has no whole number in {', '.join(wrong)}." if wrong else ""
 
 
 def list_jobs(
@@ -185,10 +200,18 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
         row.job_id: _lease(row) for row in connection.execute(select(leases).where(leases.c.job_id.in_(ids)))
     }
     effects: dict[str, list[PendingEffect]] = {}
+    damage: dict[str, str] = {}
     pending = select(outbox).where(outbox.c.job_id.in_(ids)).order_by(outbox.c.job_id, outbox.c.seq)
     for row in connection.execute(pending):
-        effect = PendingEffect(row.seq, codec.load_effect(row.effect), row.created_ms)
-        effects.setdefault(row.job_id, []).append(effect)
+        if wrong := _not_whole("outbox", seq=row.seq, created_ms=row.created_ms):
+            damage[row.job_id] = wrong
+            continue
+        try:
+            effect = PendingEffect(row.seq, codec.load_effect(row.effect), row.created_ms)
+            effects.setdefault(row.job_id, []).append(effect)
+        except codec.CodecError as error:
+            # Of one job: the others can be read.
+            damage[row.job_id] = str(error)
     found = connection.execute(
         select(*_SUMMARY, jobs.c.document, jobs.c.options, job_states.c.state, job_states.c.seq)
         .join(job_states, job_states.c.job_id == jobs.c.job_id)
@@ -206,6 +229,9 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
             attempt=live.get(row[0]),
             ended_attempt=None if row[0] in live else ended.get(row[0]),
             effects=tuple(effects.get(row[0], ())),
+            damage=damage.get(row[0])
+            or _not_whole("jobs", submitted_ms=row[4])
+            or _not_whole("job_states", ended_ms=row[6], seq=row[10]),
         )
         for row in found
     ]
@@ -234,6 +260,7 @@ def _attempt(row: Row[Any]) -> Attempt:
         lock_file=row.lock_file,
         acknowledged=row.acknowledged,
         ended_ms=row.ended_ms,
+        runs_on=row.runs_on,
     )
 
 

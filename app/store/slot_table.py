@@ -48,14 +48,16 @@ class OwnClaim:
 @dataclass(frozen=True, slots=True)
 class SlotArbiter:
     """Who decides about the slots of a home. ``is_over``: the lease has expired, or was given up. ``is_blind``: it
-    cannot see the cluster that has them, so it decides nothing. ``decisions`` counts those that were written: what is
-    decided holds only if there was no other since the records were read."""
+    cannot see the cluster that has them, so it decides nothing. ``is_partial``: it cannot read the records of some
+    jobs, so whoever can is to take its place. ``decisions`` counts those that were written: what is decided holds only
+    if there was no other since the records were read."""
 
     owner: str
     epoch: int
     is_over: bool
     is_blind: bool = False
     decisions: int = 0
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,8 @@ class Ledger:
     ``task_managers``: the slots of each server that has a seat, by its seat: those that are dead too, as the host has
     their slots still, but not those that have left. ``seats``: of those that are alive.
 
-    ``unreadable``: jobs of which a newer server has written what says nothing here about their slots. All slots may be
-    theirs, so only a server that can read it may decide.
+    ``unread``: jobs of which something cannot be read here, as a newer server has written it or it is damaged, each
+    with the ids of the slots that it may hold all the same, or None if those are not known either.
     """
 
     now_ms: int = 0
@@ -76,7 +78,11 @@ class Ledger:
     ended: tuple[str, ...] = ()
     task_managers: tuple[tuple[str, int], ...] = ()
     seats: tuple[tuple[str, int], ...] = ()
-    unreadable: tuple[str, ...] = ()
+    unread: tuple[tuple[str, frozenset[str] | None], ...] = ()
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        return tuple(job_id for job_id, _ in self.unread)
 
     def entry(self, job_id: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.claim.job_id == job_id), None)
@@ -103,8 +109,8 @@ class SlotTable:
             if entry is not None:
                 entries.append(entry)
         self._known = known
-        unreadable = tuple(job_id for job_id, (_, entry) in known.items() if entry is None)
-        return replace(ledger, entries=tuple(entries), unreadable=unreadable)
+        unread = tuple((job_id, _named(row)) for job_id, (row, entry) in known.items() if entry is None)
+        return replace(ledger, entries=tuple(entries), unread=unread)
 
     def _read(self, connection: Connection) -> tuple[list[_Row], Ledger]:
         clock = CLOCK_MS[connection.dialect.name]
@@ -113,7 +119,8 @@ class SlotTable:
         arbiter = connection.execute(
             # Before the records: that they are newer than this number does no harm.
             text(
-                "SELECT owner, epoch, expires_ms, is_blind, decisions FROM slot_arbiters WHERE home = :home"
+                "SELECT owner, epoch, expires_ms, is_blind, decisions, is_partial FROM slot_arbiters "
+                "WHERE home = :home"
             ),
             home,
         ).first()
@@ -135,7 +142,12 @@ class SlotTable:
             None
             if arbiter is None
             else SlotArbiter(
-                arbiter[0], int(arbiter[1]), int(arbiter[2]) <= now_ms, bool(arbiter[3]), int(arbiter[4])
+                arbiter[0],
+                int(arbiter[1]),
+                int(arbiter[2]) <= now_ms,
+                bool(arbiter[3]),
+                int(arbiter[4]),
+                bool(arbiter[5]),
             ),
             ended=tuple(row[0] for row in rows if row[-1] is not None),
             task_managers=tuple((task_manager_of(int(seat)), int(slots)) for _, seat, slots, _ in members),
@@ -196,19 +208,26 @@ class SlotTable:
 
         return await self.store.write(put)
 
-    async def become_arbiter(self) -> int | None:
-        """The epoch at which this owner is the arbiter now, of which nobody was; None if somebody is."""
+    async def become_arbiter(self, *, partial: bool = False) -> int | None:
+        """The epoch at which this owner is the arbiter now, of which nobody was; None if somebody is. Who can read all
+        records comes before one who cannot (``partial``)."""
 
         def take(connection: Connection) -> int | None:
             clock = CLOCK_MS[connection.dialect.name]
             row = connection.execute(
                 text(
-                    "INSERT INTO slot_arbiters (home, owner, epoch, expires_ms, decisions) "
-                    f"VALUES (:home, :owner, 1, {clock} + :ttl, 0) ON CONFLICT (home) DO UPDATE SET "
-                    "owner = excluded.owner, epoch = slot_arbiters.epoch + 1, expires_ms = excluded.expires_ms "
-                    f"WHERE slot_arbiters.expires_ms <= {clock} RETURNING epoch"
+                    "INSERT INTO slot_arbiters (home, owner, epoch, expires_ms, decisions, is_partial) "
+                    f"VALUES (:home, :owner, 1, {clock} + :ttl, 0, :partial) ON CONFLICT (home) DO UPDATE SET "
+                    "owner = excluded.owner, epoch = slot_arbiters.epoch + 1, expires_ms = excluded.expires_ms, "
+                    f"is_partial = excluded.is_partial WHERE slot_arbiters.expires_ms <= {clock} "
+                    "OR (slot_arbiters.is_partial = 1 AND :partial = 0) RETURNING epoch"
                 ),
-                {"home": self.home, "owner": self.store.owner, "ttl": self.store.lease_ttl_ms},
+                {
+                    "home": self.home,
+                    "owner": self.store.owner,
+                    "ttl": self.store.lease_ttl_ms,
+                    "partial": int(partial),
+                },
             ).first()
             return None if row is None else int(row[0])
 
@@ -216,14 +235,20 @@ class SlotTable:
 
     async def tell_blind(self, epoch: int, is_blind: bool) -> None:
         """Let the others know whether the arbiter of ``epoch`` can see the cluster. Without effect if it is another."""
+        await self._tell("is_blind", epoch, is_blind)
 
+    async def tell_partial(self, epoch: int, is_partial: bool) -> None:
+        """Let the others know whether the arbiter of ``epoch`` can read all records, as `tell_blind`."""
+        await self._tell("is_partial", epoch, is_partial)
+
+    async def _tell(self, column: str, epoch: int, value: bool) -> None:
         def tell(connection: Connection) -> None:
             connection.execute(
                 text(
-                    "UPDATE slot_arbiters SET is_blind = :blind "
+                    f"UPDATE slot_arbiters SET {column} = :value "
                     "WHERE home = :home AND owner = :owner AND epoch = :epoch"
                 ),
-                {"home": self.home, "owner": self.store.owner, "epoch": epoch, "blind": int(is_blind)},
+                {"home": self.home, "owner": self.store.owner, "epoch": epoch, "value": int(value)},
             )
 
         await self.store.write(tell)
@@ -306,6 +331,19 @@ def _entry(row: _Row) -> Entry | None:
         # One that asks for nothing keeps what it has, and one that runs also while a cluster is away.
         wants = Ask(giving=Giving(running=True))
     return Entry(SlotClaim(job_id, int(seq), int(seen), held, wants, int(changed_ms)), grant)
+
+
+def _named(row: _Row) -> frozenset[str] | None:
+    """The ids of the slots that a job may hold of whose records not all can be read; None if they cannot be told."""
+    try:
+        holds, grant = json.loads(row[3]), None if row[6] is None else json.loads(row[6])
+        found = [*holds]
+        if grant is not None:
+            found += [*grant["withdrawn"], *(slot["id"] for slot in grant["slots"])]
+    except (ValueError, TypeError, KeyError):
+        return None
+    strings = isinstance(holds, list) and all(isinstance(one, str) for one in found)
+    return frozenset(found) if strings else None
 
 
 def _grant_in(job_id: str, document: str) -> SlotGrant:

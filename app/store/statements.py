@@ -172,7 +172,7 @@ UPSERT_ATTEMPT = _upsert(
     ("job_id", "attempt"),
     (
         "job_id", "attempt", "epoch", "driver_id", "pid", "pid_started_at", "lock_file", "secret_hash", "state",
-        "acknowledged", "started_ms", "ended_ms",
+        "acknowledged", "started_ms", "ended_ms", "runs_on",
     ),
 )  # fmt: skip
 ACKNOWLEDGE = Statement(

@@ -213,12 +213,15 @@ class Store:
 
         return await self._write(acquire)
 
-    async def claim_leases(self, limit: int = 100) -> list[Lease]:
-        """Take over up to ``limit`` jobs that have not ended and that nobody else holds, each at its next epoch."""
+    async def claim_leases(self, limit: int = 100, *, passing_over: Sequence[str] = ()) -> list[Lease]:
+        """Take over up to ``limit`` jobs that have not ended and that nobody else holds, each at its next epoch, but
+        none of ``passing_over``."""
 
         def claim(connection: Connection) -> list[Lease]:
-            ttl_ms = self._writer.lease_ttl_ms
-            return leases.claim(connection, self.owner, ttl_ms, limit, at_once=self._sole, home=self.home)
+            ttl_ms, but = self._writer.lease_ttl_ms, passing_over
+            return leases.claim(
+                connection, self.owner, ttl_ms, limit, at_once=self._sole, home=self.home, passing_over=but
+            )
 
         return await self._write(claim)
 
@@ -235,8 +238,8 @@ class Store:
         return await self._write(leases.expire, self.owner)
 
     async def release_lease(self, job_id: str, epoch: int) -> bool:
-        """Give a job up, so that any owner may take it at once. False: it was lost already."""
-        return await self._write(leases.release, job_id, self.owner, epoch)
+        """Give a job up, so that any owner of this home may take it at once. False: it was lost already."""
+        return await self._write(leases.release, job_id, self.owner, epoch, home=self.home)
 
     @property
     def lease_ttl_ms(self) -> int:

@@ -137,7 +137,7 @@ members = Table(
 Index("ix_members_one_per_seat", members.c.home, members.c.seat, unique=True)
 
 # Who decides about the slots of a home; ``expires_ms`` is by the database's clock (see `app.store.slot_table`).
-# ``is_blind``: 1 while it cannot see the cluster that has them.
+# ``is_blind``: 1 while it cannot see the cluster that has them. ``is_partial``: 1 while it cannot read all records.
 slot_arbiters = Table(
     "slot_arbiters",
     metadata,
@@ -146,6 +146,7 @@ slot_arbiters = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
     Column("is_blind", Integer, nullable=False, server_default=text("0")),
+    Column("is_partial", Integer, nullable=False, server_default=text("0")),
     Column("decisions", BigInteger, nullable=False),
     CheckConstraint("epoch >= 1", name="epoch"),
     sqlite_with_rowid=False,
@@ -281,6 +282,7 @@ attempts = Table(
     Column("acknowledged", BigInteger, nullable=False, server_default=text("0")),
     Column("started_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger),
+    Column("runs_on", Text, nullable=False, server_default=text("''")),
     CheckConstraint("attempt >= 1", name="attempt"),
     CheckConstraint("acknowledged >= 0", name="acknowledged"),
     CheckConstraint(_one_of("state", AttemptState), name="state"),

@@ -85,7 +85,8 @@ class Attempt:
     """One driver process of a job. ``pid`` and ``pid_started_at`` (seconds, as the system tells it) identify it.
 
     ``lock_file`` is free only when nothing of the driver lives. ``secret_hash`` is of the secret that its calls carry.
-    ``acknowledged`` is the number up to which the driver's reports are taken down.
+    ``acknowledged`` is the number up to which the driver's reports are taken down. ``runs_on`` names the cluster that
+    the driver was started on, empty for the server's host.
     """
 
     attempt: int
@@ -99,6 +100,7 @@ class Attempt:
     lock_file: str | None = None
     acknowledged: int = 0
     ended_ms: int | None = None
+    runs_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)

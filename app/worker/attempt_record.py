@@ -17,13 +17,14 @@ from app.store.writes import Write
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """An attempt as the database knows it."""
+    """An attempt as the database knows it. ``runs_on``: where its driver was started, as `JobPlaces` has it."""
 
     attempt: int
     epoch: int
     ref: DriverRef
     secret_hash: str
     started_ms: int
+    runs_on: str = ""
 
 
 class AttemptLog(Protocol):

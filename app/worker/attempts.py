@@ -70,6 +70,7 @@ class Attempts:
         deliver: Deliver,
         tidy_up_s: Callable[[], float],
         cleared: Callable[[], Awaitable[None]],
+        runs_on: str = "",
     ) -> None:
         self._job_id = job_id
         self._work_dir = work_dir
@@ -81,6 +82,7 @@ class Attempts:
         self._deliver = deliver
         self._tidy_up_s = tidy_up_s
         self._cleared = cleared
+        self._runs_on = runs_on
         self._handle: DriverHandle | None = None
         self._exited: DriverHandle | None = None
         self._adopted = False
@@ -225,9 +227,8 @@ class Attempts:
             assert handle is not None
             secret = secrets.token_urlsafe(32)
             spec = self._make_spec(effect, secret)
-            record = AttemptRecord(
-                effect.attempt, spec.epoch, handle.ref, hash_secret(secret), self._clock.now_ms()
-            )
+            now_ms, hashed = self._clock.now_ms(), hash_secret(secret)
+            record = AttemptRecord(effect.attempt, spec.epoch, handle.ref, hashed, now_ms, self._runs_on)
             spec_file = await asyncio.to_thread(write_spec, spec)
             await self._write_down(record)
             self._take(record, handle, adopted=False)

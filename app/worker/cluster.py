@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from app.store.members import JobMark, Member
+from app.store.queries import StoredJob
 from app.store.store import Store
 from app.worker.ownership import Ownership
 from app.worker.recovery import JOBS_PER_READ, JobKeeper
@@ -51,7 +52,7 @@ class Cluster:
 
     def knows(self, job_id: str) -> bool:
         """Whether something is known of the job here, be it old."""
-        return self._keeper.view(job_id) is not None or job_id in self._keeper.away
+        return self._keeper.exists(job_id)
 
     async def owner_of(self, job_id: str) -> Member | None:
         """The other control plane to ask about a job; None if there is none now, or it is this one.
@@ -86,6 +87,7 @@ class Cluster:
             self._marks.pop(gone, None)
             keeper.glimpses.pop(gone, None)
             keeper.ended.pop(gone, None)
+            keeper.unreadable.drop(gone)
         wanted = [
             mark.job_id
             for mark in found
@@ -98,14 +100,25 @@ class Cluster:
                     continue
                 if stored.summary.status.is_globally_terminal:
                     keeper.show_ended(stored)
-                elif (view := read_view(stored)) is not None:
-                    keeper.glimpses[stored.job_id] = view
-                    self._marks[stored.job_id] = marks[stored.job_id]
+                else:
+                    self._glimpse(stored, marks[stored.job_id])
+
+    def _glimpse(self, stored: StoredJob, mark: JobMark) -> None:
+        keeper = self._keeper
+        try:
+            keeper.glimpses[stored.job_id] = read_view(stored)
+        except Exception as error:
+            keeper.glimpses.pop(stored.job_id, None)
+            keeper.unreadable.note(stored, error)
+            return
+        self._marks[stored.job_id] = mark
+        if mark.owner != self._store.owner:
+            keeper.unreadable.drop(stored.job_id)
 
     def _gone(self, marks: dict[str, JobMark], job_id: str | None) -> list[str]:
         """What was forgotten elsewhere."""
         keeper = self._keeper
-        known = [*keeper.ended, *keeper.glimpses] if job_id is None else [job_id]
+        known = [*keeper.ended, *keeper.glimpses, *keeper.unreadable.ids()] if job_id is None else [job_id]
         return [one for one in known if one not in marks]
 
     async def members(self) -> Sequence[MemberView]:

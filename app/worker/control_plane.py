@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -41,11 +40,14 @@ from app.worker.requirements import (
     resolve_bounds,
     resolve_partitions,
 )
+from app.worker.retrying import reading
 from app.worker.sharing import share_slots
 from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission
 from app.worker.stops import decide_stop
 from app.worker.submission import make_durable, refused_by_cluster
 from app.worker.task_managers import Shown, members_of_host, pool_of
+from app.worker.unreadable import UnreadableJob, newest_first
+from app.worker.unreadable_end import UnreadableEnder
 from app.worker.views import (
     DryRun,
     Explanation,
@@ -57,12 +59,9 @@ from app.worker.views import (
     StateConflict,
     TaskManager,
     Unavailable,
-    UnknownJob,
     UnknownOperation,
     UnknownRescale,
 )
-
-T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -100,6 +99,7 @@ class ControlPlane:
             validate_states=validate_states,
         )
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
+        self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
         self._closing = False
 
     # -- life
@@ -117,6 +117,7 @@ class ControlPlane:
         ``renew_every_s``: how often leases are renewed; None where they cannot expire (one process, SQLite). ``member``
         and ``is_dead`` as `Ownership` has them; ``bells`` is how members tell each other of slots.
         """
+        self._keeper.unreadable.has_others = member is not None
         if member is not None:
             share_slots(self._keeper, self._store, member, bells, self._offer, self._slot_holding_ms)
         await self._forgetter.finish()
@@ -135,8 +136,7 @@ class ControlPlane:
 
     def knows(self, job_id: str) -> bool:
         """Whether there is such a job, whoever owns it."""
-        known = self._keeper.view(job_id) is not None or job_id in self._keeper.away
-        return known or self._keeper.desk.knows(job_id)
+        return self._keeper.exists(job_id) or self._keeper.desk.knows(job_id)
 
     # -- jobs
 
@@ -182,18 +182,16 @@ class ControlPlane:
         return self._keeper.views()
 
     def job(self, job_id: str) -> JobView:
-        view = self._keeper.view(job_id)
-        if view is not None:
-            return view
-        if job_id in self._keeper.away:
-            raise Unavailable(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
-        raise UnknownJob(f"Job {job_id} was not found.")
+        return self._keeper.find(job_id)
+
+    def unreadable_jobs(self) -> Sequence[UnreadableJob]:
+        return newest_first(self._keeper.unreadable.all())
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         key = update.idempotency_key
         identity = RequestKey(key, request_hash(update)) if key is not None else None
         if identity is not None and not self._job_knows(job_id, identity.key):
-            stored = await _reading(self._store.answer(job_id, identity.key))
+            stored = await reading(self._store.answer(job_id, identity.key))
             if stored is not None:
                 answer = RequirementsResult(stored.version, stored.changed)
                 return repeated(identity, (stored.request_hash, answer))
@@ -214,7 +212,7 @@ class ControlPlane:
         return job is not None and job.worker.knows_answer(key)
 
     async def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun:
-        await _reading(self._keeper.desk.refresh())
+        await reading(self._keeper.desk.refresh())
         job = self._running(job_id, "its resource requirements cannot be changed")
         state = job.state
         refuse_stale(state, update)
@@ -232,6 +230,9 @@ class ControlPlane:
         )
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
+        if job_id in self._keeper.unreadable:
+            await self._ender.cancel(job_id, requested_by)
+            return
         view = self.job(job_id)
         if view.status.is_globally_terminal:
             if view.status.value == "CANCELED":
@@ -289,23 +290,26 @@ class ControlPlane:
         state: TerminalState | None = None,
     ) -> Sequence[RescaleRecord]:
         self.job(job_id)
-        return await _reading(self._store.rescales(job_id, RescalePage(limit, after, cause, state)))
+        return await reading(self._store.rescales(job_id, RescalePage(limit, after, cause, state)))
 
     async def rescale(self, job_id: str, uuid: str) -> RescaleRecord:
         self.job(job_id)
-        record = await _reading(self._store.rescale(job_id, uuid))
+        record = await reading(self._store.rescale(job_id, uuid))
         if record is None:
             raise UnknownRescale(f"Rescale {uuid} of job {job_id} was not found.")
         return record
 
     async def rescale_durations(self, job_id: str) -> Mapping[TerminalState, Sequence[int]]:
         self.job(job_id)
-        return (await _reading(self._store.rescale_summary(job_id))).durations_ms
+        return (await reading(self._store.rescale_summary(job_id))).durations_ms
 
     # -- cluster
 
     def task_managers(self) -> Sequence[TaskManager]:
         return self._shown(self._keeper)
+
+    def warnings(self) -> list[str]:
+        return self._keeper.unreadable.warnings()
 
     async def ready(self) -> list[str]:
         try:
@@ -381,7 +385,7 @@ class ControlPlane:
             raise Unavailable("This control plane is stopping.")
         job = self._keeper.jobs.get(job_id)
         if job is None:
-            stored = await _reading(self._store.load_job(job_id))
+            stored = await reading(self._store.load_job(job_id))
             if stored is None or stored.summary.status.is_globally_terminal:
                 raise Fenced(f"Job {job_id} is over.")
             raise Unavailable(f"Job {job_id} is not served by this control plane now.")
@@ -390,11 +394,3 @@ class ControlPlane:
         if not job.hears(attempt, secret):
             raise Fenced(f"Attempt {attempt} of job {job_id} is over, or the secret is not the attempt's.")
         return job
-
-
-async def _reading(work: Awaitable[T]) -> T:
-    """What the store answers; that it is away is for the client to know, and to try again."""
-    try:
-        return await work
-    except StoreError as error:
-        raise Unavailable(str(error)) from error

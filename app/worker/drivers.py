@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
-from app.cluster.ports import DriverHandle, DriverLaunchError
+from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
 from app.model.batch import RegionOrder
+from app.model.clusterconf import FIRST_EXECUTOR_S
 from app.model.protocol import Orders, Report, StopOrder
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -28,6 +30,7 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
     StateRepartitioned,
 )
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
@@ -45,12 +48,20 @@ from app.store.writes import Write
 from app.worker.attempt_record import AttemptLog, AttemptRecord, read_outcome
 from app.worker.pace import PaceMeter, pace_of
 from app.worker.persistence import StateDiverged, WriteFailed
+from app.worker.told_failures import told
 
 log = structlog.get_logger()
 
 _KILL_RETRY_S = 1.0
 _WRITE_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
+
+
+def with_time_for_executors(state: JobState, cluster: ExecutorCluster | None) -> JobState:
+    """The drivers of the job may take longer to start by as much as they wait longer for their first executor there
+    than anywhere: that is the cluster's doing, and the driver gives up by itself."""
+    longer_s = 0.0 if cluster is None else cluster.first_executor_s - FIRST_EXECUTOR_S
+    return evolve(state, options=replace(state.options, cluster_start_ms=round(1000 * max(0.0, longer_s))))
 
 
 class Deliver(Protocol):
@@ -187,6 +198,7 @@ def _failed(report: Report, attempt: int, *, stopped: bool) -> AttemptFailed:
         stack=report.stack,
         repartition=report.repartition_failed,
         outside=report.outside,
+        by_cluster=report.by_cluster,
         plan_version=report.plan_version,
         at_ms=report.at_ms,
         why=report.why,
@@ -219,9 +231,10 @@ def query_failed(report: Report, attempt: int) -> QueryFailed:
 def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
     """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
     latest = state.failures[-1] if state.failures else ()
+    error = told(event, state.graph).error
     # The history keeps both ends of a long text.
     return any(
-        each.attempt == event.attempt and each.error[:1000] == event.error[:1000] and not each.local
+        each.attempt == event.attempt and each.error[:1000] == error[:1000] and not each.local
         for each in latest
     )
 

@@ -7,23 +7,31 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from app.cluster.kubernetes.api import SERVICE_ACCOUNT_DIR, KubernetesApi
-from app.cluster.kubernetes.cluster import KubernetesCluster, PodSettings, java_options
+from app.cluster.kubernetes.cluster import KubernetesCluster, java_options
+from app.cluster.kubernetes.pods import PodSettings
+from app.cluster.kubernetes.template import is_on_host_network, read_template, why_unseen
 from app.cluster.ports import ExecutorCluster
 from app.cluster.standalone.cluster import StandaloneCluster
-from app.model.addresses import web_pages
+from app.model.addresses import is_loopback, web_pages
 from app.model.kubenames import api_server
+from app.scheduler.adaptive.state import Restarting, RetryingExecutionGraphCreation, WaitingForResources
 from app.settings import KUBERNETES, Settings
 from app.worker.control_plane import ControlPlane
 from app.worker.task_managers import Shown, namespace_of, workers_of
 from app.worker.views import Unavailable, UnknownJob
 
+log = structlog.get_logger()
 
-def cluster_of(settings: Settings, now_ms: Callable[[], int]) -> ExecutorCluster | None:
-    """The cluster of the settings; None if jobs run on this host.
+
+def cluster_of(settings: Settings, now_ms: Callable[[], int], home: str = "server") -> ExecutorCluster | None:
+    """The cluster of the settings; None if jobs run on this host. ``home``: the lasting name of this server.
 
     Raises:
         ApiError: the credentials for Kubernetes cannot be used.
+        TemplateError: the template for pods cannot be used.
     """
     if settings.cluster_kind == "embedded":
         return None
@@ -38,6 +46,8 @@ def cluster_of(settings: Settings, now_ms: Callable[[], int]) -> ExecutorCluster
             now_ms=now_ms,
         )
     assert settings.cluster_namespace and settings.cluster_slots
+    for advice in remarks_on_pods(settings):
+        log.warning(advice)
     return KubernetesCluster(
         settings.cluster_master,
         settings.cluster_namespace,
@@ -48,7 +58,28 @@ def cluster_of(settings: Settings, now_ms: Callable[[], int]) -> ExecutorCluster
         driver_pod=settings.cluster_driver_pod,
         patience_s=settings.cluster_unschedulable_seconds,
         now_ms=now_ms,
+        home=home,
     )
+
+
+def remarks_on_pods(settings: Settings) -> list[str]:
+    """What jobs would fail by, or lose rows, in pods as the settings make them: a sentence for each. Something that is
+    not known here may mend it, such as an admission webhook that mounts volumes.
+
+    Raises:
+        TemplateError: the template for pods cannot be used.
+    """
+    template = read_template(settings.cluster_pod_template) if settings.cluster_pod_template else None
+    remarks = []
+    if (reason := why_unseen(template, settings.place_of_jobs)) is not None:
+        name = "jobs_dir" if settings.jobs_dir is not None else "jobs_dir (not set: in the data directory)"
+        remarks.append(f"Executors do not see {name}, {settings.place_of_jobs}: {reason}.")
+    host = settings.cluster_driver_host
+    if is_loopback(host) and not is_on_host_network(template):
+        remarks.append(
+            f"Executors do not reach the drivers: cluster_driver_host, {host}, is each pod's own loopback."
+        )
+    return remarks
 
 
 def api_of(settings: Settings) -> KubernetesApi:
@@ -106,15 +137,27 @@ def beside_jobs(
     tasks = [cluster.watch(control_plane.knows, control_plane.take_offer)]
     if isinstance(cluster, KubernetesCluster):
         tasks.append(cluster.tidy(lambda job_id: _is_over(control_plane, job_id)))
+        tasks.append(cluster.ask_for_room(lambda: _is_waited_for(control_plane)))
     return tasks
 
 
 def _is_over(control_plane: ControlPlane, job_id: str) -> bool:
     """Whether the job is one of ours that has ended. Those that are not known may be somebody else's."""
+    unreadable = {job.job_id: job.status for job in control_plane.unreadable_jobs()}
     try:
-        return control_plane.job(job_id).status.is_globally_terminal
+        status = unreadable.get(job_id) or control_plane.job(job_id).status
+        return status.is_globally_terminal
     except (UnknownJob, Unavailable):
         return False
+
+
+def _is_waited_for(control_plane: ControlPlane) -> bool:
+    """Whether a job waits for slots that it cannot do without."""
+    return any(
+        isinstance(view.state.phase, WaitingForResources | RetryingExecutionGraphCreation | Restarting)
+        and view.state.usable_slots < view.state.declared_minimal
+        for view in control_plane.jobs()
+    )
 
 
 def _credentials(settings: Settings) -> tuple[Path | None, Path | None]:

@@ -14,17 +14,19 @@ ON_THEIR_WAY_S = 45.0
 @dataclass(frozen=True, slots=True)
 class ExecutorsSeen:
     """Of ``attempt``: those that are there, and those that should be. ``short_since_ms``: since when there are fewer,
-    as far as it is known here; None if there are not."""
+    as far as it is known here; None if there are not. ``why``: what the driver says of those that get no tasks."""
 
     attempt: int
     present: int
     wanted: int
     short_since_ms: int | None = None
+    why: str = ""
 
     def in_words(self, job_id: str, master: str, now_ms: int) -> list[str]:
         """What it means that there are fewer, and where to look; nothing if there are not."""
         if self.short_since_ms is None:
             return []
+        why = [self.why] if self.why else []
         look = "the page of the Spark master and the logs of its workers say why"
         if master.startswith(MASTER_PREFIX):
             look = f"`kubectl describe pods --selector {JOB_LABEL}={job_id}` says why"
@@ -32,11 +34,13 @@ class ExecutorsSeen:
         if since_s < ON_THEIR_WAY_S:
             return [
                 f"It has {self.present} of the {self.wanted} executors that it should have; "
-                "others may be on their way."
+                "others may be on their way.",
+                *why,
             ]
         return [
             f"It has had {self.present} of the {self.wanted} executors that it should have for {since_s:.1f} s: its "
-            f"tasks take turns in those; {look}."
+            f"tasks take turns in those; {look}.",
+            *why,
         ]
 
 
@@ -50,4 +54,4 @@ def noted(before: ExecutorsSeen | None, attempt: int, report: Report, now_ms: in
     if report.executors < report.executors_wanted:
         known = None if before is None else before.short_since_ms
         since_ms = now_ms if known is None else known
-    return ExecutorsSeen(attempt, report.executors, report.executors_wanted, since_ms)
+    return ExecutorsSeen(attempt, report.executors, report.executors_wanted, since_ms, report.executors_why)

@@ -10,6 +10,7 @@ from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.state import Stop
 from app.worker.slot_shares import SlotShareUpdate
+from app.worker.unreadable import UnreadableJob
 from app.worker.views import (
     DryRun,
     Explanation,
@@ -34,6 +35,14 @@ class ControlPlaneFacade(Protocol):
         ...
 
     def job(self, job_id: str) -> JobView: ...
+
+    def unreadable_jobs(self) -> Sequence[UnreadableJob]:
+        """Jobs that are stored and cannot be read here, newest first. They are not among `jobs`."""
+        ...
+
+    def warnings(self) -> list[str]:
+        """What is not well with jobs and does not keep this control plane from serving, in sentences."""
+        ...
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""

@@ -41,10 +41,11 @@ class Forgetter:
             ControlPlaneError: there is no such job, it has not ended, or it cannot be removed now.
         """
         async with self._turn:
-            view = self._job(job_id)
-            if not view.status.is_globally_terminal:
+            unreadable = self._keeper.unreadable.get(job_id)
+            status = self._job(job_id).status if unreadable is None else unreadable.summary.status
+            if not status.is_globally_terminal:
                 raise StateConflict(
-                    f"Job {job_id} cannot be forgotten while it is {view.status.value}: cancel or stop it first."
+                    f"Job {job_id} cannot be forgotten while it is {status.value}: cancel or stop it first."
                 )
             await self._forget(job_id)
         self._remove(job_id)
@@ -64,6 +65,7 @@ class Forgetter:
             raise Unavailable(str(error)) from error
         self._keeper.ended.pop(job_id, None)
         self._keeper.jobs.pop(job_id, None)
+        self._keeper.unreadable.drop(job_id)
 
     async def finish(self) -> None:
         """At a start: bring to an end what was cut off.

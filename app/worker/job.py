@@ -13,7 +13,6 @@ import structlog
 
 from app.cluster.ports import DriverHost, ExecutorCluster
 from app.model.graphdoc import to_document
-from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_java_options
 from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Orders, Report
 from app.model.resultsurl import below, is_local
@@ -28,13 +27,14 @@ from app.scheduler.adaptive.effects import (
     StartAttempt,
     StopAttempt,
 )
-from app.scheduler.adaptive.events import Event
+from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.adaptive.step import status_of
 from app.worker.attempts import Attempts
 from app.worker.clock import Clock
-from app.worker.drivers import Bell, event_of, orders_for
+from app.worker.drivers import Bell, event_of, orders_for, with_time_for_executors
 from app.worker.executors_seen import ExecutorsSeen, noted
+from app.worker.job_traits import java_options, may_give_otherwise
 from app.worker.job_worker import JobWorker
 from app.worker.pace import PaceMeter
 from app.worker.persistence import JobWriter, ended_ms
@@ -55,6 +55,7 @@ class JobPlaces:
     ``slots`` is how wide a driver on this host may run; with a ``cluster``, jobs run in executors of it.
     ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
     ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
+    ``runs_on``: the name of the cluster, as `app.worker.placement` has it.
     """
 
     jobs_dir: Path
@@ -64,6 +65,7 @@ class JobPlaces:
     cluster: ExecutorCluster | None = None
     url: str | None = None
     task_manager: str = "host"
+    runs_on: str = ""
 
     def address_of(self, job_id: str) -> Path:
         """The file in which the job's drivers find whom to call."""
@@ -136,9 +138,10 @@ class Job:
         self._meter = PaceMeter()
         self._taken = (0, 0)
         self._has_called = False
+        self._misplaced: AttemptMisplaced | None = None
         self._taking = asyncio.Lock()
         self.worker = JobWorker(
-            state,
+            with_time_for_executors(state, places.cluster),
             writer=writer,
             clock=clock,
             perform=self._perform,
@@ -155,11 +158,12 @@ class Job:
             records=writer,
             clock=clock,
             make_spec=self._make_spec,
-            java_options=_java_options(state),
+            java_options=java_options(state),
             work_dir=lambda attempt: places.attempt_dir(state.job_id, attempt),
             deliver=self.worker.deliver,
             tidy_up_s=self._tidy_up_s,
             cleared=self._cleared,
+            runs_on=places.runs_on,
         )
 
     @property
@@ -309,16 +313,31 @@ class Job:
     def _on_change(self, before: JobState, after: JobState) -> None:
         if len(after.slots) != len(before.slots):
             self.bell.ring()
-        if _may_give_otherwise(before, after) and not isinstance(after.phase, Finished):
+        if may_give_otherwise(before, after) and not isinstance(after.phase, Finished):
             self._desk.note_giving(after)
         if after.phase_version != before.phase_version:
             self.bell.ring()
             if isinstance(after.phase, Executing):
                 self._host.refill()
+                self._move_soon()
 
     def slots_changed(self) -> None:
         """The cluster grants this job other slots than before."""
+        self._move_soon()
         self.worker.deliver(self._granted)
+
+    def move(self, event: AttemptMisplaced) -> None:
+        """The driver that was adopted runs on another cluster than jobs do now: it is moved when that one is seen."""
+        self._misplaced = event
+        self._move_soon()
+
+    def _move_soon(self) -> None:
+        if self._misplaced is not None:
+            self.worker.deliver(self._moves)
+
+    def _moves(self, state: JobState) -> Event | None:
+        event = self._misplaced
+        return None if event is None or self._desk.is_blind or event.attempt != state.attempt else event
 
     def _granted(self, state: JobState) -> Event | None:
         """What is granted when the worker gets to it: slots that were given back since must not come again."""
@@ -377,24 +396,3 @@ class Job:
         return tuple(
             self._places.results_dir(job_id) for _, job_id in heapq.nlargest(_ENDED_JOBS_TOLD, ended)
         )
-
-
-def _may_give_otherwise(before: JobState, after: JobState) -> bool:
-    return (
-        after.attempt_alive != before.attempt_alive
-        or after.plan is not before.plan
-        or after.requirements is not before.requirements
-        or after.phase_version != before.phase_version
-        or after.plan_version != before.plan_version
-    )
-
-
-def _java_options(state: JobState) -> tuple[str, ...]:
-    """Settings of the job that only a new JVM can take; a job that has any never gets a warm driver."""
-    options: list[str] = []
-    for key, value in state.graph.config:
-        if key == MEMORY_SETTING:
-            options.append(f"-Xmx{value}")
-        elif key in JAVA_OPTION_SETTINGS:
-            options.extend(split_java_options(value))
-    return tuple(options)

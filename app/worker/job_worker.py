@@ -39,6 +39,7 @@ from app.worker.mailbox import (
 )
 from app.worker.persistence import Change, JobWriter, LostOwnership, StateDiverged, WriteFailed
 from app.worker.region_log import log_regions
+from app.worker.told_failures import told
 from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
 
 log = structlog.get_logger()
@@ -327,7 +328,7 @@ class JobWorker:
 
     def _step(self, state: JobState, event: Event, change: Change) -> JobState:
         now_ms = self._clock.now_ms()
-        new, effects = step(state, event, now_ms)
+        new, effects = step(state, told(event, state.graph), now_ms)
         if new is state and not effects:
             return state
         if new.phase_version != state.phase_version:

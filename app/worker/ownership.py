@@ -167,7 +167,9 @@ class Ownership:
             self._free_before = spread.free > left
         claimed: dict[str, Lease] = {}
         while left > 0:
-            leases = await self._store.claim_leases(min(left, _LEASES_PER_CLAIM))
+            # What cannot be read here is for others.
+            but = self._keeper.unreadable.ids()
+            leases = await self._store.claim_leases(min(left, _LEASES_PER_CLAIM), passing_over=but)
             if not leases:
                 break
             claimed.update((lease.job_id, lease) for lease in leases)

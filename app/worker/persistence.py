@@ -203,10 +203,11 @@ def _row(record: AttemptRecord, ended_ms: int | None) -> Attempt:
         pid_started_at=record.ref.pid_started_at,
         lock_file=record.ref.lock_file,
         ended_ms=ended_ms,
+        runs_on=record.runs_on,
     )
 
 
 def attempt_record(row: Attempt) -> AttemptRecord:
     """The attempt of a row of the database."""
     ref = DriverRef(row.driver_id, row.pid or 0, row.pid_started_at or 0.0, row.lock_file or "")
-    return AttemptRecord(row.attempt, row.epoch, ref, row.secret_hash, row.started_ms)
+    return AttemptRecord(row.attempt, row.epoch, ref, row.secret_hash, row.started_ms, row.runs_on)

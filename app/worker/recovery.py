@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import Any
 
 import structlog
 
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
-from app.model.graphdoc import GraphErrors, parse_document
+from app.model.graphdoc import parse_document
 from app.scheduler.adaptive import local
-from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
+from app.scheduler.adaptive.events import AttemptFailed, AttemptMisplaced, StartScheduling
 from app.scheduler.adaptive.state import Created, Executing, JobState, Rescaling, StopWithSavepoint
-from app.store.codec import CodecError
-from app.store.errors import StoreError, StoreUnavailable
+from app.store.errors import StoreUnavailable
 from app.store.members import Member
 from app.store.queries import StoredJob
 from app.store.store import Store
@@ -32,25 +31,22 @@ from app.worker.attempt_record import AttemptRecord
 from app.worker.clock import Clock
 from app.worker.implied import implied_effects
 from app.worker.job import Job, JobPlaces
-from app.worker.job_files import are_intact, write_artifacts
+from app.worker.jobs_known import JobsKnown
 from app.worker.persistence import JobWriter, attempt_record
+from app.worker.placement import misplaced
+from app.worker.retrying import until_done
 from app.worker.slot_desk import Desk, SlotDesk
-from app.worker.stored_jobs import latest_ms, lists_artifacts, quiet, read_view
+from app.worker.stored_jobs import latest_ms, lay_out_files, quiet, read_view
 from app.worker.tenure import Tenure
-from app.worker.views import JobView
+from app.worker.unreadable import UNKNOWN_SLOTS, UnreadableJobs, slots_in
 
 log = structlog.get_logger()
 
 JOBS_PER_READ = 200
-_RELOAD_AFTER_S = 0.5
-_RELOAD_AFTER_MAX_S = 30.0
 
 
-class JobKeeper:
-    """Holds the jobs that this process serves. ``ended`` has the views of those that are over.
-
-    ``away``: jobs that exist but are not served here now; their drivers are to try again, not to exit.
-    """
+class JobKeeper(JobsKnown):
+    """Holds the jobs that this process serves."""
 
     def __init__(
         self,
@@ -62,16 +58,19 @@ class JobKeeper:
         clock: Clock,
         validate_states: bool = False,
     ) -> None:
-        self.jobs: dict[str, Job] = {}
-        self.ended: dict[str, JobView] = {}
-        self.away: set[str] = set()
-        # Views of jobs of other control planes, as of their last look-up.
-        self.glimpses: dict[str, JobView] = {}
+        super().__init__()
         self.tenure = Tenure(clock)
         # The other control planes that share the jobs, as of the last look.
         self.peers: list[Member] = []
-        # Not to be taken up by a look at the leases: what is being loaded again, what cannot be read.
-        self._loading, self._unreadable = set[str](), set[str]()
+        self.unreadable = UnreadableJobs(
+            store,
+            readable=self._can_be_read,
+            # What was kept for its driver is nobody's then.
+            gone=lambda job_id: self.desk.forget(job_id),
+            unknown_slots=lambda job_ids: self.desk.look_up(job_ids),
+            peers=lambda: self.peers,
+            spawn=self.spawn,
+        )
         self._store = store
         self._host = host
         self.desk: Desk = SlotDesk(pool, clock, self.tell_grants)
@@ -117,17 +116,6 @@ class JobKeeper:
         """Serve a job that was just submitted and is durable."""
         self.jobs[job.job_id] = job
 
-    def view(self, job_id: str) -> JobView | None:
-        job = self.jobs.get(job_id)
-        return job.view() if job is not None else self.ended.get(job_id) or self.glimpses.get(job_id)
-
-    def views(self) -> list[JobView]:
-        """All jobs, newest first; those of other control planes as of their last look-up."""
-        own = [job.view() for job in self.jobs.values()]
-        others = [view for job_id, view in self.glimpses.items() if not self._knows(job_id)]
-        views = [*own, *self.ended.values(), *others]
-        return sorted(views, key=lambda view: (view.submitted_ms, view.state.job_id), reverse=True)
-
     def tell_grants(self, job_ids: set[str]) -> None:
         """The cluster grants these jobs other slots than before."""
         for job_id in sorted(job_ids):
@@ -155,15 +143,12 @@ class JobKeeper:
             )
         except Exception as error:
             # Whatever is wrong with one job, the others are served.
-            expected = isinstance(error, StoreError | GraphErrors)
-            sentence = "a stored job cannot be read; it is left alone"
-            log.error(sentence, job=stored.job_id, error=str(error), exc_info=None if expected else error)
-            self._unreadable.add(stored.job_id)
-            self.away.add(stored.job_id)
+            self._set_aside(stored, error)
             return None
         self._clock.not_before(latest_ms(state))
         self.jobs[state.job_id] = job
         self.away.discard(state.job_id)
+        self.unreadable.drop(state.job_id)
         self.glimpses.pop(state.job_id, None)
         self.desk.restore(state)
         return job
@@ -177,9 +162,7 @@ class JobKeeper:
         found = []
         for stored in page:
             if stored.job_id in unknown:
-                log.error("which slots a job holds cannot be read; it is left alone", job=stored.job_id)
-                self._unreadable.add(stored.job_id)
-                self.away.add(stored.job_id)
+                self._set_aside(stored, UNKNOWN_SLOTS)
                 continue
             try:
                 found.append((stored, await self._prepare(stored)))
@@ -193,13 +176,7 @@ class JobKeeper:
         """Lay out the files of a job again if any is gone or damaged; its last attempt, if that is over."""
         if self._is_ours(stored) and stored.lease is not None:
             await self.tell_address(stored.job_id, stored.lease.epoch)
-        if lists_artifacts(stored.document):
-            directory = self._places.artifacts_dir(stored.job_id)
-            digests = await self._store.artifact_digests(stored.job_id)
-            if not await asyncio.to_thread(are_intact, directory, digests):
-                artifacts = await self._store.artifacts(stored.job_id)
-                await asyncio.to_thread(write_artifacts, directory, artifacts)
-                log.warning("the files of a job were laid out again", job=stored.job_id)
+        await lay_out_files(self._store, self._places, stored)
         return attempt_record(stored.ended_attempt) if stored.ended_attempt is not None else None
 
     async def tell_address(self, job_id: str, epoch: int) -> None:
@@ -214,13 +191,18 @@ class JobKeeper:
     def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
         state = job.state
-        if self.desk.grants_otherwise(state):
-            job.slots_changed()
         row = stored.attempt
+        why = None if row is None else misplaced(row.runs_on, self._places.runs_on)
+        if why is None and self.desk.grants_otherwise(state):
+            job.slots_changed()
         if row is not None:
             job.resume_reports(row.attempt, row.acknowledged)
         if job.attempts.recover(None if row is None else attempt_record(row), dead):
             job.worker.deliver(local.taken_up)
+        if row is not None and why is not None:
+            # Before it is told that none of its slots is there any more.
+            job.move(AttemptMisplaced(row.attempt, why))
+            job.slots_changed()
         job.writer.pending([effect.seq for effect in stored.effects])
         if isinstance(state.phase, Created):
             job.deliver(StartScheduling())
@@ -245,13 +227,14 @@ class JobKeeper:
                 self.show_ended(stored)
 
     def show_ended(self, stored: StoredJob) -> None:
-        view = read_view(stored)
-        if view is None:
-            self._unreadable.add(stored.job_id)
-            return
-        self.away.discard(stored.job_id)
         self.glimpses.pop(stored.job_id, None)
-        self.ended[stored.job_id] = view
+        try:
+            self.ended[stored.job_id] = read_view(stored)
+        except Exception as error:
+            self.unreadable.note(stored, error)
+        else:
+            self.away.discard(stored.job_id)
+            self.unreadable.drop(stored.job_id)
 
     def _build(
         self,
@@ -316,21 +299,13 @@ class JobKeeper:
 
     async def _load_again(self, job_id: str, old: Job | None) -> None:
         """Go on from what the database says, when ``old`` has ended; tried until it succeeds."""
-        delay_s = _RELOAD_AFTER_S
         try:
             if old is not None:
                 await quiet(old)
-            while not self._closing:
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, _RELOAD_AFTER_MAX_S)
-                try:
-                    await self._load_once_more(job_id)
-                    return
-                except Exception as error:
-                    # A full disk, or no more file descriptors: whatever it is, it may pass.
-                    defect = None if isinstance(error, StoreError | OSError) else error
-                    sentence = "a job cannot be loaded again yet"
-                    log.error(sentence, job=job_id, error=str(error), retry_in_s=delay_s, exc_info=defect)
+            sentence = "a job cannot be loaded again yet"
+            await until_done(
+                lambda: self._load_once_more(job_id), sentence, job_id, is_over=lambda: self._closing
+            )
         finally:
             self._loading.discard(job_id)
 
@@ -343,9 +318,8 @@ class JobKeeper:
                 self.show_ended(stored)
             return
         if await self.desk.look_up([job_id]):
-            raise CodecError(
-                f"Which slots job {job_id} holds cannot be read: a newer server may have written it."
-            )
+            self._set_aside(stored, UNKNOWN_SLOTS)
+            return
         dead = await self._prepare(stored)
         if not self.tenure.is_sure():
             raise StoreUnavailable("Whether the job is still this control plane's has to be asked first.")
@@ -374,13 +348,24 @@ class JobKeeper:
                 log.info("job taken over", job=job.job_id, epoch=job.writer.epoch)
         self.desk.review_soon()
 
-    def unknown(self, job_ids: Iterable[str]) -> list[str]:
-        """Those that are neither served here nor on the way to be."""
-        return [job_id for job_id in job_ids if not self._knows(job_id)]
+    # -- what cannot be read
 
-    def _knows(self, job_id: str) -> bool:
-        known = (self.jobs, self.ended, self._loading, self._unreadable)
-        return any(job_id in where for where in known)
+    def _set_aside(self, stored: StoredJob, why: Exception | str) -> None:
+        """It keeps the slots that its driver uses, and somebody else may try."""
+        self.away.discard(stored.job_id)
+        self.unreadable.note(stored, why)
+        if stored.attempt is not None:
+            self.desk.keep(stored.job_id, slots_in(stored.state_text))
+        self.unreadable.give_up(stored)
+
+    def _can_be_read(self, stored: StoredJob) -> None:
+        if stored.summary.status.is_globally_terminal:
+            self.desk.forget(stored.job_id)
+            self.show_ended(stored)
+            return
+        self.away.add(stored.job_id)
+        if self._is_ours(stored):
+            self.load_later(stored.job_id, None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

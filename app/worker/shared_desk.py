@@ -166,6 +166,9 @@ class SharedDesk(PoolView):
         own.ask = replace(_asked(state), giving=giving_of(state))
         self._has_news(own)
 
+    def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
+        """What it has stands in the database, for whoever decides."""
+
     def declare(self, state: JobState) -> None:
         own = self._own.get(state.job_id)
         if own is None or own.let_go_s is not None:

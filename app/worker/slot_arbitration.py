@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial as bind
 
 import structlog
 
 from app.cluster.ports import Offer
-from app.cluster.shared_slots import decide
+from app.cluster.shared_slots import decide, pool_of_all
 from app.scheduler.slot_ledger import Entry
 from app.store.slot_table import Ledger, SlotArbiter, SlotTable
 from app.worker.doorbell import Bells
@@ -23,7 +24,34 @@ class _Settled:
 
     entries: tuple[Entry, ...]
     offer: Offer
+    beyond: frozenset[str]
     review_ms: int | None
+
+
+class _Beyond:
+    """Slots that may be those of jobs whose records cannot be read.
+
+    Where not even their ids can, they are among those that were nobody's when this control plane first decided: nothing
+    is given to such a job meanwhile, and what another one gives back was never its own.
+    """
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._at_first: dict[str, frozenset[str]] = {}
+
+    def slots(self, ledger: Ledger, epoch: int, nobodys: Callable[[], frozenset[str]]) -> frozenset[str]:
+        if epoch != self._epoch:
+            self._epoch, self._at_first = epoch, {}
+        found: dict[str, frozenset[str]] = {}
+        for job_id, named in ledger.unread:
+            known = named if named is not None else self._at_first.get(job_id)
+            if known is None:
+                known = nobodys()
+                said = "the slots of a job cannot be read: those that nobody has are kept for it"
+                log.warning(said, job=job_id, slots=sorted(known))
+            found[job_id] = known
+        self._at_first = found
+        return frozenset().union(*found.values())
 
 
 class Arbitration:
@@ -44,6 +72,7 @@ class Arbitration:
         self._holding_ms = holding_ms
         self._outlasts = outlasts
         self._settled: _Settled | None = None
+        self._beyond = _Beyond()
         self._due: asyncio.TimerHandle | None = None
         self._renew_at_s = 0.0
         self._closed = False
@@ -54,21 +83,22 @@ class Arbitration:
         Raises:
             StoreError: the database is away.
         """
-        arbiter = ledger.arbiter
-        if ledger.unreadable:
-            # Not renewed either: the lease ends, and whoever can read them follows.
-            return ledger
-        if arbiter is None or arbiter.is_over:
+        arbiter, partial = ledger.arbiter, bool(ledger.unread)
+        if (
+            arbiter is None
+            or arbiter.is_over
+            or (arbiter.is_partial and not partial and not self._is_me(arbiter))
+        ):
             if _leaves_it_to_others(ledger, offer(ledger)):
                 return ledger
-            epoch = await self.table.become_arbiter()
+            epoch = await self.table.become_arbiter(partial=partial)
             if epoch is None:
                 return ledger
-            log.info("decides about slots from now on", epoch=epoch)
+            log.info("decides about slots from now on", epoch=epoch, unreadable=list(ledger.unreadable))
             # What the one before has written last.
             ledger = await self.table.ledger()
             arbiter = ledger.arbiter
-        if arbiter is None or arbiter.owner != self.table.store.owner:
+        if arbiter is None or not self._is_me(arbiter):
             self._settled = None
             return ledger
         return await self._decide(ledger, arbiter, offer(ledger))
@@ -77,22 +107,25 @@ class Arbitration:
         loop = asyncio.get_running_loop()
         if offer.suspended != arbiter.is_blind:
             await self.table.tell_blind(arbiter.epoch, offer.suspended)
+        if bool(ledger.unread) != arbiter.is_partial:
+            await self.table.tell_partial(arbiter.epoch, bool(ledger.unread))
         if _leaves_it_to_others(ledger, offer):
             # The lease ends.
             self._settled = None
             return ledger
-        decision = None
-        if not self._is_settled(ledger, offer):
+        decision, beyond = None, self._kept_for_unread(ledger, arbiter, offer)
+        if not self._is_settled(ledger, offer, beyond):
             decision = decide(
                 ledger.entries,
                 offer,
                 now_ms=ledger.now_ms,
                 holding_ms=self._holding_ms,
                 outlasts=self._outlasts,
+                beyond=beyond,
             )
             self._look_again_at(decision.next_review_ms, ledger.now_ms)
             self._settled = (
-                None if decision.grants else _Settled(ledger.entries, offer, decision.next_review_ms)
+                None if decision.grants else _Settled(ledger.entries, offer, beyond, decision.next_review_ms)
             )
         grants = {grant.job_id: grant for grant in decision.grants} if decision is not None else {}
         if not (grants or ledger.ended or loop.time() >= self._renew_at_s):
@@ -116,9 +149,18 @@ class Arbitration:
         )
         return replace(ledger, entries=entries, ended=())
 
-    def _is_settled(self, ledger: Ledger, offer: Offer) -> bool:
+    def _kept_for_unread(self, ledger: Ledger, arbiter: SlotArbiter, offer: Offer) -> frozenset[str]:
+        if offer.suspended:
+            return frozenset()
+        pool = bind(pool_of_all, ledger.entries, offer, holding_ms=self._holding_ms, outlasts=self._outlasts)
+        return self._beyond.slots(ledger, arbiter.epoch, lambda: pool().free_ids)
+
+    def _is_me(self, arbiter: SlotArbiter) -> bool:
+        return arbiter.owner == self.table.store.owner
+
+    def _is_settled(self, ledger: Ledger, offer: Offer, beyond: frozenset[str]) -> bool:
         known = self._settled
-        if known is None or known.offer != offer or known.entries != ledger.entries:
+        if known is None or (known.offer, known.beyond) != (offer, beyond) or known.entries != ledger.entries:
             return False
         return known.review_ms is None or ledger.now_ms < known.review_ms
 

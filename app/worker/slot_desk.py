@@ -8,10 +8,11 @@ from typing import Protocol
 
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
+from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Verdict
-from app.scheduler.giving import giving_of
+from app.scheduler.giving import Giving, giving_of
 from app.worker.clock import Clock
 
 _REVIEW_DELAY_PER_JOB_S = 0.0001
@@ -96,6 +97,10 @@ class Desk(Protocol):
         """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
         ...
 
+    def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
+        """A job that cannot be read uses these slots, as far as that is known: they are nobody else's."""
+        ...
+
     def declare(self, state: JobState) -> None:
         """What the job wants now, and with which weight, priority and cap."""
         ...
@@ -130,6 +135,7 @@ class SlotDesk:
         self._soon: asyncio.TimerHandle | None = None
         self._due: asyncio.TimerHandle | None = None
         self._closed = False
+        self._kept: set[str] = set()
 
     @property
     def total(self) -> int:
@@ -198,6 +204,9 @@ class SlotDesk:
 
     def restore(self, state: JobState) -> None:
         """Take up a job with the slots that it held. The caller asks for a review when all jobs are there."""
+        if state.job_id in self._kept:
+            self._kept.discard(state.job_id)
+            self._pool.forget(state.job_id)
         self._pool.restore(
             state.job_id,
             state.slots,
@@ -208,6 +217,12 @@ class SlotDesk:
         )
         self._pool.set_share(state.job_id, state.share)
         self._pool.note_giving(state.job_id, giving_of(state))
+
+    def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
+        held = tuple(slots)
+        self._kept.add(job_id)
+        self._pool.restore(job_id, held, len(held), len(held))
+        self._pool.note_giving(job_id, Giving(running=True, can_give=False))
 
     def declare(self, state: JobState) -> None:
         """What the job wants now, and with which weight, priority and cap."""

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import structlog
 
-from app.model.graphdoc import GraphErrors, parse_document
+from app.model.graphdoc import parse_document
 from app.scheduler.adaptive.state import JobState
-from app.store.errors import StoreError
 from app.store.queries import StoredJob
-from app.worker.job import Job
+from app.store.store import Store
+from app.worker.job import Job, JobPlaces
+from app.worker.job_files import are_intact, write_artifacts
 from app.worker.views import JobView
 
 log = structlog.get_logger()
 
 
-def read_view(stored: StoredJob) -> JobView | None:
-    """A job as it is stored; None, and a word in the log, if it cannot be read."""
-    try:
-        state = stored.state(parse_document(json.loads(stored.document)))
-    except (StoreError, GraphErrors, ValueError) as error:
-        log.error("a stored job cannot be read", job=stored.job_id, error=str(error))
-        return None
+def read_view(stored: StoredJob) -> JobView:
+    """A job as it is stored.
+
+    Raises:
+        Exception: it cannot be read: `StoreError`, `GraphErrors`, ValueError, or whatever a damaged document leads to.
+    """
     return JobView(
-        state=state,
+        state=stored.state(parse_document(json.loads(stored.document))),
         status=stored.summary.status,
         submitted_ms=stored.summary.submitted_ms,
         ended_ms=stored.summary.ended_ms,
@@ -56,3 +57,20 @@ def lists_artifacts(document: str) -> bool:
     except (ValueError, AttributeError):
         # What cannot be read has no files to lay out; taking the job up says why.
         return False
+
+
+async def lay_out_files(store: Store, places: JobPlaces, stored: StoredJob) -> None:
+    """Write the files of a job again if any is gone or damaged.
+
+    Raises:
+        OSError: they cannot be written.
+        StoreError: the database is away.
+    """
+    if not lists_artifacts(stored.document):
+        return
+    directory = places.artifacts_dir(stored.job_id)
+    digests = await store.artifact_digests(stored.job_id)
+    if not await asyncio.to_thread(are_intact, directory, digests):
+        artifacts = await store.artifacts(stored.job_id)
+        await asyncio.to_thread(write_artifacts, directory, artifacts)
+        log.warning("the files of a job were laid out again", job=stored.job_id)

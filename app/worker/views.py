@@ -73,6 +73,10 @@ class JobView:
     region_progress: dict[int, Report] = field(default_factory=dict)
     executors: ExecutorsSeen | None = None
 
+    @property
+    def job_id(self) -> str:
+        return self.state.job_id
+
 
 @dataclass(frozen=True, slots=True)
 class RequirementsUpdate:

@@ -165,6 +165,7 @@ def _create_attempts() -> None:
         sa.Column("acknowledged", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("started_ms", sa.BigInteger(), nullable=False),
         sa.Column("ended_ms", sa.BigInteger(), nullable=True),
+        sa.Column("runs_on", sa.Text(), server_default=sa.text("''"), nullable=False),
         sa.CheckConstraint("(state = 'DEAD') = (ended_ms IS NOT NULL)", name=op.f("ck_attempts_ended")),
         sa.CheckConstraint("state IN ('LIVE', 'DEAD')", name=op.f("ck_attempts_state")),
         sa.CheckConstraint("acknowledged >= 0", name=op.f("ck_attempts_acknowledged")),

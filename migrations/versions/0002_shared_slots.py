@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("expires_ms", sa.BigInteger(), nullable=False),
         sa.Column("is_blind", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("is_partial", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("decisions", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("epoch >= 1", name=op.f("ck_slot_arbiters_epoch")),
         sa.PrimaryKeyConstraint("home", name=op.f("pk_slot_arbiters")),

@@ -55,6 +55,7 @@ def command(folder: Path) -> list[str]:
     return [sys.executable, "-m", "app.cli", "demo", "--json", "--data-dir", str(folder)]
 
 
+@pytest.mark.long
 def test_the_demo_ends_exact_after_rescales_and_a_kill(folder: Path) -> None:
     done = subprocess.run(
         command(folder), capture_output=True, text=True, timeout=DEMO_TIMEOUT_S, check=False

@@ -95,7 +95,7 @@ def test_both_are_killed_in_the_middle_of_a_rescale(running: Deployment) -> None
     assert running.rows() == running.committed_rows() > 0
 
 
-@pytest.mark.parametrize("when", ["long before", "at its last report"])
+@pytest.mark.parametrize("when", [pytest.param("long before", marks=pytest.mark.long), "at its last report"])
 def test_the_server_is_dead_when_the_driver_finishes(running: Deployment, tmp_path: Path, when: str) -> None:
     """The end is told by what the driver left behind."""
     rows = 6_000

@@ -282,6 +282,34 @@ def test_what_a_killed_driver_left_is_deleted_before_the_next_one(
     deployment.await_progress()
 
 
+def test_a_node_that_comes_where_no_pod_had_room_is_found(
+    deployment: Deployment, api: ReplayApi, kubelet: Kubelet
+) -> None:
+    """All nodes are lost, and the job waits; the server asks for room with a pod of its own until there is one."""
+
+    def probes() -> list[str]:
+        return [name for name in list(api.pods) if name.startswith("slotwise-probe-")]
+
+    kubelet.room = 0
+    for name in kubelet.running:
+        kubelet.processes[name].kill()
+    # The driver notices after a minute that it has none. Pods that it waited for stay until the next start.
+    wait_for("a pod asks for room", probes, 180.0)
+    explained = deployment.get(f"/jobs/{deployment.job_id}/explanation")["sentences"]
+    assert any("0 of 4 slots are offered: no node has room for more: 0/3 nodes" in one for one in explained)
+    (asked,) = [one for one in api.sent("POST", PODS) if one.body["metadata"]["name"] in probes()]
+    # As Spark makes them, with what the template adds.
+    like = api.sent("POST", PODS)[0].body["spec"]
+    for key in ("resources", "image"):
+        assert asked.body["spec"]["containers"][0][key] == like["containers"][0][key]
+    for key in ("securityContext", "serviceAccountName", "restartPolicy"):
+        assert asked.body["spec"][key] == like[key]
+    kubelet.more_room(4)
+    runs_at(deployment, 2)
+    deployment.await_progress()
+    wait_for("it is not needed any more", lambda: not probes())
+
+
 def test_the_end_of_a_job_leaves_no_pods(deployment: Deployment, api: ReplayApi, kubelet: Kubelet) -> None:
     deployment.stop()
     deployment.rows()

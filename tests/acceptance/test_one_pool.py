@@ -101,6 +101,7 @@ def test_jobs_of_two_servers_get_their_shares_of_one_pool(servers: Servers) -> N
     assert held(narrow, second) == 4
 
 
+@pytest.mark.long
 def test_two_servers_run_jobs_on_one_cluster(servers: Servers, cluster: DevCluster) -> None:
     servers.max_parallelism = 4
     servers.settings = {

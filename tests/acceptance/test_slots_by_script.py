@@ -140,6 +140,7 @@ SCRIPT: tuple[Step, ...] = (
 )
 
 
+@pytest.mark.long
 def test_twenty_steps_of_three_jobs_end_where_the_checker_says(deployment: Deployment) -> None:
     script, found = Script(deployment), []
     assert len(SCRIPT) == 20

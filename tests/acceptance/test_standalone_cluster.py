@@ -16,6 +16,7 @@ import pytest
 
 from app.cluster.java import usable_java
 from app.cluster.standalone.daemons import DevCluster
+from tests.acceptance.chaos_events import children_of, is_executor
 from tests.acceptance.deployment import Deployment, counting, deployed, wait_for
 
 pytestmark = pytest.mark.timeout(900)
@@ -68,6 +69,10 @@ def executors(cluster: DevCluster) -> int:
     return sum(one.cores for one in cluster.roster().applications)
 
 
+def executor_processes(cluster: DevCluster) -> list[psutil.Process]:
+    return [one for worker in cluster.workers for one in children_of(worker.pid) if is_executor(one)]
+
+
 def runs_at(deployment: Deployment, parallelism: int) -> None:
     def reached() -> bool:
         ended = all(one["terminalState"] for one in deployment.history())
@@ -109,8 +114,10 @@ def test_executors_come_and_go_under_a_query_that_runs_on(
         require(deployment, upper)
         runs_at(deployment, upper)
         wait_for(f"there are {upper} executors", lambda upper=upper: executors(cluster) == upper)
-        deployment.await_progress()
-        # No batch moves state to another executor, where it would be opened anew.
+        # The newest gets the last quarter of its share in the fourth batch. After that no batch moves state to another
+        # executor, where it would be opened anew.
+        for _ in range(4):
+            deployment.await_progress()
         opened = times_opened(cluster)
         deployment.await_progress()
         deployment.await_progress()
@@ -181,14 +188,27 @@ def test_a_worker_that_announces_its_end(deployment: Deployment, cluster: DevClu
 
 
 def test_the_master_is_lost_and_comes_back(deployment: Deployment, cluster: DevCluster) -> None:
-    """Without a master the query goes on, and nothing is started; with it again rescales go on."""
+    """Without a master the query goes on, and nothing is started; with it again rescales go on, and who is lost is
+    replaced."""
     require(deployment, MOST)
     runs_at(deployment, MOST)
     pid = deployment.job()["driverPid"]
     cluster.kill("master")
     deployment.await_progress()
     assert set(deployment.parallelism().values()) == {MOST}
+    # Before the server has found out, or after it: the driver cannot give any up, and goes on.
+    require(deployment, 4)
+    runs_at(deployment, 4)
+    deployment.await_progress()
     cluster.up()
+    wait_for("two are given up", lambda: executors(cluster) == len(executor_processes(cluster)) == 4)
+    before = executor_processes(cluster)
+    before[0].kill()
+    wait_for(
+        "another one has come",
+        lambda: len(set(executor_processes(cluster)) - set(before)) == 1 and executors(cluster) == 4,
+    )
+    deployment.await_progress()
     require(deployment, 2)
     runs_at(deployment, 2)
     wait_for("there are two executors", lambda: executors(cluster) == 2)

@@ -45,8 +45,8 @@ def renewals(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     seen = [0]
     claim = rig.store.claim_leases
 
-    async def counted(limit: int = 100) -> Any:
-        leases = await claim(limit)
+    async def counted(limit: int = 100, **but: Any) -> Any:
+        leases = await claim(limit, **but)
         seen[0] = next(count) + 1
         return leases
 

@@ -36,12 +36,27 @@ def shown(directory: Path) -> Any:
     return json.loads(slotwise("show", directory, "--json"))
 
 
+def page_check(master: str, webui: str) -> str:
+    """What `slotwise doctor` says of the page of a master."""
+    asked = ("doctor", "--json", "--port", "0", "--cluster-master", master, "--cluster-webui", webui)
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli", *asked], capture_output=True, text=True, timeout=60
+    )
+    (check,) = [one for one in json.loads(done.stdout) if one["name"] == "Spark master's page"]
+    return f"{check['found']} {check['advice']}"
+
+
 def test_up_add_kill_show_and_down(directory: Path) -> None:
     text = slotwise("up", directory, "--workers", "1", "--cores", "3")
     made = shown(directory)
     assert made["status"] == "ALIVE"
     assert f"--cluster-master {made['master']} --cluster-webui {made['webui']}" in text
     assert [(one["name"], one["cores"], one["running"]) for one in made["workers"]] == [("worker-1", 3, True)]
+
+    assert page_check(made["master"], made["webui"]).strip().endswith("can be read, and the master is alive")
+    host, _, port = str(made["master"]).rpartition(":")
+    elsewhere = f"{host}:{int(port) % 60_000 + 1}"
+    assert f"it is the page of the master {made['master']}" in page_check(elsewhere, made["webui"])
 
     assert "worker-2 is up with 1 cores." in slotwise("add", directory, "--cores", "1")
     assert "There is no running daemon worker-9" in slotwise("kill", directory, "worker-9", status=1)

@@ -50,6 +50,7 @@ class Incarnation:
         self.cut_after_commit = False
         self.effects_left: int | None = None
         self._directory = directory
+        self.runs_on = ""
         self.processes: list[SimProcess] = []
         self._writer: Writer | None = None
         world.planes.append(self)
@@ -110,7 +111,8 @@ class Incarnation:
 
     def places(self) -> JobPlaces:
         slots = sum(self.world.slots.values())
-        return JobPlaces(self._directory / "jobs", self._directory / "address", slots)
+        self.runs_on = self.world.clusters.draw()
+        return JobPlaces(self._directory / "jobs", self._directory / "address", slots, runs_on=self.runs_on)
 
     def offer(self) -> Offer | None:
         """What a cluster offers; None: this host has all slots."""

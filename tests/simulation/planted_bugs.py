@@ -17,7 +17,14 @@ from app.worker.job import Job
 from app.worker.job_worker import JobWorker
 from app.worker.mailbox import answer_all
 from app.worker.persistence import Change
-from tests.simulation import planted_batch_bugs, planted_local_bugs, planted_member_bugs, shares, sight
+from tests.simulation import (
+    clusters,
+    planted_batch_bugs,
+    planted_local_bugs,
+    planted_member_bugs,
+    shares,
+    sight,
+)
 from tests.simulation.planted_batch_bugs import instead
 
 
@@ -157,4 +164,5 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     **sight.PLANTED,
     **planted_member_bugs.PLANTED,
     **planted_local_bugs.PLANTED,
+    **clusters.PLANTED,
 }

@@ -361,6 +361,7 @@ class Scenario:
             if await plane.spawn(overreach(plane, world.oracles, world.rng)):
                 await self._until(world.oracles.settled, enough)
         world.oracles.check_slots()
+        world.clusters.check(world, plane)
         world.oracles.shares.check_end(plane)
         store, writer = database().open("reader")
         await world.oracles.check_database(store)

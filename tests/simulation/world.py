@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from app.cluster.ports import Offer
 from app.worker.clock import SystemClock
 from tests.simulation.batch import BatchDisk
+from tests.simulation.clusters import Clusters
 from tests.simulation.jobs import MOST_SLOTS_NEEDED
 from tests.simulation.sight import Sight
 from tests.simulation.virtual_time import VirtualTimeLoop
@@ -184,6 +185,7 @@ class World:
     oracles: Oracles = field(init=False)
     sight: Sight = field(init=False)
     network: Network = field(init=False)
+    clusters: Clusters = field(init=False)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -191,6 +193,7 @@ class World:
         side = random.Random(f"second queries/{self.seed}")
         self.knobs.query_fails = side.uniform(0, 0.6) if side.random() < 0.8 else 0.0
         self.network = Network(self)
+        self.clusters = Clusters(self.seed)
         self.sight = Sight(self, self.seed)
         self.loop = asyncio.get_running_loop()
         assert isinstance(self.loop, VirtualTimeLoop)

@@ -25,7 +25,9 @@ async def config(context: Context, request: Request) -> Response:
 async def overview(context: Context, request: Request) -> Response:
     query(request)
     plane = context.control_plane
-    return json_response(render.cluster_overview(context.info, plane.task_managers(), plane.jobs()))
+    statuses = [view.status for view in plane.jobs()]
+    statuses += [job.status for job in plane.unreadable_jobs()]
+    return json_response(render.cluster_overview(context.info, plane.task_managers(), statuses))
 
 
 async def configuration(context: Context, request: Request) -> Response:
@@ -90,4 +92,5 @@ async def ready(context: Context, request: Request) -> Response:
     reasons = await context.control_plane.ready()
     if reasons:
         return error_response(503, reasons, {"Retry-After": "1"})
-    return json_response({"status": "ready", "warnings": list(context.info.warnings())})
+    warnings = [*context.info.warnings(), *context.control_plane.warnings()]
+    return json_response({"status": "ready", "warnings": warnings})

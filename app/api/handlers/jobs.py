@@ -21,6 +21,7 @@ from app.api.requests import boolean, names, path_id, query, whole_number
 from app.model.graphdoc import to_document
 from app.model.masking import masked_document
 from app.model.sentences import shown
+from app.worker.unreadable import UnreadableJob
 from app.worker.views import JobView
 
 MAX_EXCEPTIONS = 1000
@@ -34,15 +35,19 @@ def find_job(context: Context, request: Request) -> JobView:
 
 async def list_jobs(context: Context, request: Request) -> Response:
     query(request)
-    return json_response(render.job_list(context.control_plane.jobs()))
+    plane = context.control_plane
+    return json_response(render.job_list(render.newest_first(plane.jobs(), plane.unreadable_jobs())))
 
 
 async def overview(context: Context, request: Request) -> Response:
     query(request)
-    now_ms = context.clock.now_ms()
+    now_ms, plane = context.clock.now_ms(), context.control_plane
     parts = []
-    for number, view in enumerate(context.control_plane.jobs(), 1):
-        parts.append(context.ended_jobs.bytes_of(view) or json_bytes(render.job_overview(view, now_ms)))
+    for number, job in enumerate(render.newest_first(plane.jobs(), plane.unreadable_jobs()), 1):
+        if isinstance(job, UnreadableJob):
+            parts.append(json_bytes(render.unreadable_overview(job, now_ms)))
+        else:
+            parts.append(context.ended_jobs.bytes_of(job) or json_bytes(render.job_overview(job, now_ms)))
         if number % _JOBS_AT_A_TIME == 0:
             # Thousands of jobs take long to render: other requests have their turn in between.
             await asyncio.sleep(0)
@@ -71,7 +76,11 @@ async def config(context: Context, request: Request) -> Response:
 
 async def status(context: Context, request: Request) -> Response:
     query(request)
-    return json_response({"status": find_job(context, request).status.value})
+    job_id = path_id(request, "jobid")
+    # It stands beside what may not be readable.
+    known = {job.job_id: job.status for job in context.control_plane.unreadable_jobs()}
+    found = known.get(job_id) or context.control_plane.job(job_id).status
+    return json_response({"status": found.value})
 
 
 async def execution_result(context: Context, request: Request) -> Response:

@@ -70,9 +70,9 @@ def dashboard_config(info: ServerInfo) -> dict[str, Any]:
 
 
 def cluster_overview(
-    info: ServerInfo, managers: Sequence[TaskManager], views: Sequence[JobView]
+    info: ServerInfo, managers: Sequence[TaskManager], statuses: Sequence[JobStatus]
 ) -> dict[str, Any]:
-    statuses = [view.status for view in views]
+    """``statuses``: of all jobs."""
     return {
         "taskmanagers": len(managers),
         "slots-total": sum(manager.slots for manager in managers),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.api.render.execution import (
@@ -17,6 +17,7 @@ from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import JobOptions
 from app.model.status import JobStatus
+from app.worker.unreadable import UnreadableJob
 from app.worker.views import JobView
 
 SCHEDULER_TYPE = "Adaptive"
@@ -46,8 +47,42 @@ NOT_MEASURED: dict[str, Any] = {
 }
 
 
-def job_list(views: Iterable[JobView]) -> dict[str, Any]:
-    return {"jobs": [{"id": view.state.job_id, "status": view.status.value} for view in views]}
+def newest_first(
+    views: Sequence[JobView], unreadable: Sequence[UnreadableJob]
+) -> Sequence[JobView | UnreadableJob]:
+    """Both, each of which is in this order."""
+    if not unreadable:
+        return views
+    return sorted([*views, *unreadable], key=lambda one: (one.submitted_ms, one.job_id), reverse=True)
+
+
+def job_list(jobs: Iterable[JobView | UnreadableJob]) -> dict[str, Any]:
+    return {"jobs": [_id_and_status(job) for job in jobs]}
+
+
+def _id_and_status(job: JobView | UnreadableJob) -> dict[str, str]:
+    told = {"id": job.job_id, "status": job.status.value}
+    return {**told, "unreadable": job.why} if isinstance(job, UnreadableJob) else told
+
+
+def unreadable_overview(job: UnreadableJob, now_ms: int) -> dict[str, Any]:
+    """A job of which only what stands beside its documents is known, as the list of all jobs shows it."""
+    summary = job.summary
+    ended_ms = summary.ended_ms
+    return {
+        "jid": job.job_id,
+        "name": summary.name,
+        "jobType": summary.type,
+        "schedulerType": SCHEDULER_TYPE,
+        "start-time": summary.submitted_ms,
+        "end-time": -1 if ended_ms is None else ended_ms,
+        "duration": max(0, (now_ms if ended_ms is None else ended_ms) - summary.submitted_ms),
+        "state": summary.status.value,
+        "last-modification": summary.submitted_ms if ended_ms is None else ended_ms,
+        "tasks": {**{name.lower(): count for name, count in _NO_TASKS.items()}, "total": 0},
+        "pending-operators": 0,
+        "unreadable": job.why,
+    }
 
 
 def job_overview(view: JobView, now_ms: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -54,9 +54,19 @@ class OverviewTaskCounts(Schema):
     reconciling: int
 
 
+Unreadable = Annotated[
+    str | None,
+    Field(
+        description="Only of a job that is stored and cannot be read by this server: why, in a sentence. Its status is "
+        "the last one that was stored, and its tasks are not known."
+    ),
+]
+
+
 class JobIdAndStatus(Schema):
     id: Id
     status: JobStatus
+    unreadable: Unreadable = None
 
 
 class JobList(Schema):
@@ -75,6 +85,7 @@ class JobOverview(Schema):
     last_modification: Millis = Field(alias="last-modification")
     tasks: OverviewTaskCounts
     pending_operators: int = Field(alias="pending-operators")
+    unreadable: Unreadable = None
 
 
 class JobsOverview(Schema):

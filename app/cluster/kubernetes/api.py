@@ -114,6 +114,10 @@ class KubernetesApi:
         """A ResourceQuotaList. Raises: ApiError."""
         return await self._list("resourcequotas", {})
 
+    async def make_pod(self, pod: Mapping[str, Any]) -> None:
+        """Raises: ApiError; with status 409 there is one of this name."""
+        await self._call("POST", f"{self._namespace}/pods", json=pod)
+
     async def delete_pod(self, name: str, uid: str, *, grace_s: int) -> None:
         """Let a pod end, if it is this one; one that is gone is well. Raises: ApiError."""
         options = {

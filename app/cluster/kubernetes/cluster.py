@@ -11,7 +11,6 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -27,13 +26,16 @@ from app.cluster.kubernetes.namespace import (
     Room,
     read_pods,
     read_quotas,
+    reopened,
     settle,
 )
+from app.cluster.kubernetes.pods import PodSettings
+from app.cluster.kubernetes.probe import Probe
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
 from app.cluster.sight import Sight, watch_offers
 from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
-from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL, parse_quantity
+from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL
 
 log = structlog.get_logger()
 
@@ -46,27 +48,6 @@ _GRACE_S = 1
 _FORBIDDEN = (401, 403)
 # How long a pod that has a node takes to be an executor.
 _POD_START_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class PodSettings:
-    """What the pods of executors are to be like. Quantities as Kubernetes writes them."""
-
-    image: str
-    service_account: str | None = None
-    memory_mb: int = 512
-    overhead_mb: int = 512
-    cpu: str = "1"
-    cpu_limit: str | None = None
-    template: Path | None = None
-
-    @property
-    def demand(self) -> Demand:
-        return Demand(
-            cpu=parse_quantity(self.cpu),
-            memory_bytes=(self.memory_mb + self.overhead_mb) << 20,
-            cpu_limit=None if self.cpu_limit is None else parse_quantity(self.cpu_limit),
-        )
 
 
 def pod_name_prefix(job_id: str, attempt: int) -> str:
@@ -89,9 +70,10 @@ class KubernetesCluster:
         driver_pod: str | None = None,
         patience_s: float,
         now_ms: Callable[[], int],
+        home: str = "server",
     ) -> None:
         """``slots``: the most executors. ``driver_pod``: the pod that this process runs in. ``patience_s``: how long a
-        pod may find no node."""
+        pod may find no node. ``home``: the lasting name of this server."""
         self.master = master
         self.namespace = namespace
         self._api = api
@@ -104,6 +86,9 @@ class KubernetesCluster:
         self._learnt = Experience()
         self._room = Room(slots, 0)
         self._pods: tuple[Pod, ...] = ()
+        self._probe = Probe(api, pods, home)
+        self._probing: Pod | None = None
+        self._is_waited_for = False
         self._seen_at: float | None = None
         self._told: str | None = None
         self._why = ""
@@ -134,6 +119,11 @@ class KubernetesCluster:
     def away(self) -> str:
         return self._sight.away
 
+    @property
+    def first_executor_s(self) -> float:
+        """For a node at least as long as the pods may find none."""
+        return max(FIRST_EXECUTOR_S, self._patience_s + _POD_START_S)
+
     def executor_conf(self, job_id: str, attempt: int) -> dict[str, str]:
         """For a driver in client mode: Spark asks the API for pods itself."""
         pods = self._pod_settings
@@ -154,9 +144,9 @@ class KubernetesCluster:
             # Pods that are not wanted any more and have not come are deleted when they are older than this. Nothing
             # else asks for it, for dynamic allocation is stopped.
             "spark.dynamicAllocation.executorIdleTimeout": "10s",
-            # `Executors.await_first` waits, not the start of the context: for a node at least as long as the pods may.
+            # `Executors.await_first` waits, not the start of the context.
             "spark.scheduler.minRegisteredResourcesRatio": "0",
-            FIRST_EXECUTOR_SETTING: f"{max(FIRST_EXECUTOR_S, self._patience_s + _POD_START_S):g}",
+            FIRST_EXECUTOR_SETTING: f"{self.first_executor_s:g}",
             # What a driver that is killed would leave behind, and needs more permissions than pods do.
             "spark.kubernetes.executor.disableConfigMap": "true",
             "spark.kubernetes.driver.service.deleteOnTermination": "false",
@@ -191,6 +181,7 @@ class KubernetesCluster:
         # Pods of another server's jobs are somebody else's.
         pods = tuple(pod for pod in everybodys if is_ours(pod.job_id))
         self._pods, self._seen_at = pods, now
+        self._probing = next((pod for pod in everybodys if pod.job_id == self._probe.label), None)
         self._room, self._learnt = settle(
             pods,
             quotas,
@@ -199,6 +190,8 @@ class KubernetesCluster:
             demand=self._demand,
             patience_s=self._patience_s,
             now_s=now,
+            probe=self._probing,
+            is_waited_for=self._is_waited_for,
         )
         offered = self._room.slots - self._room.withheld
         self._why = f"{offered} of {self._declared} slots are offered: {self._room.why}" * bool(
@@ -225,6 +218,22 @@ class KubernetesCluster:
 
         await self.rounds.go("deletes the pods of jobs that are over", once, every_s=POLL_S)
 
+    async def ask_for_room(self, is_waited_for: Callable[[], bool]) -> None:
+        """While no executor has room and a job waits for slots (``is_waited_for``), find out when there is some, again
+        and again, by a pod that is like theirs. The next look then offers all slots."""
+
+        async def once() -> None:
+            if self.away:
+                return
+            self._is_waited_for = self._learnt.cap is not None and is_waited_for()
+            if not self._is_waited_for or self._learnt.cap:
+                await self._probe.stop(self._probing)
+            elif await self._probe.ask(self._probing, time.monotonic()):
+                log.info("there is room for pods again", namespace=self.namespace)
+                self._learnt = reopened(self._learnt)
+
+        await self.rounds.go("asks for room", once, every_s=POLL_S)
+
     async def cleared(self, job_id: str) -> None:
         """Delete the pods of the job's earlier drivers, and wait until their processes have ended. If that takes too
         long, as on a node that is cut off, go on: what such an executor may still do is write files of state, which are
@@ -247,6 +256,9 @@ class KubernetesCluster:
         log.warning("executors of a driver that is gone may live", job=job_id, reason=reason)
 
     async def close(self) -> None:
+        if not self.away:
+            # Nobody may be there again who would take it away.
+            await self._probe.stop(self._probing)
         await self._api.close()
 
     # -- inside

@@ -17,6 +17,7 @@ import structlog
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
 from app.cluster.sight import Sight, watch_offers
+from app.cluster.standalone.identity import Match, match, of_another
 from app.cluster.standalone.roster import (
     NotAMaster,
     Roster,
@@ -27,6 +28,8 @@ from app.cluster.standalone.roster import (
     read_roster,
     too_small,
 )
+from app.model.addresses import spark_masters
+from app.model.clusterconf import FIRST_EXECUTOR_S
 
 log = structlog.get_logger()
 
@@ -36,6 +39,8 @@ _ANSWER_TIMEOUT_S = 5.0
 _GRACE_S = 20.0
 _CLEARED_DEADLINE_S = 15.0
 _CLEARED_POLL_S = 0.2
+# What is not known of a name may be known later.
+_MATCH_AGAIN_S = 60.0
 
 
 @dataclass(slots=True)
@@ -60,6 +65,7 @@ class StandaloneCluster:
     ) -> None:
         self.master = master
         self._webuis = [each.rstrip("/") for each in webuis]
+        self._answered = ""
         self._memory_mb = executor_memory_mb
         self._driver_host = driver_host
         self._now_ms = now_ms
@@ -68,11 +74,17 @@ class StandaloneCluster:
         self._sight = Sight("The Spark master", now_ms)
         self._grace_until = 0.0
         self._told: str | None = None
+        # By how a master calls itself: whether it is the one that is called, and until when that holds.
+        self._matches: dict[str, tuple[Match, float]] = {}
         self.rounds = Rounds()
 
     @property
     def away(self) -> str:
         return self._sight.away
+
+    @property
+    def first_executor_s(self) -> float:
+        return FIRST_EXECUTOR_S
 
     def executor_conf(self, job_id: str, attempt: int) -> dict[str, str]:
         return {
@@ -168,7 +180,8 @@ class StandaloneCluster:
     async def _roster(self) -> Roster | None:
         """What the master that is alive says; None if none is."""
         reasons = []
-        for webui in self._webuis:
+        # The one that answered last comes first: a host that is down takes as long as a look may.
+        for webui in sorted(self._webuis, key=lambda one: one != self._answered):
             try:
                 answer = await self._http.get(f"{webui}/json/")
                 answer.raise_for_status()
@@ -176,12 +189,40 @@ class StandaloneCluster:
             except (httpx.HTTPError, NotAMaster, ValueError) as error:
                 reasons.append(f"{webui}: {str(error) or type(error).__name__}")
                 continue
+            if await self._match(webui, roster.url) is Match.OTHER:
+                reasons.append(f"{webui}: {of_another(roster.url, self.master)}")
+                continue
             if roster.is_alive:
+                self._answered = webui
                 self._tell("")
                 return roster
             reasons.append(f"{webui}: the master is {roster.status}")
         self._tell("; ".join(reasons))
         return None
+
+    async def _match(self, webui: str, url: str) -> Match:
+        """Whether the page is that of a master that jobs are told. A change is logged once."""
+        before, until = self._matches.get(url, (None, 0.0))
+        if before is not None and time.monotonic() < until:
+            return before
+        # It may look up names, which takes as long as it takes.
+        found = await asyncio.to_thread(match, spark_masters(self.master), url)
+        self._matches[url] = (found, time.monotonic() + _MATCH_AGAIN_S)
+        if found is Match.OTHER and before is not found:
+            log.error(
+                "cluster_webui is the page of another master than cluster_master: what it offers does not count",
+                page=webui,
+                page_of=url,
+                cluster_master=self.master,
+            )
+        elif found is Match.UNKNOWN and before is not found and url:
+            log.warning(
+                "whether cluster_webui is the page of cluster_master cannot be told: it has another address",
+                page=webui,
+                page_of=url,
+                cluster_master=self.master,
+            )
+        return found
 
     def _tell(self, reason: str) -> None:
         """Log a change once."""

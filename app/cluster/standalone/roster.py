@@ -45,11 +45,12 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """One look at a master. A master that recovers does not know yet who is there."""
+    """One look at a master. A master that recovers does not know yet who is there. ``url``: how it calls itself."""
 
     status: str
     workers: tuple[Worker, ...] = ()
     applications: tuple[Application, ...] = ()
+    url: str = ""
 
     @property
     def is_alive(self) -> bool:
@@ -124,10 +125,10 @@ def read_roster(document: Any) -> Roster:
             Application(str(entry["id"]), str(entry["name"]), int(entry["cores"]))
             for entry in document["activeapps"]
         ]
-        status = str(document["status"])
-    except (KeyError, TypeError, ValueError) as error:
+        status, url = str(document["status"]), str(document.get("url", ""))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotAMaster("The answer is not the page of a Spark master.") from error
-    return Roster(status, tuple(workers), tuple(applications))
+    return Roster(status, tuple(workers), tuple(applications), url)
 
 
 def _worker(entry: Mapping[str, Any]) -> Worker:

@@ -22,7 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.driver.batch.storage import LITERAL_PATH, READ_OPTIONS, Storage
+from app.driver.arrivals import RowCounter, is_on_this_host, not_there, once_whole
+from app.driver.batch.storage import LITERAL_PATH, READ_OPTIONS, DataFile, Storage
 from app.driver.failures import DriverError
 from app.model.batch import Output, Read, RegionOrder, Result
 from app.model.jobgraph import Partitioner
@@ -41,6 +42,7 @@ _WRITER = {
     # A bit that a disk has flipped in the values is found by whoever reads them (ADR 13).
     "parquet.page.write-checksum.enabled": "true",
 }
+_WHERE = "the server's settings jobs_dir and results_url say where it is"
 _VIEWS = ".views"
 _TEXTS = ("string", "binary", "varchar", "char")
 _BUCKET = re.compile(r"_(\d+)(?:\..*)?$")
@@ -60,7 +62,8 @@ def write_result(
     """Write ``frame`` to ``place``, which nobody else uses. ``table`` is a name that is free in Spark's catalog.
 
     Raises:
-        DriverError: ``frame`` lacks one of the keys, or the file system cannot be asked.
+        DriverError: ``frame`` lacks one of the keys, the file system cannot be asked, or tasks on a cluster wrote rows
+            that are not there.
     """
     # Nobody's, whatever it is: a run of this number has reported nothing.
     storage.remove(place)
@@ -68,6 +71,9 @@ def write_result(
         f"parquet.enable.dictionary#{name}": "true" for name, kind in frame.dtypes if kind.startswith(_TEXTS)
     }
     written = frame.coalesce(1) if output.partitioner is Partitioner.BROADCAST else frame
+    counter = None if is_on_this_host(frame) else RowCounter(written)
+    if counter is not None:
+        written = counter.frame
     writer = written.write.format("parquet").options(**options, **LITERAL_PATH, **storage.write_options)
     if output.partitioner is Partitioner.HASH:
         missing = [key for key in output.keys if key.lower() not in {name.lower() for name in frame.columns}]
@@ -82,7 +88,24 @@ def write_result(
         forget_table(frame.sparkSession, table)
     else:
         writer.save(storage.uri(place))
-    return _described(storage, frame, output, place, run)
+    files = storage.data_files(place) if counter is None else _all_files(storage, place, counter)
+    return _described(storage, frame, output, place, run, files)
+
+
+def _all_files(storage: Storage, place: str, counter: RowCounter) -> list[DataFile]:
+    """What tasks of a cluster have written.
+
+    Raises:
+        DriverError: not all of it is there.
+    """
+    written = counter.counted().rows
+    files = once_whole(
+        lambda: storage.data_files(place), lambda found: sum(one.rows for one in found) >= written
+    )
+    seen = sum(one.rows for one in files)
+    if seen < written:
+        raise not_there(written, f"{seen} of them are there", place, _WHERE)
+    return files
 
 
 def forget_table(session: SparkSession, table: str) -> None:
@@ -94,9 +117,10 @@ def forget_table(session: SparkSession, table: str) -> None:
     session._jsparkSession.sharedState().externalCatalog().dropTable("default", table, True, False)
 
 
-def _described(storage: Storage, frame: DataFrame, output: Output, place: str, run: int) -> Result:
+def _described(
+    storage: Storage, frame: DataFrame, output: Output, place: str, run: int, files: Sequence[DataFile]
+) -> Result:
     hashed = output.partitioner is Partitioner.HASH
-    files = storage.data_files(place)
     buckets = [_bucket(one.name) if hashed else 0 for one in files]
     manifest = {
         "schema": frame._jdf.schema().toDDL(),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from app.driver.arrivals import BELOW_JOBS_DIR
 from app.driver.failures import Fenced
 from app.driver.sinks.base import BatchRef, MayCommit, Options, Written, os_error, run_without_output
 from app.driver.sinks.columns import Kind, TableColumn, UnknownType, arrow_column, staged, table_columns
@@ -118,7 +119,9 @@ class DatabaseSink:
         try:
             with self.staging.batch(str(batch.batch_id)) as directory:
                 rows = staged(frame, columns, binary_as_hex=self.database.binary_as_hex)
-                counts = write_parquet(rows, directory, _STAGING_OPTIONS, self.spec.vertex)
+                counts = write_parquet(
+                    rows, directory, _STAGING_OPTIONS, vertex=self.spec.vertex, where=BELOW_JOBS_DIR
+                )
                 kept = tuple(part for part, count in counts.items() if count)
                 load = Load(batch, columns, kept, sum(counts.values()))
                 earlier = self.database.load(load, may_commit)

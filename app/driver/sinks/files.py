@@ -7,9 +7,7 @@ lists the directory, with Spark or without, sees every batch once and never a pa
 
 from __future__ import annotations
 
-import bz2
 import errno
-import gzip
 import hashlib
 import os
 import re
@@ -20,8 +18,8 @@ from typing import TYPE_CHECKING
 from app.driver.failures import DriverError
 from app.driver.sinks.base import BatchRef, MayCommit, Options, Written, os_error, run_without_output
 from app.driver.sinks.merging import COMPRESS, csv_header, merge_lines, merge_parquet
-from app.driver.sinks.parts import RowCounter, must_be_there, parquet_rows, write_parquet
-from app.driver.sinks.staging import StagingArea, write_parts
+from app.driver.sinks.parts import parquet_rows, write_parquet, write_text
+from app.driver.sinks.staging import StagingArea
 from app.durablefiles import sync_to_disk
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STAGING = ".staging"
+
+_WHERE = "it is that of the sink's path"
 
 _TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat")
 _KNOWN = {
@@ -85,16 +85,13 @@ class FileSink:
 
     def _write(self, frame: DataFrame, directory: Path, target: Path, may_commit: MayCommit) -> Written:
         if self.format == "parquet":
-            counts = write_parquet(frame, directory, self.passed, self.vertex)
+            counts = write_parquet(frame, directory, self.passed, vertex=self.vertex, where=_WHERE)
             rows: int | None = sum(counts.values())
             kept = [part for part, count in counts.items() if count]
         else:
-            counter = RowCounter(frame)
-            parts = write_parts(counter.frame, directory, self.format, self.passed)
-            kept = [part for part in parts if not _is_empty(part, self.compression)]
-            rows = counter.rows()
-            if not kept:
-                must_be_there(rows or 0, 0, directory, self.vertex)
+            kept, rows = write_text(
+                frame, directory, self.format, self.passed, vertex=self.vertex, where=_WHERE
+            )
         if not kept:
             may_commit()
             return Written(0)
@@ -212,11 +209,3 @@ def _name(whole: Path, target: Path) -> bool:
             return False
         os.rename(whole, target)
     return True
-
-
-def _is_empty(path: Path, compression: str) -> bool:
-    """Whether a text file has no byte in it, below its compression."""
-    if compression == "none":
-        return path.stat().st_size == 0
-    with gzip.open(path) if compression == "gzip" else bz2.open(path) as file:
-        return not file.read(1)

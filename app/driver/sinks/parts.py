@@ -1,87 +1,82 @@
-"""The files that the tasks of a batch have written, and whether all of them are where the driver looks.
-
-Tasks on other hosts write to the same path as the driver reads. Where that is not the same file system, what they wrote
-would be missing without anybody noticing.
-"""
+"""The files that the tasks of a batch have written, all of which have to be where the driver looks."""
 
 from __future__ import annotations
 
-import time
+import bz2
+import gzip
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.driver.failures import DriverError
+from app.driver.arrivals import RowCounter, is_on_this_host, not_there, once_whole
 from app.driver.sinks.staging import list_parts, write_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ROWS_WAIT_S = 2.0
-
-APPEARS_S = 60.0
-"""For how long files may be on their way: so long may a network file system go by what it knew of a directory."""
-
-_LOOK_S = 0.5
-
-
-class RowCounter:
-    """Counts the rows that an action writes, by a metric in its plan."""
-
-    def __init__(self, frame: DataFrame) -> None:
-        from pyspark.sql import Observation, functions
-
-        self._observation = Observation()
-        self.frame = frame.observe(self._observation, functions.count(functions.lit(1)).alias("rows"))
-
-    def rows(self) -> int | None:
-        """The count; None when Spark does not tell it in time (it comes over the listener bus, after the action)."""
-        future = self._observation._jo.future()  # type: ignore[union-attr]
-        deadline = time.monotonic() + _ROWS_WAIT_S
-        while not future.isCompleted():
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.001)
-        rows = self._observation.get.get("rows")
-        return None if rows is None else int(rows)
+_TASK = re.compile(r"part-(\d+)")
 
 
 def write_parquet(
-    frame: DataFrame, directory: Path, options: Mapping[str, str], vertex: str
+    frame: DataFrame, directory: Path, options: Mapping[str, str], *, vertex: str, where: str
 ) -> dict[Path, int]:
     """Run the one action, which writes Parquet files into ``directory``: these, in task order, each with its rows.
+
+    ``where``: what decides where the directory is, in words.
 
     Raises:
         DriverError: tasks on a cluster wrote rows that are not there.
     """
-    if _is_on_this_host(frame):
+    if is_on_this_host(frame):
         return {part: parquet_rows(part) for part in write_parts(frame, directory, "parquet", dict(options))}
     counter = RowCounter(frame)
-    parts = write_parts(counter.frame, directory, "parquet", dict(options))
-    written = counter.rows() or 0
-    deadline = time.monotonic() + APPEARS_S
-    while True:
-        found = {part: parquet_rows(part) for part in parts}
-        seen = sum(found.values())
-        if seen >= written or time.monotonic() > deadline:
-            must_be_there(written, seen, directory, vertex)
-            return found
-        time.sleep(_LOOK_S)
-        parts = list_parts(directory)
-
-
-def must_be_there(written: int, seen: int, directory: Path, vertex: str) -> None:
-    """
-    Raises:
-        DriverError: fewer rows are seen than were written.
-    """
+    write_parts(counter.frame, directory, "parquet", dict(options))
+    written = counter.counted(vertex).rows
+    found = once_whole(
+        lambda: {part: parquet_rows(part) for part in list_parts(directory)},
+        lambda rows: sum(rows.values()) >= written,
+    )
+    seen = sum(found.values())
     if seen < written:
-        raise DriverError(
-            f"Tasks wrote {written} row(s) into {directory}, and {seen} of them are there: all hosts of the cluster "
-            "have to see it under this path.",
-            vertex=vertex,
-            recoverable=True,
-        )
+        raise not_there(written, f"{seen} of them are there", directory, where, vertex)
+    return found
+
+
+def write_text(
+    frame: DataFrame, directory: Path, kind: str, options: Mapping[str, str], *, vertex: str, where: str
+) -> tuple[list[Path], int | None]:
+    """Run the one action, which writes text files into ``directory``: those with rows, in task order, and how many
+    rows these are, if Spark says it in time.
+
+    A line is not always a row. But each task makes one file, and Spark knows which tasks had rows. That of a task may
+    be empty all the same: a row of CSV with a single column that is null has no line.
+
+    Raises:
+        DriverError: tasks on a cluster wrote rows that are not there.
+    """
+    compression = options["compression"]
+    may_be_empty = kind == "csv" and len(frame.columns) == 1
+
+    def look() -> tuple[list[Path], frozenset[int]]:
+        """The files with rows, and the tasks whose files are there."""
+        there = list_parts(directory)
+        filled = [part for part in there if not _is_empty(part, compression)]
+        return filled, _tasks_of(there if may_be_empty else filled)
+
+    if is_on_this_host(frame):
+        counter = RowCounter(frame)
+        write_parts(counter.frame, directory, kind, dict(options))
+        found, _ = look()
+        return found, counter.rows() if found else 0
+    counter = RowCounter(frame, by_task=True)
+    write_parts(counter.frame, directory, kind, dict(options))
+    written = counter.counted(vertex)
+    found, tasks = once_whole(look, lambda seen: written.tasks <= seen[1])
+    if missing := len(written.tasks - tasks):
+        seen = f"the files of {missing} of {len(written.tasks)} tasks are not there"
+        raise not_there(written.rows, seen, directory, where, vertex)
+    return found, written.rows
 
 
 def parquet_rows(path: Path) -> int:
@@ -90,5 +85,13 @@ def parquet_rows(path: Path) -> int:
     return int(pyarrow.parquet.read_metadata(path).num_rows)
 
 
-def _is_on_this_host(frame: DataFrame) -> bool:
-    return str(frame.sparkSession.sparkContext.master).startswith("local")
+def _tasks_of(parts: list[Path]) -> frozenset[int]:
+    return frozenset(int(match[1]) for part in parts if (match := _TASK.match(part.name)))
+
+
+def _is_empty(path: Path, compression: str) -> bool:
+    """Whether a text file has no byte in it, below its compression."""
+    if compression == "none":
+        return path.stat().st_size == 0
+    with gzip.open(path) if compression == "gzip" else bz2.open(path) as file:
+        return not file.read(1)

@@ -30,6 +30,8 @@ _LOCK = "lock"
 _WRITE_OPTIONS = {
     **rawfiles.WRITE_OPTIONS,
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    # One file for each task that has rows.
+    "maxRecordsPerFile": "0",
 }
 
 

@@ -169,6 +169,7 @@ class AttemptFailed:
     ``stack``: the story for the log and the exception history, never for an answer's sentence.
     ``repartition``: it was the redistribution of the state that failed; the state is as it was.
     ``outside``: it is not the job's own doing; its process was killed, or is gone for a reason that nobody knows.
+    ``by_cluster``: it is the cluster's, as the driver says: no executors have come, or none that could work.
     ``plan_version``: the newest plan that it had begun a batch with, 0 if that is not known. ``at_ms``: when, if it was
     learned later. ``why``: a sentence on what made it recoverable or not. ``user_error``: what the user's code raised,
     and where, in batch ``batch_id`` (-1: unknown) of ``query_id``.
@@ -182,6 +183,7 @@ class AttemptFailed:
     stack: str | None = None
     repartition: bool = False
     outside: bool = False
+    by_cluster: bool = False
     plan_version: int = 0
     at_ms: int | None = None
     why: str = ""
@@ -231,6 +233,16 @@ class DriverContact:
 
     attempt: int
     heard: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMisplaced:
+    """The driver of ``attempt`` runs on another cluster than jobs do now: the slots that it uses are not those that are
+    counted. ``why`` is a sentence.
+    """
+
+    attempt: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +321,7 @@ Event = (
     | QueryFailed
     | QueryRecovered
     | DriverContact
+    | AttemptMisplaced
     | AttemptStopped
     | AttemptFinished
     | TimerFired

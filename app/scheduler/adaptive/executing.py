@@ -38,6 +38,9 @@ from app.scheduler.adaptive.waits import arm_manager
 
 RESOURCE_TIMER: Final = "resource-wait"
 
+ANSWER_MS: Final = 3_000
+"""For how long slots that an update asks for are waited for at least: another control plane may have to give them."""
+
 
 # ---- into Executing
 
@@ -129,7 +132,8 @@ def _await_resources(draft: Draft) -> None:
         )
         _close_idle(draft, f"The bounds ask for no other parallelism than is in force{capped}.")
     elif draft.timer_at(RESOURCE_TIMER) is None:
-        draft.arm(RESOURCE_TIMER, draft.now_ms + state.options.executing_stabilization_ms)
+        wait_ms = max(state.options.executing_stabilization_ms, ANSWER_MS)
+        draft.arm(RESOURCE_TIMER, draft.now_ms + wait_ms)
 
 
 def _begin_rescale(draft: Draft, view: Prospect) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
 from app.scheduler.adaptive import budget, restarts, rollback, timeline
@@ -20,6 +21,7 @@ from app.scheduler.adaptive.ending import (
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
+    AttemptMisplaced,
     AttemptStartFailed,
     AttemptStopped,
     GlobalFailure,
@@ -27,7 +29,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, create_execution_graph, enter_waiting
-from app.scheduler.adaptive.state import Failure, Restarting
+from app.scheduler.adaptive.state import Failure, Rescaling, Restarting
 from app.scheduler.adaptive.trial import Trial
 
 
@@ -223,6 +225,24 @@ def running_start_failed(draft: Draft, event: AttemptStartFailed) -> None:
     handle_failure(
         draft, failure_of(draft, event), stopped=True, recoverable=event.recoverable, driver_waiting=False
     )
+
+
+def running_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
+    """The attempt ends at a batch boundary, and the next one starts on another cluster at the same parallelism, if the
+    slots are there. No failure, so no restart strategy and no backoff. The runs of a BATCH job have no such boundary.
+    """
+    rollback.prove(draft)
+    if draft.state.timeline.open is None:
+        timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=event.why)
+    else:
+        timeline.note(draft, event.why)
+    state, phase = draft.state, draft.state.phase
+    plan = phase.target if isinstance(phase, Rescaling) else state.plan
+    assert plan is not None
+    streaming = state.graph.type is JobType.STREAMING
+    draft.enter(Restarting(backoff_ms=0, target=plan.parallelism if streaming else None), event.why)
+    draft.set(num_restarts=state.num_restarts + 1, rung=Rung.NEW_DRIVER)
+    _stop_or_go_on(draft, StopMode.BOUNDARY if streaming else StopMode.KILL)
 
 
 def running_stopped(draft: Draft, event: AttemptStopped) -> None:

@@ -23,6 +23,7 @@ from app.scheduler.adaptive.ending import (
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
+    AttemptMisplaced,
     AttemptStartFailed,
     AttemptStopped,
     GlobalFailure,
@@ -50,6 +51,9 @@ from app.scheduler.slots import assign
 
 START_TIMER: Final = "start-timeout"
 BACKOFF_TIMER: Final = "backoff"
+
+CLUSTER_RETRY_MS: Final = 10_000
+"""How long after a start that failed through the cluster another is tried; for as long as that takes."""
 
 
 # ---- Created
@@ -186,7 +190,7 @@ def create_execution_graph(draft: Draft) -> None:
 
 def _start_timeout_ms(state: JobState) -> int:
     longer_ms = state.options.repartition_timeout_ms if state.repartition is not None else 0
-    return state.options.start_timeout_ms + longer_ms
+    return state.options.start_timeout_ms + state.options.cluster_start_ms + longer_ms
 
 
 def _plan(draft: Draft) -> Plan | None:
@@ -230,8 +234,13 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
         # The state is as it was, so the job goes on, whatever the failure of the redistribution.
         give_up = isinstance(event, AttemptFailed) and event.repartition
         own = isinstance(event, AttemptFailed) and not event.outside
+        by_cluster = isinstance(event, AttemptFailed) and event.by_cluster and not give_up
         draft.set_phase(
-            failure=failure, recoverable=event.recoverable or give_up, give_up=give_up, outside=not own
+            failure=failure,
+            recoverable=event.recoverable or give_up,
+            give_up=give_up,
+            outside=not own,
+            by_cluster=by_cluster,
         )
         if isinstance(event, AttemptFailed) and not event.stopped:
             draft.disarm(START_TIMER)
@@ -253,8 +262,9 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     phase = _creating(draft)
     assert phase.failure is not None
     mark_dead(draft, driver_waiting=driver_waiting)
-    if phase.blind and phase.recoverable:
-        _start_uncounted(draft, phase.failure)
+    if phase.recoverable and (phase.blind or phase.by_cluster):
+        # Not counted: the job can do nothing about it. If it is out of sight, it starts as soon as it is seen.
+        _back_off(draft, phase.failure, 0 if phase.blind else CLUSTER_RETRY_MS)
         return
     # While the state is being redistributed that is what failed, not a parallelism: it has rules of its own.
     own = not phase.outside and draft.state.repartition is None
@@ -264,10 +274,12 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
         start_failed(draft, phase.failure, recoverable=phase.recoverable)
 
 
-def _start_uncounted(draft: Draft, failure: Failure) -> None:
-    """Whatever failed, the cluster was out of sight meanwhile: another start is tried as soon as it is seen."""
+def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
     draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
-    enter_waiting(draft)
+    if delay_ms == 0:
+        enter_waiting(draft)
+    else:
+        draft.arm(BACKOFF_TIMER, draft.now_ms + delay_ms)
 
 
 def _take_back(draft: Draft, failure: Failure, found: Trial) -> bool:
@@ -298,6 +310,8 @@ def creating_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == START_TIMER:
         waited_ms = _start_timeout_ms(draft.state)
         option = "slotwise.driver.start-timeout"
+        if draft.state.options.cluster_start_ms:
+            option += f" and {draft.state.options.cluster_start_ms} ms for the cluster to bring executors"
         if draft.state.repartition is not None:
             option += " and slotwise.state.repartition.timeout"
         error = f"The driver did not start within {waited_ms} ms ({option}); it is killed."
@@ -339,6 +353,13 @@ def creating_slots(draft: Draft, event: SlotsChanged) -> None:
         enter_waiting(draft, exception=message)
 
 
+def creating_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
+    """It is killed, and the next attempt starts where jobs run now. One that is given up is being killed already."""
+    if _creating(draft).failure is None:
+        timeline.note(draft, event.why)
+        enter_waiting(draft, exception=event.why)
+
+
 def noted_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     """The bounds count at the next decision."""
     replace_requirements(draft, event)
@@ -363,11 +384,7 @@ def start_failed(draft: Draft, failure: Failure, *, recoverable: bool) -> None:
     if delay_ms is None:
         _give_up(draft, failure, cause)
         return
-    draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
-    if delay_ms == 0:
-        enter_waiting(draft)
-    else:
-        draft.arm(BACKOFF_TIMER, draft.now_ms + delay_ms)
+    _back_off(draft, failure, delay_ms)
 
 
 def _give_up(draft: Draft, failure: Failure, cause: str) -> None:

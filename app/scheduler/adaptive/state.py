@@ -158,8 +158,9 @@ class CreatingExecutionGraph:
     """Slots are reserved and the driver of ``state.attempt`` is being started with ``plan``.
 
     ``failure`` is set once the start has failed and the rest of the attempt is being killed; not ``outside`` if that is
-    the job's own doing. ``give_up``: and with it the redistribution of the state. ``blind``: the cluster could not be
-    seen at some time since, so a failure says nothing of the job.
+    the job's own doing, ``by_cluster`` if the driver says that it is the cluster's. ``give_up``: and with it the
+    redistribution of the state. ``blind``: the cluster could not be seen at some time since, so a failure says nothing
+    of the job.
     """
 
     plan: Plan
@@ -167,6 +168,7 @@ class CreatingExecutionGraph:
     recoverable: bool = True
     give_up: bool = False
     outside: bool = True
+    by_cluster: bool = False
     blind: bool = False
     kind: Literal["CreatingExecutionGraph"] = "CreatingExecutionGraph"
 

@@ -35,6 +35,7 @@ from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
+    AttemptMisplaced,
     AttemptRunning,
     AttemptStartFailed,
     AttemptStopped,
@@ -220,6 +221,7 @@ _OF_ATTEMPT: Final = frozenset(
         QueryFailed,
         QueryRecovered,
         DriverContact,
+        AttemptMisplaced,
         AttemptStopped,
         AttemptFinished,
     }
@@ -252,6 +254,7 @@ _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
     (t.CREATING, "AttemptStartFailed"): starting.creating_failed,
     (t.CREATING, "AttemptFailed"): starting.creating_failed,
     (t.CREATING, "AttemptStopped"): starting.creating_stopped,
+    (t.CREATING, "AttemptMisplaced"): starting.creating_misplaced,
     (t.CREATING, "AttemptFinished"): ending.attempt_finished,
     (t.CREATING, "TimerFired"): starting.creating_timer,
     (t.CREATING, "SlotsChanged"): starting.creating_slots,
@@ -304,6 +307,7 @@ for _phase in (t.EXECUTING, t.RESCALING):
     _BY_NAME[_phase, "QueryFailed"] = local.query_failed
     _BY_NAME[_phase, "QueryRecovered"] = local.query_recovered
     _BY_NAME[_phase, "DriverContact"] = local.driver_contact
+    _BY_NAME[_phase, "AttemptMisplaced"] = restarting.running_misplaced
     _BY_NAME[_phase, "AttemptStopped"] = restarting.running_stopped
     _BY_NAME[_phase, "StopRequested"] = stopping.stop_requested
 for _phase in (t.FAILING, t.CANCELING):

@@ -117,11 +117,11 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     (CREATING, "AttemptFailed"): {
         STAY: "the attempt failed while starting; what is left of it is killed",
-        RETRYING: "it died: another is allowed, the cluster was out of sight, or a rescale is taken back",
+        RETRYING: "it died: another is allowed, the cluster failed it or was out of sight, or a rescale is taken back",
         FINISHED: "the attempt died while starting, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptStopped"): {
-        RETRYING: "it did not start, is dead, and another is allowed, or the cluster was out of sight",
+        RETRYING: "it did not start, is dead, and another is allowed, or the cluster failed it or was out of sight",
         FINISHED: "the attempt that did not start is dead, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptFinished"): {FINISHED: "a bounded job ended before its start was reported"},
@@ -187,9 +187,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
         RESCALING: "a rescale in place was waiting, and so many batches were given up that it waits no longer",
         RESTARTING: "a rescale by restart was waiting, and so many batches were given up that it waits no longer",
     },
-    (EXECUTING, "PlanApplied"): {
-        STAY: "the plan in force is confirmed: the rescale that led here is complete"
-    },
+    (EXECUTING, "PlanApplied"): {STAY: "the plan in force is confirmed: that rescale is complete"},
     (EXECUTING, "RegionFinished"): {STAY: "its results count (BATCH); what waited for them starts"},
     (EXECUTING, "RegionFailed"): {
         STAY: "it runs again (BATCH), with the producers of lost results, after the backoff",
@@ -363,8 +361,8 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (FINISHED, "GlobalFailure"): {STAY: "the job is over"},
 }
 
-for _event in ("Running", "StartFailed", "Failed", "Stopped", "Finished"):
-    _TABLE[FINISHED, f"Attempt{_event}"] = {STAY: "late report"}
+for _event in ("AttemptRunning", "AttemptStartFailed", "AttemptFailed", "AttemptStopped", "AttemptFinished"):
+    _TABLE[FINISHED, _event] = {STAY: "late report"}
 for _event in ("BatchCompleted", "BatchAborted", "PlanApplied"):
     _TABLE[FINISHED, _event] = {STAY: "late report"}
 for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINISHED):
@@ -375,15 +373,17 @@ _TABLE[STOPPING, "QueryFailed"] = {
     RESTARTING: "a query that failed cannot be drained, and the restart strategy allows a restart",
     FAILING: "a failure that is final, or came too often, or the restart strategy allows no restart",
 }
-for _phase in (RESCALING, STOPPING):
-    _TABLE[_phase, "GlobalFailure"] = _TABLE[EXECUTING, "GlobalFailure"]
+_TABLE[RESCALING, "GlobalFailure"] = _TABLE[STOPPING, "GlobalFailure"] = _TABLE[EXECUTING, "GlobalFailure"]
 for _phase in (WAITING, CREATING, RETRYING, FINISHED):
     _TABLE[_phase, "QueryFailed"] = {STAY: "late report"}
 for _phase in (RESTARTING, FAILING, CANCELING):
     _TABLE[_phase, "QueryFailed"] = {STAY: "recorded"}
 for _phase in PHASES[1:]:
     _TABLE[_phase, "QueryRecovered"] = _TABLE[_phase, "DriverContact"] = {STAY: "late report"}
+    _TABLE[_phase, "AttemptMisplaced"] = {STAY: "nothing of the attempt is alive, or it ends where it is"}
+_TABLE[CREATING, "AttemptMisplaced"][WAITING] = "it is killed, and started anew where jobs run now"
 for _phase in (EXECUTING, RESCALING):
+    _TABLE[_phase, "AttemptMisplaced"] = {RESTARTING: "it is stopped, and started anew where jobs run now"}
     _TABLE[_phase, "QueryRecovered"] = {STAY: "a query that was restarted alone has committed a batch"}
     _TABLE[_phase, "DriverContact"] = {STAY: "the time of what was ordered begins when the driver is heard"}
 for _phase in PHASES[:-1]:

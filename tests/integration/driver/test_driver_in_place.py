@@ -20,6 +20,7 @@ def tasks_of(batch: dict[str, Any], vertex_id: str) -> tuple[int, int | None]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_fifty_rescales_in_place_give_the_decided_tasks_and_exact_counts(rig: Bench) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")

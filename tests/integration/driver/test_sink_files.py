@@ -118,8 +118,7 @@ def test_an_empty_batch_makes_no_file(spark: SparkSession, tmp_path: Path, sink_
 
 def _die_before_the_action(monkeypatch: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]) -> None:
     with monkeypatch.context() as patched:
-        for module in (files, parts):
-            patched.setattr(module, "write_parts", lambda *_: crash())
+        patched.setattr(parts, "write_parts", lambda *_: crash())
         with pytest.raises(Crash):
             run(allowed)
 

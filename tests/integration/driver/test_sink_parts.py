@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from app.driver import arrivals
 from app.driver.failures import DriverError
 from app.driver.sinks import Written, parts
 from tests.integration.driver.database_support import Store, numbers, store_of
 from tests.integration.driver.sink_support import allowed, counting, opened, ref, spark_session, vertex
 
+FORMATS = ("parquet", "csv", "json")
+
 write_parts = parts.write_parts
+list_parts = parts.list_parts
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +29,8 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def as_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_is_on_this_host", lambda _frame: False)
-    monkeypatch.setattr(parts, "APPEARS_S", 0.0)
+    monkeypatch.setattr(parts, "is_on_this_host", lambda _frame: False)
+    monkeypatch.setattr(arrivals, "APPEARS_S", 0.0)
 
 
 @pytest.fixture(params=["sqlite"])
@@ -34,16 +38,42 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return store_of(request, tmp_path)
 
 
-def lose(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """``count`` of the files are on another host's disk."""
+def lose(monkeypatch: pytest.MonkeyPatch, *lost: int) -> None:
+    """The files of these tasks are on another host's disk."""
 
     def written(frame: Any, directory: Path, *args: Any) -> list[Path]:
-        found = write_parts(frame, directory, *args)
-        for part in found[:count]:
-            part.unlink()
-        return found[count:]
+        for part in write_parts(frame, directory, *args):
+            if int(part.name.split("-")[1]) in lost:
+                part.unlink()
+        return list_parts(directory)
 
     monkeypatch.setattr(parts, "write_parts", written)
+
+
+def let_appear(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Files are seen one by one, each time that somebody looks; how often they have looked."""
+    looks = 0
+
+    def seen(directory: Path) -> list[Path]:
+        nonlocal looks
+        looks += 1
+        return list_parts(directory)[: looks - 1]
+
+    monkeypatch.setattr(arrivals, "APPEARS_S", 60.0)
+    monkeypatch.setattr(arrivals, "_LOOK_S", 0.01)
+    monkeypatch.setattr(parts, "list_parts", seen)
+    return lambda: looks
+
+
+def in_tasks(spark: SparkSession, *rows: int) -> DataFrame:
+    """A task for each number, with so many rows."""
+    counts = ", ".join(map(str, rows))
+    frame = numbers(spark, 0, 1000 * len(rows), len(rows))
+    return frame.where(f"id % 1000 < element_at(array({counts}), CAST(id / 1000 AS INT) + 1)")
+
+
+def files_in(out: Path) -> list[Path]:
+    return [path for path in out.rglob("*") if path.is_file() and path.name != "lock"]
 
 
 def test_a_batch_that_is_whole_is_written_in_one_action(spark: SparkSession, store: Store) -> None:
@@ -54,16 +84,16 @@ def test_a_batch_that_is_whole_is_written_in_one_action(spark: SparkSession, sto
     assert store.sink().write(numbers(spark, 0, 0), ref(1), allowed) == Written(0)
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("lost", [(0,), (0, 1, 2)])
 def test_rows_that_are_not_there_are_no_batch(
-    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch, count: int
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch, lost: tuple[int, ...]
 ) -> None:
     sink = store.sink()
     sink.write(numbers(spark, 0, 10), ref(0), allowed)
-    lose(monkeypatch, count)
-    with pytest.raises(DriverError, match=r"Tasks wrote 90 row\(s\) into .* have to see it") as error:
+    lose(monkeypatch, *lost)
+    with pytest.raises(DriverError, match=r"Tasks wrote 90 row\(s\) into .* jobs_dir says") as error:
         sink.write(numbers(spark, 10, 100, 3), ref(1), allowed)
-    assert f"and {90 - 30 * count} of them are there" in str(error.value)
+    assert f"and {90 - 30 * len(lost)} of them are there" in str(error.value)
     assert error.value.recoverable
     assert store.run("SELECT count(*) FROM results") == [(10,)]
 
@@ -71,24 +101,95 @@ def test_rows_that_are_not_there_are_no_batch(
 def test_files_that_are_on_their_way_are_waited_for(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "APPEARS_S", 60.0)
-    monkeypatch.setattr(parts, "_LOOK_S", 0.01)
-
-    def written(*args: Any) -> list[Path]:
-        return write_parts(*args)[1:]
-
-    monkeypatch.setattr(parts, "write_parts", written)
+    looks = let_appear(monkeypatch)
     assert store.sink().write(numbers(spark, 0, 90, 3), ref(0), allowed) == Written(90)
+    assert looks() == 4
     assert store.run("SELECT count(*) FROM results") == [(90,)]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("lost", [(1,), (3,), (0, 1, 2, 3)])
 def test_a_file_sink_whose_files_are_elsewhere(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, lost: tuple[int, ...]
+) -> None:
+    lose(monkeypatch, *lost)
+    out = tmp_path / "out"
+    sink = opened(tmp_path / "work", vertex(kind, out))
+    with pytest.raises(
+        DriverError, match=r"Tasks wrote 10 row\(s\) into .* that of the sink's path"
+    ) as error:
+        # The first task has none, and its file is lost or not.
+        sink.write(in_tasks(spark, 0, 4, 5, 1), ref(0), allowed)
+    assert error.value.recoverable
+    assert error.value.vertex == "store"
+    if kind != "parquet":
+        missing = len(set(lost) - {0})
+        assert f"the files of {missing} of 3 tasks are not there" in str(error.value)
+    assert files_in(out) == []
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_file_of_a_task_without_rows_may_be_missing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    lose(monkeypatch, 2)
-    monkeypatch.setattr("app.driver.sinks.files.write_parts", parts.write_parts)
+    lose(monkeypatch, 0)
     sink = opened(tmp_path / "work", vertex(kind, tmp_path / "out"))
-    with pytest.raises(DriverError, match=r"Tasks wrote 10 row\(s\)"):
-        sink.write(numbers(spark, 0, 10, 2), ref(0), allowed)
-    assert [path for path in (tmp_path / "out").rglob("*") if path.suffix in (".csv", ".parquet")] == []
+    assert sink.write(in_tasks(spark, 0, 4, 1), ref(0), allowed) == Written(5)
+    assert sink.write(in_tasks(spark, 0, 0), ref(1), allowed) == Written(0)
+    assert len(files_in(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_file_sink_waits_for_files_that_are_on_their_way(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, compression: str
+) -> None:
+    looks = let_appear(monkeypatch)
+    out = tmp_path / "out"
+    sink = opened(tmp_path / "work", vertex(kind, out, compression=compression))
+    frame = in_tasks(spark, 2, 3, 4).coalesce(2)
+    with counting(frame) as ran:
+        assert sink.write(frame, ref(0), allowed) == Written(9)
+    assert (ran.jobs, ran.tasks) == (1, (2,))
+    assert looks() == 3
+    monkeypatch.undo()
+    reader = spark.read.schema(frame.schema) if kind != "parquet" else spark.read
+    found = reader.format(kind).load(str(out))
+    assert found.columns == ["id", "name"]
+    assert sorted(found.collect()) == sorted(frame.collect())
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_task_whose_rows_have_no_line_in_csv_is_not_missed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    """Spark writes nothing for a row whose only column is null."""
+    out = tmp_path / "out"
+    sink = opened(tmp_path / "work", vertex("csv", out, compression=compression))
+    frame = in_tasks(spark, 2, 3).selectExpr("IF(id < 1000, NULL, id) AS id")
+    assert sink.write(frame, ref(0), allowed) == Written(5)
+    assert spark.read.csv(str(out)).count() == 3
+    assert sink.write(frame.where("id IS NULL"), ref(1), allowed) == Written(0)
+    lose(monkeypatch, 0)
+    with pytest.raises(DriverError, match="the files of 1 of 2 tasks are not there"):
+        sink.write(frame, ref(2), allowed)
+
+
+def test_a_job_cannot_make_several_files_of_a_task(spark: SparkSession, tmp_path: Path) -> None:
+    """Of which one might be there and the others not."""
+    frame = numbers(spark, 0, 10, 1)
+    frame.sparkSession.conf.set("spark.sql.files.maxRecordsPerFile", "3")
+    try:
+        assert len(write_parts(frame, tmp_path / "some", "csv", {})) == 1
+    finally:
+        frame.sparkSession.conf.unset("spark.sql.files.maxRecordsPerFile")
+
+
+def test_a_batch_whose_rows_nobody_has_counted_fails(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals.RowCounter, "_found", lambda *_: None)
+    sink = opened(tmp_path / "work", vertex("csv", tmp_path / "out"))
+    with pytest.raises(DriverError, match="not said how many rows") as error:
+        sink.write(numbers(spark, 0, 10), ref(0), allowed)
+    assert error.value.recoverable

@@ -52,11 +52,12 @@ def test_each_task_has_its_partitions_and_its_place(spark: SparkSession) -> None
     assert places_of(frame) == ["executor_any_3", "executor_any_5"]
 
     executors.append(8)
-    frame = places.coalesce(state(spark), 3)
-    assert places_of(frame) == ["executor_any_3", "executor_any_8", "executor_any_5"]
-    assert tasks_of(frame) == [{0, 1, 2, 3}, {4, 5, 10, 11}, {6, 7, 8, 9}], (
-        "a newcomer takes what is its share"
-    )
+    for taken in ({4}, {4, 10}, {4, 5, 10}, {4, 5, 10, 11}):
+        frame = places.coalesce(state(spark), 3)
+        assert places_of(frame) == ["executor_any_3", "executor_any_8", "executor_any_5"]
+        left = [set(range(6)) - taken, taken, set(range(6, 12)) - taken]
+        assert tasks_of(frame) == left, "a newcomer takes its share little by little"
+        assert places.is_even == (len(taken) == 4)
     assert frame.count() == ROWS and frame.schema == state(spark).schema
 
     again = places.coalesce(state(spark), 3)

@@ -159,3 +159,25 @@ def test_drivers_that_executors_could_not_reach(master: Page, settings: Settings
 def test_what_is_here() -> None:
     assert is_here("127.0.0.1") and is_here("localhost")
     assert not is_here("192.0.2.7")
+
+
+def test_the_page_of_another_master(master: Page, settings: Settings) -> None:
+    other = f"spark://localhost:{unused_port()}"
+    master.body = json.dumps({**page(worker(1)), "url": other}).encode()
+    found = checks(settings)
+    check = found["Spark master's page"]
+    assert not check.ok and f"it is the page of the master {other}" in check.found
+    assert str(settings.cluster_master) in check.found and "cluster_webui" in check.advice
+    assert "Spark workers" not in found, "they are those of another master"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_page_of_the_master_under_any_name(master: Page, settings: Settings, host: str) -> None:
+    master.body = json.dumps({**page(worker(1)), "url": f"spark://{host}:{master.server_port}"}).encode()
+    assert all(check.ok and not check.advice for check in checks(settings).values())
+
+
+def test_a_page_of_which_it_cannot_be_told(master: Page, settings: Settings) -> None:
+    master.body = json.dumps({**page(worker(1)), "url": "spark://3f2a9c.invalid:7077"}).encode()
+    check = checks(settings)["Spark master's page"]
+    assert check.ok and "spark://3f2a9c.invalid:7077" in check.advice

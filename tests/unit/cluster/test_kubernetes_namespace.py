@@ -54,7 +54,9 @@ class World:
         self.learnt = Experience()
         self.now_s = 1000.0
 
-    def look(self, seen: Sequence[Pod] = (), quotas: Sequence[Quota] = (), after_s: float = 2.0) -> Room:
+    def look(
+        self, seen: Sequence[Pod] = (), quotas: Sequence[Quota] = (), after_s: float = 2.0, **more: Any
+    ) -> Room:
         self.now_s += after_s
         room, self.learnt = settle(
             seen,
@@ -64,6 +66,7 @@ class World:
             demand=ONE,
             patience_s=PATIENCE_S,
             now_s=self.now_s,
+            **more,
         )
         return room
 

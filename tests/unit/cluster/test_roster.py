@@ -262,3 +262,56 @@ def test_what_others_use_is_not_given_out() -> None:
     # Somebody was quicker: what runs is not stopped for it.
     pool.take_offer(Offer((("w", 4),), withheld=3))
     assert (pool.review(0), len(pool.held_by("a"))) == (set(), 3)
+
+
+def test_the_page_of_another_master_offers_nothing(world: World) -> None:
+    theirs, ours = {**page(worker(3)), "url": "spark://m:2"}, {**page(worker(1)), "url": "spark://m:1"}
+    with capture_logs() as logs:
+        offers = looked(
+            world, show(world, theirs), show(world, theirs), show(world, ours), show(world, ours, 21.0)
+        )
+    assert [(one.task_managers, one.suspended) for one in offers] == [
+        (BOTH, False),
+        (BOTH, True),
+        (BOTH, True),
+        (BOTH, False),
+        (BOTH[:1], False),
+    ]
+    (why,) = offers[1].why
+    assert (
+        "http://m:1: it is the page of the master spark://m:2, which is none of cluster_master (spark://m:1)"
+        in why
+    )
+    said = [entry["event"] for entry in logs if entry["log_level"] == "error"]
+    assert said == [
+        "cluster_webui is the page of another master than cluster_master: what it offers does not count"
+    ]
+
+
+def test_a_page_whose_master_may_be_the_one_counts(world: World) -> None:
+    world.page = {**page(worker(1)), "url": "spark://3f2a9c.invalid:1"}
+    with capture_logs() as logs:
+        offers = looked(world, show(world, world.page), show(world, world.page, 61.0))
+    assert [(one.task_managers, one.suspended, one.why) for one in offers] == [(BOTH[:1], False, ())] * 3
+    assert [entry["event"][:25] for entry in logs if entry["log_level"] == "warning"] == [
+        "whether cluster_webui is "
+    ]
+
+
+def test_the_master_that_answered_last_is_asked_first(world: World) -> None:
+    asked: list[str] = []
+    alive = {"other"}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        if request.url.host not in alive:
+            raise httpx.ConnectTimeout("a host that is down")
+        return httpx.Response(200, json=world.page)
+
+    def fail_over() -> None:
+        alive.clear()
+        alive.add("m")
+
+    world.answer = answer  # type: ignore[method-assign]
+    looked(world, fail_over, lambda: None)
+    assert asked == ["other", "other", "m", "m"]

@@ -6,35 +6,74 @@ import subprocess
 import sys
 from pathlib import Path
 
+from app.driver.executor_sight import _KEEP_OUT, _LOOK
 from app.driver.executor_warmup import _HOLD
 
 
-def held(file: Path, number: int, parent: int) -> subprocess.Popen[bytes]:
-    command = ["sh", "-c", _HOLD, str(file), str(number)]
+def held(
+    file: Path, number: int, parent: int, mark: Path | None = None, script: str = _HOLD
+) -> subprocess.Popen[str]:
+    if mark is None:
+        mark = file.with_name("mark")
+        mark.touch()
+    command = ["sh", "-c", script, str(file), str(number), str(mark)]
     program = f"import subprocess; subprocess.call({command!r})"
-    return subprocess.Popen([sys.executable, "-c", program, "--executor-id", str(parent), "--cores", "1"])
+    return subprocess.Popen(
+        [sys.executable, "-c", program, "--executor-id", str(parent), "--cores", "1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said_by(process: subprocess.Popen[str], line: str = "") -> str:
+    """What it says when it has ended; ``line`` is what it reads."""
+    try:
+        return process.communicate(line, timeout=20)[0]
+    finally:
+        process.kill()
 
 
 def test_it_lasts_until_the_file_is_removed(tmp_path: Path) -> None:
     file = tmp_path / "held"
     file.touch()
     process = held(file, 12, 12)
-    try:
-        # It ends by itself at once if it is going to.
-        other = held(file, 12, 1)
-        assert other.wait(20) == 0, "it holds an executor that it is not meant for"
-        assert process.poll() is None
-        file.unlink()
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
+    # It ends by itself at once if it is going to.
+    assert said_by(held(file, 12, 1)) == "elsewhere\n", "it holds an executor that it is not meant for"
+    assert process.poll() is None
+    file.unlink()
+    assert said_by(process) == ""
 
 
 def test_a_number_that_begins_alike_is_another_one(tmp_path: Path) -> None:
     file = tmp_path / "held"
     file.touch()
-    assert held(file, 1, 12).wait(20) == 0
+    assert said_by(held(file, 1, 12)) == "elsewhere\n"
 
 
 def test_where_the_file_cannot_be_seen_nothing_is_held(tmp_path: Path) -> None:
-    assert held(tmp_path / "nowhere", 3, 3).wait(20) == 0
+    assert said_by(held(tmp_path / "nowhere", 3, 3)) == ""
+
+
+def test_who_does_not_see_the_mark_says_so_and_holds_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "held"
+    file.touch()
+    assert said_by(held(file, 3, 3, tmp_path / "no mark")) == "blind\n"
+    assert said_by(held(file, 3, 4, tmp_path / "no mark")) == "elsewhere\n"
+
+
+def test_who_is_asked_says_whether_it_sees_the_mark(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    assert said_by(held(mark, 0, 12, tmp_path, _LOOK), "12\n") == "12 is blind\n"
+    assert said_by(held(mark, 0, 12, tmp_path, _LOOK), "1\n") == "", "another one is asked"
+    mark.touch()
+    assert said_by(held(mark, 0, 12, tmp_path, _LOOK), "12\n") == "12 sees\n"
+
+
+def test_who_is_kept_out_says_when_it_sees_the_mark(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    assert said_by(held(mark, 3, 4, tmp_path, _KEEP_OUT)) == ""
+    process = held(mark, 3, 3, tmp_path, _KEEP_OUT)
+    assert process.poll() is None
+    mark.touch()
+    assert said_by(process) == "seen\n"

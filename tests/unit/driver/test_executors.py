@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from app.driver import executor_requests
 from app.driver import executors as module
 from app.driver.executors import Executors
+from app.driver.failures import DriverError
 
 WAIT_S = 10.0
 
@@ -42,29 +44,54 @@ class Scheduler:
         self.let_in: dict[int, threading.Event] = {}
         self.made: list[Executors] = []
         self.killed: list[str] = []
+        self.away = False
+        self.knows_executors = True
+        self.given_up: set[int] = set()
         empty = SimpleNamespace(**{"Map$": SimpleNamespace(MODULE=None)})
         setattr(getattr(empty, "Map$"), "MODULE$", SimpleNamespace(empty=dict))
         converters = SimpleNamespace(
             asJava=list, asScala=lambda values: SimpleNamespace(toSeq=lambda: list(values.found))
         )
+        duration = SimpleNamespace()
+        setattr(duration, "Duration$", SimpleNamespace())
+        setattr(getattr(duration, "Duration$"), "MODULE$", SimpleNamespace(Inf=lambda: None))
         self._jvm = SimpleNamespace(
             scala=SimpleNamespace(
                 collection=SimpleNamespace(immutable=empty),
                 jdk=SimpleNamespace(javaapi=SimpleNamespace(CollectionConverters=converters)),
+                concurrent=SimpleNamespace(
+                    duration=duration, Await=SimpleNamespace(result=lambda done, _most: done)
+                ),
             ),
             java=SimpleNamespace(util=SimpleNamespace(ArrayList=JavaList)),
         )
         self._jsc = SimpleNamespace(sc=lambda: self)
 
-    def requestTotalExecutors(self, count: int, _tasks: int, _places: Any) -> None:
+    def requestTotalExecutors(self, count: int, _tasks: int, _places: Any) -> bool:
+        if self.away:
+            raise OSError("connection refused")
         self.asked.append(count)
+        return True
 
     def schedulerBackend(self) -> Any:
         return SimpleNamespace(
             getExecutorIds=self._ids,
-            isExecutorActive=lambda number: int(number) in self.hosts,
-            killExecutors=lambda numbers, *_how: self.killed.extend(numbers),
+            isExecutorActive=lambda number: int(number) in self.hosts.keys() - self.given_up,
+            killExecutors=self._kill,
+            doKillExecutors=self._kill_again,
         )
+
+    def _kill(self, numbers: list[str], *_how: Any) -> None:
+        if self.away:
+            raise OSError("connection refused")
+        self.killed.extend(numbers)
+        if self.knows_executors:
+            for number in numbers:
+                self.hosts.pop(int(number), None)
+
+    def _kill_again(self, numbers: list[str]) -> bool:
+        self._kill(numbers)
+        return True
 
     def statusStore(self) -> Any:
         def executors(_active: bool) -> Summaries:
@@ -100,6 +127,7 @@ def until(condition: Callable[[], Any]) -> None:
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scheduler]:
     monkeypatch.setattr(module, "_LOOK_CLOSELY_S", 0.01)
+    monkeypatch.setattr(executor_requests, "RETRY_S", 0.01)
     found = Scheduler()
     found.hosts = {0: "a", 1: "a"}
     yield found
@@ -121,7 +149,8 @@ def executors_of(scheduler: Scheduler, count: int, warm_up: Any = None) -> Execu
 
 def running_with_two(scheduler: Scheduler) -> Executors:
     found = executors_of(scheduler, 2)
-    assert (found.ready, scheduler.asked) == (2, [2])
+    assert found.ready == 2
+    until(lambda: scheduler.asked == [2])
     return found
 
 
@@ -182,7 +211,7 @@ def test_fewer_are_asked_for_at_once_and_nobody_waits_for_more(scheduler: Schedu
     executors.request(5)
     until(lambda: scheduler.asked == [2, 3])
     executors.request(2)
-    assert scheduler.asked == [2, 3, 2]
+    until(lambda: scheduler.asked == [2, 3, 2])
     assert executors.ready >= executors.wanted
 
 
@@ -243,9 +272,92 @@ def test_one_that_does_not_get_warm_is_replaced(
     scheduler.hosts[2] = "a"
     until(lambda: scheduler.killed)
     assert set(scheduler.killed) == {"2"}
-    del scheduler.hosts[2]
     scheduler.hosts[3] = "a"
     scheduler.becomes_ready(3)
     until(lambda: executors.ready == 3)
     until(lambda: executors._newcomers is None)
     assert 2 in executors._warming, "its thread may hang for ever, and nobody waits for it"
+
+
+def test_a_master_that_is_away_is_told_when_it_is_back(scheduler: Scheduler) -> None:
+    executors = running_with_two(scheduler)
+    scheduler.away = True
+    executors.request(1)
+    assert executors.trim() == 0, "the master would send another one"
+    assert executors.active == [0, 1]
+    scheduler.away = False
+    until(lambda: scheduler.asked == [2, 1])
+    until(executors.trim)
+    assert scheduler.killed == ["1"]
+
+
+def test_of_several_numbers_the_master_is_told_the_last(scheduler: Scheduler) -> None:
+    scheduler.hosts = dict.fromkeys(range(8), "a")
+    executors = executors_of(scheduler, 8)
+    until(lambda: scheduler.asked == [8])
+    scheduler.away = True
+    for count in (7, 6, 3):
+        executors.request(count)
+    scheduler.away = False
+    until(lambda: scheduler.asked[-1] == 3 and executors._requests.heard == 3)
+
+
+def test_one_that_is_given_up_when_the_master_goes_away_is_given_up_later(scheduler: Scheduler) -> None:
+    executors = running_with_two(scheduler)
+    executors.request(1)
+    until(lambda: executors._requests.heard == 1)
+    scheduler.away = True
+    assert executors.trim() == 1
+    scheduler.away = False
+    until(lambda: scheduler.killed == ["1"])
+    assert scheduler.asked == [2, 1]
+
+
+def test_a_master_that_does_not_know_it_yet_is_told_again_until_it_is_gone(scheduler: Scheduler) -> None:
+    executors = running_with_two(scheduler)
+    scheduler.knows_executors = False
+    executors.request(1)
+    until(executors.trim)
+    until(lambda: len(scheduler.killed) > 2)
+    assert set(scheduler.killed) == {"1"}
+    scheduler.knows_executors = True
+    until(lambda: 1 not in scheduler.hosts)
+    until(lambda: not executors._requests._unkilled)
+
+
+def test_one_that_an_attempt_before_gave_up_is_given_up_again(scheduler: Scheduler) -> None:
+    scheduler.given_up = {1}
+    executors_of(scheduler, 1)
+    until(lambda: scheduler.killed == ["1"])
+
+
+def test_a_master_that_has_forgotten_the_number_is_told_again_when_one_is_lost(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(executor_requests, "REPEAT_S", 0.0)
+    executors = running_with_two(scheduler)
+    executors.check()
+    assert scheduler.asked == [2], "none is missing"
+    scheduler.hosts = {0: "a"}
+    executors.check()
+    until(lambda: scheduler.asked == [2, 2])
+    scheduler.hosts[7] = "a"
+    scheduler.becomes_ready(7)
+
+
+def test_executors_of_which_none_can_work_are_not_waited_for_for_ever(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHECK_EVERY_S", 0.0)
+    executors = running_with_two(scheduler)
+    scheduler.hosts = {5: "a", 6: "a"}
+    executors.check()
+    assert (executors.present, executors.ready) == (2, 0)
+    executors._worked_at -= 181
+    with pytest.raises(DriverError, match="For 180 s no executor of the job could be given tasks") as error:
+        executors.check()
+    assert error.value.recoverable and error.value.outside
+    scheduler.becomes_ready(5)
+    until(lambda: executors.ready == 1)
+    executors.check()

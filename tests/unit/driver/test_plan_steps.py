@@ -43,11 +43,14 @@ class Place:
         self.plans = Plans(self.control, 1, parallelism)
         self.executors: Any = Executors(ready) if ready is not None else None
         self.changes = 0
+        # Whether executors that are too many were to stay whenever something was changed.
+        self.waited: list[bool] = []
         self.reached = 1
-        self.steps = PlanSteps(self.plans, self.executors, changed=self.changed, reached=lambda: self.reached)
+        self.steps = PlanSteps(self.plans, self.executors, changed=self.changed, settled=lambda: self.reached)
 
     def changed(self) -> None:
         self.changes += 1
+        self.waited.append(self.steps.is_waiting)
 
     def order(self, version: int, slots: int, **parallelism: int) -> None:
         self.steps.order(Orders(version, parallelism, "none", 1, slots=slots))
@@ -170,3 +173,27 @@ def test_a_batch_runs_at_the_step_by_which_its_sources_were_split(tmp_path: Path
     assert (plan.parallelism["a"], plan.whole, parallelism) == (3, False, 3)
     side.report_plan(side.plan()[0])
     assert place.plans.for_batch(("a",), "q").whole
+
+
+@pytest.mark.parametrize("to_come", [1, 3, 49])
+def test_none_of_those_that_have_come_is_left_out(tmp_path: Path, to_come: int) -> None:
+    place = Place(tmp_path, 1, a=1)
+    place.order(2, 1 + to_come, a=1 + to_come)
+    for ready in range(2, 2 + to_come):
+        place.come(ready)
+        assert place.now[1] == {"a": ready}
+
+
+def test_until_a_lower_plan_is_in_force_none_is_given_up(tmp_path: Path) -> None:
+    """A query asks in its own thread, at any moment."""
+    place = Place(tmp_path, 5, a=5)
+    request = place.executors.request
+
+    def fewer(count: int) -> None:
+        place.waited.append(place.steps.is_waiting)
+        request(count)
+
+    place.executors.request = fewer
+    place.order(2, 2, a=2)
+    assert place.waited == [True, True] and not place.steps.is_waiting
+    assert place.now == (2, {"a": 2}, True)

@@ -70,6 +70,9 @@ def test_other_names(name: str) -> None:
         ('module required username="me" password="hunter2 x";',
          'module required username="me" password=******;'),
         ("https://host/x?sig=a&sas=hunter2", "https://host/x?sig=a&sas=******"),
+        ("jdbc:sqlserver://h;password={hun;t}}er2};encrypt=true",
+         "jdbc:sqlserver://h;password=******;encrypt=true"),
+        ("password={hunter2", "password=******"),
     ],
 )  # fmt: skip
 def test_passwords_in_texts(text: str, shown: str) -> None:

@@ -9,6 +9,7 @@ parallelism that its slots allow nor is over is stuck, and a record that is stil
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,6 +31,7 @@ from app.scheduler.adaptive.effects import (
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
+    AttemptMisplaced,
     AttemptRunning,
     AttemptStartFailed,
     AttemptStopped,
@@ -250,10 +252,10 @@ class Life(RuleBasedStateMachine):
     def driver_contact(self, back: int, heard: bool) -> None:
         self.tell(DriverContact(self.attempt(back), heard))
 
-    @rule(back=attempts_back, now=sometimes)
-    def start_failed(self, back: int, now: bool) -> None:
+    @rule(back=attempts_back, now=sometimes, kind=st.sampled_from([AttemptStartFailed, AttemptMisplaced]))
+    def start_failed_or_misplaced(self, back: int, now: bool, kind: type[Any]) -> None:
         if now:
-            self.tell(AttemptStartFailed(self.attempt(back), "no java"))
+            self.tell(kind(self.attempt(back), "no java"))
 
     @rule(
         back=attempts_back, drained=st.booleans(), alive=st.booleans(), error=st.sampled_from([None, "full"])

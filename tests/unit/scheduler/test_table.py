@@ -14,6 +14,7 @@ from app.scheduler.adaptive.edges import describe_edges
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
+    AttemptMisplaced,
     AttemptRunning,
     AttemptStartFailed,
     AttemptStopped,
@@ -82,6 +83,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
         ],
         "QueryRecovered": [QueryRecovered(attempt, state.graph.vertices[-1].id, 1)],
         "DriverContact": [DriverContact(attempt, heard) for heard in (False, True)],
+        "AttemptMisplaced": [AttemptMisplaced(attempt, "It runs elsewhere.")],
         "AttemptStopped": [
             AttemptStopped(attempt),
             AttemptStopped(attempt, drained=True),

@@ -97,6 +97,23 @@ def test_an_update_says_who_asked_and_why_and_a_later_change_of_slots_does_not()
     assert job.records[-1].requested_by is None
 
 
+def test_an_update_waits_for_the_slots_that_another_control_plane_has_to_give() -> None:
+    """However short the job's own wait is: who waits for the record would be told that nothing came."""
+    options = {"jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout": "0 ms"}
+    job = Job(upper=4, options=options).run(held=2).put(1, 3)
+    job.wait(2_500)
+    number = job.open.number
+    job.hold(3).applied()
+    record = job.records[-1]
+    assert (record.number, record.cause.value, record.terminal_state.value) == (
+        number,
+        "UPDATE_REQUIREMENT",
+        "COMPLETED",
+    )
+    job.put(1, 4).wait(3_000)
+    assert job.records[-1].message == "4 slots are wanted; only 3 came."
+
+
 def test_better_an_update_that_needs_no_other_parallelism_leaves_no_record_open() -> None:
     """Production Flink leaves it open, and a later rescale for slots is attributed to it."""
     job = Job(upper=2).run(held=2).put(2, 2)

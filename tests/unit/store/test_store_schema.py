@@ -46,7 +46,7 @@ _ROWS = {
         "INSERT INTO rescales VALUES ('j', 2, 'u2', 'r', 1, 'INITIAL_SCHEDULE', 1, NULL, NULL, NULL, "
         "NULL, NULL, NULL, NULL, NULL, NULL, NULL, '[]', '[]', '[]')"
     ),
-    "attempts": "INSERT INTO attempts VALUES ('j', 1, 1, 'd', NULL, NULL, NULL, 'h', 'LIVE', 0, 1, NULL)",
+    "attempts": "INSERT INTO attempts VALUES ('j', 1, 1, 'd', NULL, NULL, NULL, 'h', 'LIVE', 0, 1, NULL, '')",
     "artifacts": "INSERT INTO artifacts (job_id, name, sha256, content) VALUES ('j', 'a', 's', '')",
     "outbox": "INSERT INTO outbox VALUES ('j', 1, '{}', 1)",
 }
@@ -107,7 +107,7 @@ REFUSED = {
     ),
     "removing an open rescale": "DELETE FROM rescales WHERE number = 2",
     "a second live attempt": (
-        "INSERT INTO attempts VALUES ('j', 2, 1, 'd', NULL, NULL, NULL, 'h', 'LIVE', 0, 1, NULL)"
+        "INSERT INTO attempts VALUES ('j', 2, 1, 'd', NULL, NULL, NULL, 'h', 'LIVE', 0, 1, NULL, '')"
     ),
     "an attempt 0": "UPDATE attempts SET attempt = 0",
     "an unknown state of an attempt": "UPDATE attempts SET state = 'UNDEAD'",

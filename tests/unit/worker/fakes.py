@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable
@@ -10,13 +11,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
+from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
 from app.store import Store, StoreError, UnitOfWork
 from app.worker.control_plane import ControlPlane
 from app.worker.job import JobPlaces
+from app.worker.unreadable import JobUnreadable
 from app.worker.views import JobView, Unavailable
 
 _ids = itertools.count(1)
@@ -163,16 +165,19 @@ class Rig:
         host: FakeHost | None = None,
         results_root: str | None = None,
         ahead_ms: int = 0,
+        runs_on: str = "",
+        offer: Offer | None = None,
     ) -> None:
         self.store = store
         self.host = host or FakeHost()
         self.clock = FakeClock()
         self.clock.ahead_ms = ahead_ms
         (tmp_path / "address").write_text("http://127.0.0.1:1\n")
-        self.use(JobPlaces(tmp_path / "jobs", tmp_path / "address", slots, results_root))
+        places = JobPlaces(tmp_path / "jobs", tmp_path / "address", slots, results_root, runs_on=runs_on)
+        self.use(places, offer)
         self._commit = store.commit
 
-    def use(self, places: JobPlaces) -> None:
+    def use(self, places: JobPlaces, offer: Offer | None = None) -> None:
         """Make the control plane, which has not been started yet, with these places."""
         self.places = places
         self.plane = ControlPlane(
@@ -182,6 +187,7 @@ class Rig:
             clock=self.clock,
             new_id=lambda: f"{next(_ids):032x}",
             validate_states=True,
+            offer=offer,
         )
 
     @property
@@ -201,7 +207,7 @@ class Rig:
     def is_served(self, job_id: str) -> bool:
         try:
             self.plane.job(job_id)
-        except Unavailable:
+        except (Unavailable, JobUnreadable):
             return False
         return True
 
@@ -280,4 +286,6 @@ async def rig_on(url: str, tmp_path: Path, **options: Any) -> AsyncIterator[Rig]
         yield rig
     finally:
         await rig.plane.close()
+        with contextlib.suppress(StoreError):
+            await store.expire_leases()
         await store.close()

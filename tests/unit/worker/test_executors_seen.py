@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.model.protocol import Report
 from app.worker.executors_seen import ExecutorsSeen, noted
 
@@ -42,6 +44,16 @@ def test_the_sentence_says_where_to_look() -> None:
     assert "the page of the Spark master" in sentence
     (sentence,) = seen.in_words(JOB, "k8s://https://api:6443", 55_500)
     assert f"`kubectl describe pods --selector slotwise/job={JOB}` says why." in sentence
+
+
+def test_why_those_that_have_come_get_no_tasks_is_said_as_long_as_some_are_missing() -> None:
+    why = "Executor 3 does not see /jobs."
+    seen = noted(None, 1, replace(of(1, 2), executors_why=why), 10)
+    assert seen is not None
+    assert seen.in_words(JOB, "spark://m:1", 20)[1:] == [why]
+    assert seen.in_words(JOB, "spark://m:1", 60_000)[1:] == [why]
+    seen = noted(seen, 1, of(2, 2), 70_000)
+    assert seen is not None and seen.in_words(JOB, "spark://m:1", 70_000) == []
 
 
 def test_more_than_wanted_is_not_missing() -> None:

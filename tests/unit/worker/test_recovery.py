@@ -14,7 +14,7 @@ import pytest
 from app.model.rescale import TerminatedReason
 from app.scheduler.adaptive.state import JobState
 from app.store import Store
-from app.worker import recovery
+from app.worker import stored_jobs
 from app.worker.implied import implied_effects
 from app.worker.slot_desk import SlotDesk
 from app.worker.views import RequirementsUpdate
@@ -174,7 +174,7 @@ def unbuildable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
             raise ValueError("No closing quotation")
         return ()
 
-    monkeypatch.setattr("app.worker.job._java_options", java_options)
+    monkeypatch.setattr("app.worker.job.java_options", java_options)
 
 
 async def test_a_job_that_cannot_be_built_is_left_alone_and_the_others_are_served(
@@ -219,7 +219,7 @@ DISK_FULL = OSError(28, "No space left on device")
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.worker.recovery._RELOAD_AFTER_S", 0.001)
+    monkeypatch.setattr("app.worker.retrying._AFTER_S", 0.001)
 
 
 @pytest.mark.usefixtures("soon")
@@ -250,8 +250,8 @@ async def test_a_full_disk_keeps_one_job_from_being_served_and_not_for_ever(
         other = await rig.plane.submit(graph(), {})
     file = rig.places.artifacts_dir(job) / "f.py"
     file.unlink()
-    full = Flaky(recovery.write_artifacts, 10**6, DISK_FULL)
-    monkeypatch.setattr(recovery, "write_artifacts", full)
+    full = Flaky(stored_jobs.write_artifacts, 10**6, DISK_FULL)
+    monkeypatch.setattr(stored_jobs, "write_artifacts", full)
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         assert again.is_served(other) and not again.is_served(job)
         await again.until(lambda: full.left < 10**6 - 3, "three more tries")

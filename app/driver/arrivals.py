@@ -1,0 +1,116 @@
+"""What tasks have written, and whether all of it is where the driver looks.
+
+Tasks on other hosts write to the same path as the driver reads. Where that is not the same file system, what they wrote
+would be missing without anybody noticing. So what they write is counted by them, and the driver looks for as much.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from app.driver.failures import DriverError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+
+APPEARS_S = 60.0
+"""For how long files may be on their way: so long may a network file system go by what it knew of a directory."""
+
+BELOW_JOBS_DIR = "the server's setting jobs_dir says where it is"
+
+_LOOK_S = 0.5
+_ROWS_WAIT_S = 2.0
+_COUNT_WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the tasks of an action have written. ``tasks``: the numbers of those that had any rows, if they were asked
+    for."""
+
+    rows: int
+    tasks: frozenset[int] = frozenset()
+
+
+class RowCounter:
+    """Counts the rows that an action writes, by a metric in its plan. The action is to be that of ``frame``."""
+
+    def __init__(self, frame: DataFrame, *, by_task: bool = False) -> None:
+        from pyspark.sql import Observation, functions
+
+        self._observation = Observation()
+        rows = functions.count(functions.lit(1)).alias("rows")
+        if not by_task:
+            self.frame = frame.observe(self._observation, rows)
+            return
+        # Spark does not let a metric itself ask for the number of its task.
+        task = f"task_{secrets.token_hex(8)}"
+        numbered = frame.withColumn(task, functions.spark_partition_id())
+        tasks = functions.collect_set(task).alias("tasks")
+        self.frame = numbered.observe(self._observation, rows, tasks).drop(task)
+
+    def rows(self) -> int | None:
+        """The count; None when Spark does not tell it in time (it comes over the listener bus, after the action)."""
+        found = self._found(_ROWS_WAIT_S)
+        return None if found is None else found.rows
+
+    def counted(self, vertex: str | None = None) -> Counted:
+        """The count, without which nothing can be checked.
+
+        Raises:
+            DriverError: Spark does not tell it.
+        """
+        found = self._found(_COUNT_WAIT_S)
+        if found is None:
+            raise DriverError(
+                "Spark has not said how many rows its tasks have written, so it is not known whether all are there.",
+                vertex=vertex,
+                recoverable=True,
+            )
+        return found
+
+    def _found(self, wait_s: float) -> Counted | None:
+        future = self._observation._jo.future()  # type: ignore[union-attr]
+        deadline = time.monotonic() + wait_s
+        while not future.isCompleted():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.001)
+        metrics = self._observation.get
+        rows = metrics.get("rows")
+        return None if rows is None else Counted(int(rows), frozenset(map(int, metrics.get("tasks") or ())))
+
+
+def is_on_this_host(frame: DataFrame) -> bool:
+    """Whether all tasks run in this process: then there is nothing that the driver would not see."""
+    return str(frame.sparkSession.sparkContext.master).startswith("local")
+
+
+def once_whole(look: Callable[[], T], is_whole: Callable[[T], bool]) -> T:
+    """What ``look`` finds, as soon as it is whole; or what it finds last, if it never is."""
+    deadline = time.monotonic() + APPEARS_S
+    while not is_whole(found := look()) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+    return found
+
+
+def not_there(
+    written: int, seen: str, directory: object, where: str, vertex: str | None = None
+) -> DriverError:
+    """The error of an action that has ``written`` so many rows, of which the driver sees ``seen``.
+
+    It is recoverable: tasks may run elsewhere the next time, and a mount that is missing may come. ``where`` says what
+    decides where the directory is.
+    """
+    return DriverError(
+        f"Tasks wrote {written} row(s) into {directory}, and {seen}: the driver and all executors have to see the "
+        f"same directory under this path ({where}).",
+        vertex=vertex,
+        recoverable=True,
+    )

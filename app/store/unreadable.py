@@ -1,0 +1,44 @@
+"""How a job ends whose state cannot be read: only what stands beside the documents is written."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from app.model.rescale import TerminatedReason
+from app.model.status import JobStatus
+from app.store.errors import LeaseLost
+from app.store.leases import Lease
+
+
+def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, message: str) -> None:
+    """The job is CANCELED, nothing of its last attempt is alive, and nothing is to be done for it any more.
+
+    Raises:
+        LeaseLost: somebody else owns the job; nothing is written.
+    """
+    share = "FOR SHARE" if connection.dialect.name == "postgresql" else ""
+    who = {"job": lease.job_id, "owner": lease.owner, "epoch": lease.epoch}
+    held = text(f"SELECT 1 FROM leases WHERE job_id = :job AND owner = :owner AND epoch = :epoch {share}")
+    if connection.execute(held, who).first() is None:
+        raise LeaseLost(lease.job_id, lease.owner, lease.epoch)
+    reason = TerminatedReason.JOB_CANCELED
+    values = {
+        "job": lease.job_id,
+        "now": ended_ms,
+        "status": str(JobStatus.CANCELED),
+        "token": f"canceled-{lease.epoch}",
+        "reason": str(reason),
+        "outcome": str(reason.terminal_state),
+        "message": message,
+    }
+    for statement in (
+        "UPDATE attempts SET state = 'DEAD', ended_ms = :now WHERE job_id = :job AND state = 'LIVE'",
+        "UPDATE rescales SET terminal_state = :outcome, reason = :reason, message = :message, "
+        "end_ms = CASE WHEN :now > start_ms THEN :now ELSE start_ms END "
+        "WHERE job_id = :job AND terminal_state IS NULL",
+        "UPDATE job_states SET status = :status, ended_ms = :now, seq = seq + 1, unit_token = :token "
+        "WHERE job_id = :job AND ended_ms IS NULL",
+        "DELETE FROM outbox WHERE job_id = :job",
+    ):
+        connection.execute(text(statement), values)

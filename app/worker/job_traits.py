@@ -1,0 +1,28 @@
+"""What follows from the state of a job for what is around it."""
+
+from __future__ import annotations
+
+from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_java_options
+from app.scheduler.adaptive.state import JobState
+
+
+def may_give_otherwise(before: JobState, after: JobState) -> bool:
+    """Whether what the job can give back of its slots may be other than before."""
+    return (
+        after.attempt_alive != before.attempt_alive
+        or after.plan is not before.plan
+        or after.requirements is not before.requirements
+        or after.phase_version != before.phase_version
+        or after.plan_version != before.plan_version
+    )
+
+
+def java_options(state: JobState) -> tuple[str, ...]:
+    """Settings of the job that only a new JVM can take; a job that has any never gets a warm driver."""
+    options: list[str] = []
+    for key, value in state.graph.config:
+        if key == MEMORY_SETTING:
+            options.append(f"-Xmx{value}")
+        elif key in JAVA_OPTION_SETTINGS:
+            options.extend(split_java_options(value))
+    return tuple(options)

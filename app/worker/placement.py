@@ -1,0 +1,41 @@
+"""Where jobs run, and what becomes of a driver that was started elsewhere.
+
+The drivers of a server outlive it, and the next one may have another cluster in its settings. A driver stays where it
+was started: it would use slots of a cluster that nobody counts any more, and be booked on slots that it does not use.
+"""
+
+from __future__ import annotations
+
+from app.model.addresses import SPARK_PREFIX, spark_masters
+from app.settings import KUBERNETES, Settings
+
+
+def place_of(settings: Settings) -> str:
+    """The name of the cluster of the settings, by which attempts are told apart; empty for the server's host."""
+    if settings.cluster_kind == KUBERNETES:
+        return f"{settings.cluster_master}, namespace {settings.cluster_namespace}"
+    return settings.cluster_master or ""
+
+
+def misplaced(started_on: str, runs_on: str) -> str | None:
+    """Why a driver that was started on one cluster cannot stay, in a sentence; None if jobs still run there."""
+    if started_on == runs_on or _masters(started_on) & _masters(runs_on):
+        return None
+    return (
+        f"The driver was started on {_in_words(started_on)}, and the server's settings now say "
+        f"{_in_words(runs_on)}: it is stopped, and the job goes on there from its checkpoint."
+    )
+
+
+def _in_words(place: str) -> str:
+    return place or "the server's host (cluster_kind embedded)"
+
+
+def _masters(place: str) -> frozenset[tuple[str, int]]:
+    """The masters of a standalone cluster: those that are in both names are the same one."""
+    if not place.startswith(SPARK_PREFIX):
+        return frozenset()
+    try:
+        return frozenset((host.lower(), port) for host, port in spark_masters(place))
+    except ValueError:
+        return frozenset()

@@ -1,0 +1,49 @@
+"""What failed, as it may be kept and shown: without the secrets of the job. Errors come from drivers, whose exceptions
+name URLs, options and values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+from app.model.jobgraph import JobGraph
+from app.model.secret_texts import secrets_of, without_secrets
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptStartFailed,
+    AttemptStopped,
+    Event,
+    GlobalFailure,
+    QueryFailed,
+    RegionFailed,
+)
+
+_TEXTS = ("error", "stack", "why", "user_error")
+_LONG_CHARS = 100_000
+
+
+E = TypeVar("E", bound=Event)
+
+
+def told(event: E, graph: JobGraph) -> E:
+    """``event`` without the secrets of the job. The same again for one that has been told."""
+    texts: dict[str, str | None]
+    match event:
+        case AttemptFailed() | QueryFailed() | RegionFailed():
+            texts = {name: getattr(event, name) for name in _TEXTS}
+        case AttemptStartFailed() | GlobalFailure() | AttemptStopped():
+            texts = {"error": event.error}
+        case _:
+            return event
+    if not any(texts.values()):
+        return event
+    known = secrets_of(graph)
+    changed: dict[str, Any] = {
+        name: without_secrets(_ends_of(text), known) for name, text in texts.items() if text
+    }
+    return dataclasses.replace(event, **changed)
+
+
+def _ends_of(text: str) -> str:
+    """Of a long text much less than this is kept, and no more is to be searched."""
+    return text if len(text) <= 2 * _LONG_CHARS else f"{text[:_LONG_CHARS]} ... {text[-_LONG_CHARS:]}"

@@ -1,0 +1,39 @@
+"""How long an attempt may take to start."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.scheduler.adaptive.effects import StopAttempt, StopMode
+from app.scheduler.adaptive.events import StartScheduling
+from app.scheduler.adaptive.evolve import evolve
+from tests.unit.scheduler.driving import Job
+
+OPTION = "slotwise.driver.start-timeout"
+
+
+@pytest.mark.parametrize(
+    ("cluster_ms", "words"),
+    [
+        (0, f"The driver did not start within 60000 ms ({OPTION}); it is killed."),
+        (
+            30_000,
+            f"The driver did not start within 90000 ms ({OPTION} and 30000 ms for the cluster to bring executors); it "
+            "is killed.",
+        ),
+    ],
+)
+def test_what_the_cluster_takes_to_bring_executors_is_not_the_drivers(cluster_ms: int, words: str) -> None:
+    job = Job(options={OPTION: "1 min"})
+    job.state = evolve(job.state, options=evolve(job.state.options, cluster_start_ms=cluster_ms))
+    job.do(StartScheduling()).hold(2)
+    assert job.kind == "CreatingExecutionGraph"
+    assert job.timer_in_ms("start-timeout") == 60_000 + cluster_ms
+    job.wait(60_000 + cluster_ms)
+    assert job.effect(StopAttempt).mode is StopMode.KILL
+    assert job.state.failures[-1][0].error == words
+
+
+def test_it_is_no_option_of_a_job() -> None:
+    mapping = Job().state.options.as_mapping()
+    assert OPTION in mapping and not any("cluster" in name for name in mapping)
