@@ -147,11 +147,16 @@ def executors_of(scheduler: Scheduler, count: int, warm_up: Any = None) -> Execu
     return found
 
 
-def running_with_two(scheduler: Scheduler) -> Executors:
-    found = executors_of(scheduler, 2)
-    assert found.ready == 2
-    until(lambda: scheduler.asked == [2])
+def running_with(scheduler: Scheduler, count: int) -> Executors:
+    """The manager has heard of them: a number that comes before it is told of one replaces that one."""
+    found = executors_of(scheduler, count)
+    assert found.ready == count
+    until(lambda: scheduler.asked == [count])
     return found
+
+
+def running_with_two(scheduler: Scheduler) -> Executors:
+    return running_with(scheduler, 2)
 
 
 def test_on_one_host_they_come_one_after_another(scheduler: Scheduler) -> None:
@@ -201,7 +206,7 @@ def test_one_that_has_not_said_where_it_is_is_no_other_host(scheduler: Scheduler
 
 def test_half_as_many_as_there_are_start_at_a_time(scheduler: Scheduler) -> None:
     scheduler.hosts = dict.fromkeys(range(8), "a")
-    executors = executors_of(scheduler, 8)
+    executors = running_with(scheduler, 8)
     executors.request(20)
     until(lambda: scheduler.asked == [8, 12])
 
@@ -293,8 +298,7 @@ def test_a_master_that_is_away_is_told_when_it_is_back(scheduler: Scheduler) -> 
 
 def test_of_several_numbers_the_master_is_told_the_last(scheduler: Scheduler) -> None:
     scheduler.hosts = dict.fromkeys(range(8), "a")
-    executors = executors_of(scheduler, 8)
-    until(lambda: scheduler.asked == [8])
+    executors = running_with(scheduler, 8)
     scheduler.away = True
     for count in (7, 6, 3):
         executors.request(count)
