@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +38,8 @@ def store(frame, batch_id):
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with deployed(tmp_path_factory.mktemp("local"), warm_drivers=1) as made:
         made.start(with_points=False)
-        submit(made, "two-sinks")
+        # Long enough for what a test does between the failure and the end of its cause.
+        submit(made, "two-sinks", **{"restart-strategy.fixed-delay.delay": "10 s"})
         yield made
 
 
@@ -178,13 +180,16 @@ def test_one_that_does_not_get_going_is_given_up_in_its_time(deployment: Deploym
     flag(deployment).unlink()
     began = time.monotonic()
     wait_for("the whole job is restarted", lambda: len(deployment.history()) > 1)
-    # The backoff, the time that it has, and as much again for a busy machine.
-    assert time.monotonic() - began < 2 * (3 + 4)
+    took_s = time.monotonic() - began
     hanging.unlink()
     deployment.await_settled()
     newest = exceptions(deployment)[0]
     assert newest["taskName"] == "side" and newest["failureLabels"] == {}
-    assert "has not committed a batch within 4000 ms" in newest["message"]
+    # Twice its longest batch, if that is more: the first one of a cold driver.
+    allowed = re.search(r"has not committed a batch within (\d+) ms", newest["message"])
+    assert allowed is not None and int(allowed[1]) >= 4_000, newest
+    # The backoff, the time that it has, and as much again for a busy machine.
+    assert took_s < 2 * (3 + int(allowed[1]) / 1000)
     assert "the side store is away" in newest["message"], "what it had failed with"
     assert deployment.job()["driverPid"] != driver
     await_batches(deployment)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,18 +80,16 @@ def await_rows(deployment: Deployment) -> None:
 
 def test_the_job_runs_as_before_within_the_watch_and_says_so(deployment: Deployment) -> None:
     await_rows(deployment)
-    began = time.monotonic()
     outcome = require(deployment, "store=:4")
-    took_s = time.monotonic() - began
 
     assert outcome.returncode == TAKEN_BACK, outcome
     assert "The rescale was taken back" in outcome.stderr and REFUSED in outcome.stderr.replace("\n  ", " ")
-    assert took_s < WATCH_S
     assert deployment.job()["state"] == "RUNNING"
     assert deployment.parallelism() == {"numbers": 2, "store": 2}
     await_rows(deployment)
 
     back, tried = deployment.history()[:2]
+    assert back["endTimestampInMillis"] - tried["startTimestampInMillis"] < WATCH_S * 1000
     assert (tried["triggerCause"], tried["terminalState"]) == ("UPDATE_REQUIREMENT", "FAILED")
     assert tried["terminatedReason"] == "EXCEPTION_OCCURRED" and tried["rung"] == "in-place"
     assert tried["message"].startswith("Taken back, to numbers 2, store 2:") and REFUSED in tried["message"]

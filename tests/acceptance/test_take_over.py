@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def servers(postgresql_url: str, tmp_path: Path) -> Iterator[Servers]:
-    with servers_on(tmp_path, postgresql_url, lease_seconds=4.0) as made:
+    with servers_on(tmp_path, postgresql_url, lease_seconds=12.0) as made:
         yield made
 
 
@@ -68,7 +68,8 @@ def test_the_owner_is_killed_and_another_takes_over(servers: Servers) -> None:
     progress(job)
     # 250 ms is the interval of the batches.
     gap_s = job.longest_gap(killed_s - 5, time.time())
-    assert gap_s < 5, f"{gap_s:.1f} s without a batch"
+    usual_s = job.longest_gap(0, killed_s)
+    assert gap_s < 5 + 2 * usual_s, f"{gap_s:.1f} s without a batch, {usual_s:.1f} s before"
     assert [row[0] for row in servers.query("SELECT state FROM attempts")] == ["LIVE"]
 
     third = servers.start()
@@ -82,6 +83,8 @@ def test_an_owner_that_was_stopped_changes_nothing_when_it_goes_on(servers: Serv
     first, second = servers.start(), servers.start()
     job = servers.submit(first)
     pid = job.show(second)["driverPid"]
+    for _ in range(2):
+        progress(job)
     first.stop()
     stopped_s = time.time()
     # This one waits for the owner that was: it is connected, and nobody reads.
@@ -105,7 +108,7 @@ def test_an_owner_that_was_stopped_changes_nothing_when_it_goes_on(servers: Serv
     assert job.put_until_answered(first, 2) < PATIENCE_S
     job.await_parallelism(second, 2)
     assert job.show(first)["driverPid"] == pid == job.show(second)["driverPid"]
-    assert job.longest_gap(stopped_s - 5, time.time()) < 5
+    assert job.longest_gap(stopped_s - 5, time.time()) < 5 + 2 * job.longest_gap(0, stopped_s)
     assert servers.query("SELECT attempt, state FROM attempts") == [(1, "LIVE")]
 
 

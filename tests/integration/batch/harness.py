@@ -155,6 +155,8 @@ def shuffled_bytes(session: Any) -> int:
 def stages(session: Any) -> list[Any]:
     """All stages since Spark was started, latest first."""
     context = session.sparkContext
+    # The store learns of the end of a stage by the listener bus.
+    context._jsc.sc().listenerBus().waitUntilEmpty()
     quantiles = context._gateway.new_array(context._jvm.double, 0)
     store = context._jsc.sc().statusStore()
     found = store.stageList(None, False, False, quantiles, context._jvm.java.util.ArrayList())

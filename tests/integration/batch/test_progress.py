@@ -73,6 +73,8 @@ def _told(job: Regions, run: RegionRun) -> tuple[list[tuple[int, int]], RegionDo
 
 def _stages(session: Any, group: str) -> list[Any]:
     """Every stage of every Spark job of ``group``, once."""
+    # The tracker learns of stages by the listener bus.
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     tracker = session.sparkContext._jsc.statusTracker()
     ids = {
         stage_id

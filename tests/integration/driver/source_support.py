@@ -150,6 +150,8 @@ class Rig:
         group = context.getLocalProperty("spark.jobGroup.id")
         known = set(tracker.getJobIdsForGroup(group))
         rows = [tuple(row) for row in data.collect()]
+        # The tracker learns of jobs by the listener bus.
+        context._jsc.sc().listenerBus().waitUntilEmpty()
         new = set(tracker.getJobIdsForGroup(group)) - known
         stages = [
             tracker.getStageInfo(stage) for job in new for stage in (tracker.getJobInfo(job).stageIds or ())

@@ -78,7 +78,9 @@ def test_a_query_without_data_takes_up_a_plan_at_once(rig: Bench) -> None:
     # Spark begins with a batch without data; after it there was none.
     assert not any(batch["input_rows"] for batch in rig.control_plane.batches)
     done = len(rig.control_plane.batches)
-    (source / "a.csv").write_text("\n".join(str(n) for n in range(500)) + "\n", encoding="utf-8")
+    hidden = source / ".a.csv"
+    hidden.write_text("\n".join(str(n) for n in range(500)) + "\n", encoding="utf-8")
+    hidden.rename(source / "a.csv")
     batch = rig.wait_batches(done + 1)[done]
     ids = {vertex.name: vertex.id for vertex in parse_document(document).vertices}
     assert tasks_of(batch, ids["numbers"]) == (3, 3)

@@ -48,6 +48,8 @@ def session(directory: Path) -> Iterator[SparkSession]:
             "spark.executor.memory": "512m",
             "spark.ui.enabled": "false",
             "spark.scheduler.mode": "FAIR",
+            # A task for one executor is not given to another one while a busy machine makes it wait.
+            "spark.locality.wait": "20s",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),

@@ -15,7 +15,7 @@ from app.driver import executors as module
 from app.driver.executors import Executors
 from app.driver.failures import DriverError
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Summaries(list[Any]):
@@ -96,7 +96,7 @@ class Scheduler:
     def statusStore(self) -> Any:
         def executors(_active: bool) -> Summaries:
             found = [SimpleNamespace(id=lambda: "driver", hostPort=lambda: "driver:1")]
-            for host in self.hosts.values():
+            for host in list(self.hosts.values()):
                 found.append(
                     SimpleNamespace(id=lambda: "1", hostPort=lambda host=host: f"{host}:1" if host else "")
                 )
@@ -105,11 +105,12 @@ class Scheduler:
         return SimpleNamespace(executorList=executors)
 
     def _ids(self) -> Any:
-        return Summaries(str(number) for number in self.hosts)
+        return Summaries(str(number) for number in list(self.hosts))
 
     def warm_up(self, number: int, let_in: threading.Event) -> None:
-        done = self.warming.setdefault(number, threading.Event())
+        # First: `warming` is what tests wait for.
         self.let_in[number] = let_in
+        done = self.warming.setdefault(number, threading.Event())
         assert done.wait(WAIT_S)
 
     def becomes_ready(self, number: int) -> None:
@@ -133,7 +134,7 @@ def scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scheduler]:
     yield found
     for each in found.made:
         each.close()
-    for done in found.warming.values():
+    for done in list(found.warming.values()):
         done.set()
     # What has ended asks nothing of a test that comes later.
     until(lambda: all(each._newcomers is None for each in found.made))
@@ -223,6 +224,7 @@ def test_fewer_are_asked_for_at_once_and_nobody_waits_for_more(scheduler: Schedu
 def test_an_attempt_that_is_over_holds_nobody_and_asks_for_nobody(scheduler: Scheduler) -> None:
     executors = running_with_two(scheduler)
     executors.request(5)
+    until(lambda: scheduler.asked == [2, 3])
     scheduler.hosts[2] = "a"
     until(lambda: 2 in scheduler.warming)
     executors.close()
@@ -277,6 +279,8 @@ def test_one_that_does_not_get_warm_is_replaced(
     scheduler.hosts[2] = "a"
     until(lambda: scheduler.killed)
     assert set(scheduler.killed) == {"2"}
+    # The next one has time enough.
+    monkeypatch.setattr(module, "WARM_UP_S", 3600.0)
     scheduler.hosts[3] = "a"
     scheduler.becomes_ready(3)
     until(lambda: executors.ready == 3)

@@ -216,9 +216,9 @@ class Rig:
 
     async def until(self, condition: Callable[[], Any], what: str = "it") -> None:
         """Poll with a deadline."""
-        deadline = asyncio.get_running_loop().time() + 10
+        deadline = asyncio.get_running_loop().time() + 60
         while not condition():
-            assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true in 10 s"
+            assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true in 60 s"
             await asyncio.sleep(0.002)
 
     async def until_kind(self, job_id: str, kind: str) -> JobView:
