@@ -23,7 +23,7 @@ help:
 	@echo 'make test         everything that CI runs, in order of cost: lint, $(LAYERS)'
 	@echo 'make lint         ruff, mypy, import contracts, pages of docs/ that are made from the code'
 	@echo 'make <layer>      one layer of the tests: $(LAYERS) (ARGS="-k name")'
-	@echo 'make long         the tests that are left out of the layers because each takes minutes'
+	@echo 'make long         the tests that are left out of the layers to save time'
 	@echo 'make format       let ruff rewrite the code'
 	@echo 'make docs         write the parts of docs/ that are made from the code'
 	@echo 'make bench        all scripts of benchmarks/, one after another'

@@ -173,7 +173,12 @@ def test_a_killed_driver_costs_no_finished_region(deployment: Deployment, data: 
 # Counted over all regions: the third result is made of another one, and the fourth region has the sink.
 @pytest.mark.parametrize(
     ("point", "hit"),
-    [("result-unnamed", 3), ("result-written", 3), ("region-sink-written", 1), ("region-done", 4)],
+    [
+        pytest.param("result-unnamed", 3, marks=pytest.mark.long),
+        ("result-written", 3),
+        ("region-sink-written", 1),
+        pytest.param("region-done", 4, marks=pytest.mark.long),
+    ],
 )
 def test_a_driver_killed_between_what_a_region_writes_and_its_report(
     deployment: Deployment, data: Path, tmp_path: Path, point: str, hit: int

@@ -293,7 +293,8 @@ def test_a_node_that_comes_where_no_pod_had_room_is_found(
     kubelet.room = 0
     for name in kubelet.running:
         kubelet.processes[name].kill()
-    # The driver notices after a minute that it has none. Pods that it waited for stay until the next start.
+    # It would notice after a minute that it has none. Pods that it waited for stay until the next start.
+    os.kill(int(deployment.job()["driverPid"]), signal.SIGKILL)
     wait_for("a pod asks for room", probes, 180.0)
     explained = deployment.get(f"/jobs/{deployment.job_id}/explanation")["sentences"]
     assert any("0 of 4 slots are offered: no node has room for more: 0/3 nodes" in one for one in explained)

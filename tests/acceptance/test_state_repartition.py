@@ -101,7 +101,13 @@ def test_more_and_fewer(deployment: Deployment) -> None:
     assert deployment.job()["driverPid"] == before, "in the same process"
 
 
-@pytest.mark.parametrize("point", POINTS)
+# Next to another one that shows nearly the same.
+LONG = ("repartition-copied", "repartition-ready", "repartition-reported")
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(point, marks=pytest.mark.long) if point in LONG else point for point in POINTS]
+)
 def test_killed_in_a_redistribution(deployment: Deployment, point: str) -> None:
     pid = int(deployment.job()["driverPid"])
     deployment.kills.arm(point)
