@@ -354,6 +354,19 @@ def test_a_master_that_has_forgotten_the_number_is_told_again_when_one_is_lost(
     scheduler.becomes_ready(7)
 
 
+def test_a_job_that_has_had_no_executor_for_a_minute_fails(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CHECK_EVERY_S", 0.0)
+    executors = running_with_two(scheduler)
+    scheduler.hosts = {}
+    executors.check()
+    executors._seen_at -= 61
+    with pytest.raises(DriverError, match="The job has had no executor for 60 s") as error:
+        executors.check()
+    assert error.value.recoverable and error.value.outside
+
+
 def test_executors_of_which_none_can_work_are_not_waited_for_for_ever(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
