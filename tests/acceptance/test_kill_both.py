@@ -99,15 +99,15 @@ def test_both_are_killed_in_the_middle_of_a_rescale(running: Deployment) -> None
 def test_the_server_is_dead_when_the_driver_finishes(running: Deployment, tmp_path: Path, when: str) -> None:
     """The end is told by what the driver left behind."""
     rows = 6_000
-    if when == "long before":
-        running.submit(counting(tmp_path, rows=rows))
-        ((pid,),) = running.query("SELECT pid FROM attempts WHERE job_id = ?", running.job_id)
-        running.kill_server()
-    else:
+    at_its_last_report = when == "at its last report"
+    if at_its_last_report:
         # Before there are rows: all may be in the second batch.
         running.kills.arm("finished-received")
-        running.submit(counting(tmp_path, rows=rows))
-        ((pid,),) = running.query("SELECT pid FROM attempts WHERE job_id = ?", running.job_id)
+    running.submit(counting(tmp_path, rows=rows))
+    ((pid,),) = running.query("SELECT pid FROM attempts WHERE job_id = ?", running.job_id)
+    if not at_its_last_report:
+        running.kill_server()
+    else:
         assert running.await_end() == -signal.SIGKILL
     wait_for("the driver has ended", lambda: not is_alive(pid))
     assert running.rows() == rows

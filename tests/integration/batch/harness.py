@@ -18,6 +18,7 @@ from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.events import AttemptRunning, RegionFinished
 from app.scheduler.batch.orders import region_orders
 from app.scheduler.batch.scheduling import is_complete
+from tests.integration.listeners import await_listeners
 from tests.unit.batch.driving import BatchJob
 
 ROWS = 4000
@@ -155,8 +156,7 @@ def shuffled_bytes(session: Any) -> int:
 def stages(session: Any) -> list[Any]:
     """All stages since Spark was started, latest first."""
     context = session.sparkContext
-    # The store learns of the end of a stage by the listener bus.
-    context._jsc.sc().listenerBus().waitUntilEmpty()
+    await_listeners(context)
     quantiles = context._gateway.new_array(context._jvm.double, 0)
     store = context._jsc.sc().statusStore()
     found = store.stageList(None, False, False, quantiles, context._jvm.java.util.ArrayList())

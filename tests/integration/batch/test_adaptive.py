@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.batch.harness import KEYS, Regions, written
+from tests.integration.listeners import await_listeners
 
 SKEW = "table.optimizer.skewed-join-optimization."
 JOINED = "SELECT left.k, n, m FROM left JOIN right ON left.k = right.k"
@@ -28,7 +29,7 @@ def last_plan(session: Any) -> str:
     store = session._jsparkSession.sharedState().statusStore()
     deadline = time.monotonic() + 60
     while True:
-        session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        await_listeners(session.sparkContext)
         runs = store.executionsList()
         found = sorted(
             (runs.apply(index) for index in range(runs.size())), key=lambda run: int(run.executionId())

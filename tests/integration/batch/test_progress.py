@@ -13,6 +13,7 @@ from app.driver.batch.region import RegionDone, RegionRun
 from app.model.graphdoc import parse_document
 from tests.integration.batch.harness import Regions
 from tests.integration.driver.harness import wait_for
+from tests.integration.listeners import await_listeners
 
 JOB_ID = "progress"
 
@@ -73,8 +74,7 @@ def _told(job: Regions, run: RegionRun) -> tuple[list[tuple[int, int]], RegionDo
 
 def _stages(session: Any, group: str) -> list[Any]:
     """Every stage of every Spark job of ``group``, once."""
-    # The tracker learns of stages by the listener bus.
-    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    await_listeners(session.sparkContext)
     tracker = session.sparkContext._jsc.statusTracker()
     ids = {
         stage_id

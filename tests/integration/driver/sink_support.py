@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from app.driver.session import DEFAULT_CONF, FIXED_CONF
 from app.driver.sinks import BatchRef, Sink, open_sink
 from app.model.jobgraph import JobVertex, OutputMode, PythonSpec, SinkSpec
+from tests.integration.listeners import await_listeners
 
 QUERY = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
 
@@ -107,8 +108,7 @@ def counting(frame: DataFrame) -> Iterator[Ran]:
     finally:
         context._jsc.clearJobGroup()
         tracker = context.statusTracker()
-        # The tracker learns of the end of a stage by the listener bus.
-        context._jsc.sc().listenerBus().waitUntilEmpty()
+        await_listeners(context)
         jobs = sorted(tracker.getJobIdsForGroup(group))
         stages = [stage for job in jobs for stage in sorted(tracker.getJobInfo(job).stageIds)]
         ran.jobs = len(jobs)

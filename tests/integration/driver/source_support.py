@@ -18,6 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 from app.driver.failures import describe
 from app.driver.sources import ControlFile, open_stream, register_all
 from app.model.jobgraph import JobVertex, SourceSpec
+from tests.integration.listeners import await_listeners
 
 WAIT_S = 90.0
 QUERY = "q"
@@ -150,8 +151,7 @@ class Rig:
         group = context.getLocalProperty("spark.jobGroup.id")
         known = set(tracker.getJobIdsForGroup(group))
         rows = [tuple(row) for row in data.collect()]
-        # The tracker learns of jobs by the listener bus.
-        context._jsc.sc().listenerBus().waitUntilEmpty()
+        await_listeners(context)
         new = set(tracker.getJobIdsForGroup(group)) - known
         stages = [
             tracker.getStageInfo(stage) for job in new for stage in (tracker.getJobInfo(job).stageIds or ())

@@ -27,6 +27,7 @@ from tests.integration.driver.sink_support import (
     spark_session,
     vertex,
 )
+from tests.integration.listeners import await_listeners
 
 FILES = 5
 KEYS = 7
@@ -87,7 +88,7 @@ class Attempt:
             query.awaitTermination()
         finally:
             context = self.spark.sparkContext
-            context._jsc.sc().listenerBus().waitUntilEmpty()
+            await_listeners(context)
             tracker = context.statusTracker()
             jobs = [tracker.getJobInfo(job) for job in sorted(tracker.getJobIdsForGroup(str(query.runId)))]
             last = [tracker.getStageInfo(max(job.stageIds)).numTasks for job in jobs]
