@@ -88,6 +88,18 @@ def test_shares_are_evened_out_when_they_were_held_for_long_enough() -> None:
     assert pool.allowed("a") is None, "nobody wants them any more"
 
 
+def test_slots_that_have_just_come_are_held_for_the_holding_time() -> None:
+    pool = SlotPool({"host": 4}, holding_ms=1000)
+    declared(pool, "a", 3, 1, now_ms=5000)
+    running(pool, "a")
+    declared(pool, "b", 4, 1, now_ms=5000)
+    assert (len(ids(pool, "a")), pool.allowed("a"), pool.next_review_ms) == (3, None, 6000)
+    pool.review(5999)
+    assert pool.allowed("a") is None
+    assert pool.review(6000) == {"a"}
+    assert pool.allowed("a") == 2
+
+
 def test_who_cannot_give_while_it_runs_is_not_asked_to() -> None:
     pool = SlotPool({"host": 4})
     declared(pool, "batch", 4, 1)

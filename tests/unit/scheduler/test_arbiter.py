@@ -128,12 +128,12 @@ def test_those_with_most_for_their_weight_give_first() -> None:
 
 
 def test_free_slots_that_are_kept_for_one_are_given_to_nobody_else() -> None:
-    found = verdicts(
-        Claim("rich", 1, 8, held=6, running=True), Claim("waits", 4, 4), Claim("poor", 1, 8, held=0), now_ms=1
-    )
-    assert found["waits"].why is Why.ARRIVING
-    assert found["rich"].allowed + found["waits"].allowed + found["poor"].allowed <= 6
-    assert found["poor"].allowed == 0 and found["poor"].why is Why.ARRIVING
+    rich, waits = Claim("rich", 1, 8, held=6, running=True), Claim("waits", 4, 4)
+    found = verdicts(rich, waits, Claim("poor", 1, 8), now_ms=1)
+    assert found["waits"].why is found["poor"].why is Why.ARRIVING
+    assert found["rich"].allowed <= 6 and found["waits"].allowed == found["poor"].allowed == 0
+    grows = verdicts(replace(rich, held=5), waits, Claim("poor", 1, 8, held=1, running=True), now_ms=1)
+    assert (grows["poor"].share, grows["poor"].allowed, grows["waits"].allowed) == (2, 1, 0)
 
 
 def test_a_job_that_ends_keeps_what_it_holds_until_it_gives_it_back() -> None:
@@ -260,6 +260,10 @@ def check(claims: Sequence[Claim], total: int, now_ms: int) -> dict[str, Verdict
         assert not grows or claim.minimal <= one.allowed <= one.share, "partly, or beyond its share"
         if one.why in (Why.FULL, Why.CAPPED, Why.SHARE):
             assert one.allowed == one.share >= claim.minimal
+    wait = [one for one in claims if one.held < one.minimal <= found[one.job_id].share]
+    growth = sum(max(found[one.job_id].allowed - max(one.held, one.minimal), 0) for one in claims)
+    left = total - sum(one.held for one in claims) - sum(one.minimal - one.held for one in wait)
+    assert growth <= max(left, 0), "what a job waits for went to others"
     check_admission(claims, shares, total)
     check_fairness(claims, shares, total)
     check_reasons(claims, found, now_ms)

@@ -74,7 +74,8 @@ def test_without_a_measure_from_before_nothing_is_judged() -> None:
 def test_less_parallelism_is_meant_to_do_less() -> None:
     job = Job(upper=4).run(held=4).put(1, 1)
     job.do(PlanApplied(1, job.state.plan_version, before=GOOD))
-    assert batches(job, 30, 100).parallelism == [1, 1, 1]
+    batches(job, 30, 100)
+    assert (job.kind, job.parallelism, job.state.taken_back) == ("Executing", [1, 1, 1], None)
 
 
 def test_a_fall_after_the_watch_is_not_the_rescales_fault() -> None:

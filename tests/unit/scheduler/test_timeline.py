@@ -145,6 +145,15 @@ def test_the_rung_is_the_most_expensive_one_that_was_climbed() -> None:
     assert job.open.rung is Rung.NEW_DRIVER
 
 
+def test_a_failover_that_goes_on_with_a_change_in_place_keeps_the_rung_of_the_failover() -> None:
+    job = Job(upper=4).run(held=2)
+    job.do(AttemptFailed(1, "boom", stopped=True)).wait(30_000).starts().hold(4)
+    assert job.kind == "Rescaling"
+    job.applied()
+    record = job.records[-1]
+    assert (record.cause.value, record.rung) == ("RECOVERABLE_FAILOVER", Rung.NEW_DRIVER)
+
+
 def test_a_slot_lost_in_use_is_a_failover_that_shrinks_in_place() -> None:
     job = Job(upper=4).run(held=4).hold(3)
     assert job.kind == "Rescaling"
