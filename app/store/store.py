@@ -318,7 +318,7 @@ class Store:
         After a failure a small write is tried, every few seconds at most, so that no job needs to be there to end it.
         Its outcome is waited for a moment only.
         """
-        if self._writer.problem is None:
+        if self._writer.problem is None and self._writer.files.missing is None:
             return
         now = time.monotonic()
         if (self._probe is None or self._probe.done()) and now >= self._probe_at:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import queue
 import threading
 import time
@@ -28,8 +27,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.store import batch
 from app.store.batch import Batch, ChainBroken
-from app.store.engine import ConnectionLost, Database, Transient, translate
+from app.store.engine import BUSY_TIMEOUT_MS, ConnectionLost, Database, Transient, translate
 from app.store.errors import ConstraintViolated, OutcomeUnknown, StoreError, StoreUnavailable
+from app.store.openfiles import OpenFiles
 from app.store.writes import UnitOfWork
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Writer:
     problem: StoreUnavailable | None = None  # of the last write; None once one has succeeded
     _queue: queue.SimpleQueue[Ticket | None] = field(default_factory=queue.SimpleQueue)
     _connection: Connection | None = None
-    _file: os.stat_result | None = None
+    files: OpenFiles = field(default_factory=OpenFiles)
     _doubt: _Doubt | None = None
     _thread: threading.Thread | None = None
     _gate: threading.Lock = field(default_factory=threading.Lock)
@@ -100,6 +100,8 @@ class Writer:
             self.connected()
         except SQLAlchemyError as error:
             raise translate(error, self.database) from error
+        if self.database.path is not None and not self.inline:
+            self.files.open(self.database.path, BUSY_TIMEOUT_MS)
 
     def start(self) -> None:
         if not self.inline:
@@ -138,6 +140,7 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
         self.drop_connection()
+        self.files.close()
 
     def _run(self) -> None:
         while True:
@@ -306,28 +309,10 @@ class Writer:
 
     def connected(self) -> Connection:
         if self._connection is None:
+            # A new connection would make the files that are missing, and not read those that are open.
+            self.files.check()
             self._connection = self.engine.connect()
-            if self._file is None and self.database.path is not None:
-                self._file = os.stat(self.database.path)
         return self._connection
-
-    def check_file(self) -> None:
-        """SQLite goes on writing into a file that was moved away or deleted, where no restart would find it.
-
-        Raises:
-            StoreUnavailable: the path of the database does not lead to the file that is open.
-        """
-        path = self.database.path
-        if path is None or self._file is None:
-            return
-        try:
-            same = os.path.samestat(self._file, os.stat(path))
-        except OSError:
-            same = False
-        if not same:
-            raise StoreUnavailable(
-                f"The database {path} was removed or replaced while it is in use: put it back, or restart the server."
-            )
 
     def drop_connection(self) -> None:
         connection, self._connection = self._connection, None
@@ -361,11 +346,14 @@ class _Transaction:
         assert connection is not None
         if error is None:
             try:
-                self._writer.check_file()
+                self._writer.files.check()
                 connection.commit()
-                return
             except (SQLAlchemyError, StoreUnavailable) as failed:
                 error = failed
+            else:
+                if self._writer.files.missing and not self._writer.files.save(again=True):
+                    raise ConnectionLost("A file of the database was removed during a commit.")
+                return
         try:
             connection.rollback()
         except SQLAlchemyError:
@@ -373,6 +361,8 @@ class _Transaction:
         if isinstance(error, SQLAlchemyError):
             raise translate(error, self._writer.database) from error
         if isinstance(error, StoreUnavailable):
+            if self._writer.files.save():
+                self._writer.files.check()
             raise error
 
 
