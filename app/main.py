@@ -47,6 +47,7 @@ from app.worker.job import JobPlaces
 from app.worker.job_files import check_links
 from app.worker.membership import Membership, PlaceTaken
 from app.worker.placement import place_of
+from app.worker.strays import Strays, open_store
 
 log = structlog.get_logger()
 
@@ -155,9 +156,7 @@ async def _running(
     """The control plane with its store and its host, started; let go of in the opposite order."""
     lease_ttl_ms = int(settings.lease_seconds * 1000)
     try:
-        store = await Store.open(
-            settings.url, membership.owner, home=membership.home, lease_ttl_ms=lease_ttl_ms
-        )
+        store = await open_store(settings.place_of_jobs, settings.url, membership, lease_ttl_ms)
     except StoreError as error:
         raise StartRefused(str(error)) from error
     host = _host(settings, membership, java, archive)
@@ -263,6 +262,7 @@ def _housekeeper(
         job_dir=places.job_dir,
         forget=control_plane.forget,
         drop_results=places.drop_results,
+        drop_strays=Strays(store, places.jobs_dir).drop,
         max_age_days=settings.history_max_age_days,
         ended_jobs_max_age_days=settings.ended_jobs_max_age_days,
         ended_jobs_max_count=settings.ended_jobs_max_count,

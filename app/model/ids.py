@@ -32,6 +32,11 @@ def slot_sharing_group_id(job_name: str, group_name: str) -> str:
     return derive_id("slot-sharing-group", job_name, group_name)
 
 
+def is_id(text: str) -> bool:
+    """Whether ``text`` is an id as they are written here."""
+    return _HEX_32.match(text) is not None
+
+
 def normalize_id(text: str) -> str:
     """``text`` as a lower-case id.
 

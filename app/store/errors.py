@@ -48,5 +48,9 @@ class SchemaError(StoreError):
     """The schema of the database is not the one that this version works with."""
 
 
+class JobsUnknown(StoreError):
+    """There are files of jobs that the database should know and does not: it is not the database of these jobs."""
+
+
 class DataDirectoryInUse(StoreError):
     """Another control plane works on this data directory."""

@@ -178,6 +178,10 @@ def list_jobs(
     return [_summary(row) for row in connection.execute(query)]
 
 
+def job_ids(connection: Connection) -> set[str]:
+    return set(connection.scalars(select(jobs.c.job_id)))
+
+
 def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[StoredJob]:
     """The named jobs, or every job that has not ended; oldest first."""
     chosen: ColumnElement[bool]

@@ -64,6 +64,25 @@ def _refuse_newer(revision: str | None, database: Database) -> None:
         )
 
 
+def is_new(url: str) -> bool:
+    """Whether there is no schema yet: the database is missing or empty. It is not made.
+
+    Raises:
+        StoreUnavailable: the database cannot be read.
+    """
+    database = parse_url(url)
+    if database.path is not None and not database.path.exists():
+        return True
+    engine = create(database, write=False, pool_size=1)
+    try:
+        with engine.connect() as connection:
+            return current(connection) is None
+    except SQLAlchemyError as error:
+        raise translate(error, database) from error
+    finally:
+        engine.dispose()
+
+
 def upgrade(url: str, revision: str = "head") -> None:
     """Bring the database to ``revision``, creating what is missing. Two servers may call it at once. Blocks.
 

@@ -252,6 +252,10 @@ class Store:
 
     # Reads
 
+    async def job_ids(self) -> set[str]:
+        """The ids of all jobs, whoever owns them."""
+        return await self._read(queries.job_ids)
+
     async def load_live_jobs(self) -> list[StoredJob]:
         """Every job that has not ended, oldest first, with all that is needed to go on with it."""
         return await self._read(queries.load_jobs, None)

@@ -36,7 +36,8 @@ class Housekeeper:
     Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
     that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of
     attempts of which nothing lives, the newest few are kept, without their secrets; ``job_dir`` is where they are.
-    ``drop_results`` removes what regions of a job that has ended left for each other.
+    ``drop_results`` removes what regions of a job that has ended left for each other, and ``drop_strays`` what
+    submissions left that were cut off.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Housekeeper:
         job_dir: Callable[[str], Path],
         forget: Callable[[str], Awaitable[None]],
         drop_results: Callable[[str], None],
+        drop_strays: Callable[[], Awaitable[int]],
         clock: Clock,
         max_age_days: int,
         ended_jobs_max_age_days: int,
@@ -59,6 +61,7 @@ class Housekeeper:
         self._job_dir = job_dir
         self._forget = forget
         self._drop_results = drop_results
+        self._drop_strays = drop_strays
         self._max_age_ms = max_age_days * _DAY_MS
         self._ended_max_age_ms = ended_jobs_max_age_days * _DAY_MS
         self._ended_max_count = ended_jobs_max_count
@@ -103,6 +106,11 @@ class Housekeeper:
                 failed += 1
                 log.warning("old records of a job could not be removed", job=job_id, error=str(error))
         of_attempts, not_tidy = await self._tidy_attempts(views)
+        try:
+            await self._drop_strays()
+        except OSError as error:
+            failed += 1
+            log.warning("what submissions left could not be removed", error=str(error))
         return removed + of_attempts, failed + not_tidy + failed_to_forget
 
     async def _forget_ended(self) -> int:

@@ -34,6 +34,7 @@ from app.worker.attempts import Attempts
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for, with_time_for_executors
 from app.worker.executors_seen import ExecutorsSeen, noted
+from app.worker.job_files import CHECKPOINT
 from app.worker.job_traits import java_options, may_give_otherwise
 from app.worker.job_worker import JobWorker
 from app.worker.pace import PaceMeter
@@ -75,7 +76,7 @@ class JobPlaces:
         return self.jobs_dir / job_id
 
     def checkpoint_dir(self, job_id: str) -> Path:
-        return self.job_dir(job_id) / "checkpoint"
+        return self.job_dir(job_id) / CHECKPOINT
 
     def artifacts_dir(self, job_id: str) -> Path:
         return self.job_dir(job_id) / "artifacts"

@@ -5,17 +5,21 @@ Everything here waits for the disk: on the event loop it is called by `asyncio.t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from app.durablefiles import sync_to_disk, write_whole
+from app.model.ids import is_id
 
 # No job has an id that begins with a dot.
 _ASIDE = ".forgotten-"
 _ATTEMPT = "attempt-"
+CHECKPOINT = "checkpoint"
 
 
 def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
@@ -64,6 +68,31 @@ def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
                 shutil.rmtree(left, ignore_errors=True)
             elif left.match("*spec-*.json*"):
                 left.unlink(missing_ok=True)
+
+
+def jobs_in(jobs_dir: Path) -> list[str]:
+    """The jobs that have files in ``jobs_dir``, in order."""
+    if not jobs_dir.is_dir():
+        return []
+    return sorted(path.name for path in jobs_dir.iterdir() if is_id(path.name) and path.is_dir())
+
+
+def has_run(job_dir: Path) -> bool:
+    """Whether an attempt of the job ever began. What an attempt leaves may be gone, but for its checkpoint."""
+    return (job_dir / CHECKPOINT).exists() or next(job_dir.glob(f"{_ATTEMPT}*"), None) is not None
+
+
+def untouched_s(job_dir: Path) -> float:
+    """For how long nothing was made or removed in ``job_dir``; 0 if it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        return time.time() - job_dir.stat().st_mtime
+    return 0.0
+
+
+def touch(job_dir: Path) -> None:
+    """Let `untouched_s` begin anew."""
+    with contextlib.suppress(OSError):
+        os.utime(job_dir)
 
 
 def check_links(folder: Path) -> None:

@@ -14,7 +14,7 @@ from app.store.errors import OutcomeUnknown, StoreError
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, UnitOfWork
 from app.worker.job import JobPlaces
-from app.worker.job_files import write_artifacts
+from app.worker.job_files import touch, write_artifacts
 from app.worker.recovery import JobKeeper
 from app.worker.views import Unavailable
 
@@ -50,6 +50,8 @@ async def make_durable(
                 return
             except OutcomeUnknown as error:
                 log.error("it is not known whether a job was stored", job=unit.job_id, error=str(error))
+                # It is in flight, whatever others think of its age.
+                await asyncio.to_thread(touch, places.job_dir(unit.job_id))
                 await asyncio.sleep(_DOUBT_RETRY_S)
     except (OSError, StoreError) as error:
         directory_of_job = places.job_dir(unit.job_id)

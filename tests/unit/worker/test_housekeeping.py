@@ -81,7 +81,11 @@ def housekeeper(
     async def forget(job_id: str) -> None:
         raise AssertionError(f"{job_id} is not to be forgotten")
 
+    async def no_strays() -> int:
+        return 0
+
     defaults = {
+        "drop_strays": no_strays,
         "job_dir": lambda job_id: Path("/nowhere") / job_id,
         "forget": forget,
         "drop_results": lambda job_id: None,
