@@ -153,6 +153,9 @@ def test_a_torn_last_line_of_the_log_is_dropped(place: Place, cut: int) -> None:
     planner = place.planner()
     assert place.rows(planner, 0, planner.latest_row(2, limited=True)) == ["0", "1", "2"]
     assert [file.name for file in FileLog(log).files] == ["a", "b"]
+    place.put("c", 3)
+    planner.latest_row(3, limited=True)
+    assert [file.name for file in FileLog(log).files] == ["a", "b", "c"], "its line is one of its own"
 
 
 def test_a_planner_that_is_not_alone_takes_in_no_file_twice(place: Place) -> None:

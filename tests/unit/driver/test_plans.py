@@ -1,0 +1,58 @@
+"""Which plan a batch runs at: the one by which its sources were split, and the newest of them if there are several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.driver.plans import Plans
+from app.driver.sources.control import ControlFile, SourceSide
+
+
+def split(directory: Path, source: str) -> None:
+    """The source is split by the plan in force."""
+    side = SourceSide(directory, source, source, "query")
+    side.report_plan(side.plan()[0])
+
+
+def test_a_batch_of_several_sources_runs_at_the_newest_plan_that_split_one_of_them(tmp_path: Path) -> None:
+    plans = Plans(ControlFile(tmp_path), 1, {"quiet": 1, "busy": 1})
+    split(tmp_path, "quiet")
+    split(tmp_path, "busy")
+    assert plans.change(2, {"quiet": 2, "busy": 2})
+    split(tmp_path, "busy")
+    for sources in (("quiet", "busy"), ("busy", "quiet")):
+        assert plans.for_batch(sources, "query").version == 2, "quiet had nothing new, so nothing was split"
+    assert plans.for_batch(("quiet",), "query").version == 1
+
+
+def test_a_batch_that_was_split_before_a_plan_came_runs_at_the_plan_before(tmp_path: Path) -> None:
+    plans = Plans(ControlFile(tmp_path), 1, {"busy": 1})
+    split(tmp_path, "busy")
+    assert plans.change(2, {"busy": 2})
+    assert plans.for_batch(("busy",), "query").parallelism == {"busy": 1}
+
+
+def test_sources_that_do_not_say_how_they_were_split_run_at_the_plan_in_force(tmp_path: Path) -> None:
+    plans = Plans(ControlFile(tmp_path), 1, {"foreign": 1})
+    plans.change(2, {"foreign": 2})
+    assert plans.split_by(("foreign",), "query") is None
+    assert plans.for_batch(("foreign",), "query").version == 2
+
+
+def test_an_older_plan_and_one_that_is_known_whole_are_not_taken_up(tmp_path: Path) -> None:
+    plans = Plans(ControlFile(tmp_path), 3, {"busy": 1})
+    assert not plans.change(2, {"busy": 2})
+    assert not plans.change(3, {"busy": 3})
+    assert plans.change(4, {"busy": 4}, whole=False)
+    assert plans.change(4, {"busy": 5}) and not plans.change(4, {"busy": 6})
+    assert (plans.current.version, plans.current.parallelism) == (4, {"busy": 5})
+
+
+def test_a_plan_of_long_ago_is_forgotten_and_no_batch_runs_at_another_instead(tmp_path: Path) -> None:
+    plans = Plans(ControlFile(tmp_path), 1, {"busy": 1})
+    split(tmp_path, "busy")
+    for version in range(2, 17):
+        plans.change(version, {"busy": version})
+    assert plans.for_batch(("busy",), "query").version == 1
+    plans.change(17, {"busy": 17})
+    assert plans.split_by(("busy",), "query") is None
