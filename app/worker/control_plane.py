@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,6 +23,7 @@ from app.store.members import Member
 from app.store.queries import RescalePage
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
+from app.worker.artifacts import refused_artifacts
 from app.worker.clock import Clock
 from app.worker.cluster import Cluster
 from app.worker.doorbell import Bells
@@ -144,11 +146,8 @@ class ControlPlane:
         self, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
     ) -> str:
         options, errors = JobOptions.parse({k: v for k, v in graph.config if not k.startswith("spark.")})
-        missing = [name for name in graph.artifacts if name not in artifacts]
-        unlisted = [name for name in artifacts if name not in graph.artifacts]
         errors = [f"config: {error}" for error in errors]
-        errors += [f"artifacts: the file {name} is listed but was not sent along." for name in missing]
-        errors += [f"artifacts: the file {name} was sent along but is not listed." for name in unlisted]
+        errors += await asyncio.to_thread(refused_artifacts, graph, artifacts)
         job_id = self._new_id()
         now_ms = self._clock.now_ms()
         requirements = initial_requirements(job_id, graph, requested_by, reactive=options.is_reactive)

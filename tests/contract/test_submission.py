@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from app.api.handlers.submission import FORM_LIMIT_BYTES
 from app.api.info import ServerInfo
 from app.api.requests import BODY_LIMIT_BYTES
 from app.settings import Settings
+from app.worker.artifacts import NEEDED
 from tests.contract.world import GRAPH, World
 
 PYTHON_GRAPH: dict[str, Any] = {
@@ -219,3 +224,64 @@ def test_passwords_of_the_server_are_not_shown(tmp_path: Path) -> None:
     assert shown["driver_java_options"] == "-Djavax.net.ssl.trustStorePassword=****** -Xss4m"
     # A path is no secret.
     assert shown["token_file"] == str(tmp_path / "tokens")
+
+
+def archive(*names: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as opened:
+        for name in names:
+            opened.writestr(name, "x = 1\n")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("app.py", CODE, "app.py is a module app, which would hide the module app of the driver"),
+        (
+            "pyspark.py",
+            CODE,
+            "pyspark.py is a module pyspark, which would hide the module pyspark of the driver",
+        ),
+        (
+            "json.py",
+            CODE,
+            "json.py is a module json, which would hide the module json of Python's standard library",
+        ),
+        ("lib.zip", archive("enrich.py", "app/__init__.py"), "lib.zip holds a module app"),
+        ("lib.zip", archive("enrich.py", "app/inner/x.py"), "lib.zip holds a module app"),
+        ("lib-1.0-py3-none-any.whl", archive("pandas/__init__.pyc"), "holds a module pandas"),
+        ("lib.zip", archive("types.py"), "lib.zip holds a module types"),
+        ("enrich.zip", archive("enrich/app.py", "enrich/json/__init__.py", "app/data.txt"), None),
+        ("lib.zip", b"no archive", None),
+        ("app.txt", b"no module", None),
+    ],
+)
+async def test_an_artifact_must_not_hide_a_module_of_the_driver(
+    world: World, file: str, content: bytes, said: str | None
+) -> None:
+    graph = {**PYTHON_GRAPH, "artifacts": ["enrich.py", file]}
+    files = [("graph", ("graph.json", json.dumps(graph), "application/json"))]
+    files += [("files", ("enrich.py", CODE, "text/x-python")), ("files", (file, content, "text/plain"))]
+    answer = await world.http.post("/jobs", files=files)
+    if said is None:
+        assert answer.status_code == 202, answer.text
+        return
+    assert answer.status_code == 400
+    [error] = answer.json()["errors"]
+    assert error.startswith(f"artifacts: {file} ")
+    assert said in error
+    assert error.endswith("give it another name.")
+    await no_jobs(world)
+
+
+def test_every_library_of_the_driver_is_protected_from_artifacts() -> None:
+    project = Path(__file__).resolve().parents[2] / "app"
+    places = [*(project / "driver").rglob("*.py"), *(project / "model").rglob("*.py")]
+    trees = [ast.walk(ast.parse(place.read_text())) for place in places]
+    nodes = [node for tree in trees for node in tree]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    tops = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+    assert tops
+    assert tops <= NEEDED

@@ -1,0 +1,57 @@
+"""The files that are submitted with a job: those that its graph lists, without modules that would hide others.
+
+Artifacts come first on the path of the driver and of Spark's Python workers, which import their own modules by name.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from collections.abc import Mapping
+from typing import Final
+
+from app.model.jobgraph import JobGraph
+
+NEEDED: Final = frozenset(
+    {"app", "httpx", "numpy", "pandas", "psutil", "psycopg", "py4j", "pyarrow", "pyspark"}
+)
+"""What drivers and workers import, apart from Python's standard library."""
+
+_ARCHIVES: Final = (".zip", ".whl", ".egg")
+
+
+def refused_artifacts(graph: JobGraph, artifacts: Mapping[str, bytes]) -> list[str]:
+    """What is wrong with the files, in sentences. It takes its time if an archive has very many files in it."""
+    missing = [name for name in graph.artifacts if name not in artifacts]
+    unlisted = [name for name in artifacts if name not in graph.artifacts]
+    errors = [f"artifacts: the file {name} is listed but was not sent along." for name in missing]
+    errors += [f"artifacts: the file {name} was sent along but is not listed." for name in unlisted]
+    for file, content in artifacts.items():
+        hidden = min(filter(_is_needed, _modules(file, content)), default=None)
+        if hidden is not None:
+            whose = "Python's standard library" if hidden in sys.stdlib_module_names else "the driver"
+            errors.append(
+                f"artifacts: {file} {'is' if file.endswith('.py') else 'holds'} a module {hidden}, which would hide "
+                f"the module {hidden} of {whose}: give it another name."
+            )
+    return errors
+
+
+def _is_needed(module: str) -> bool:
+    return module in NEEDED or module in sys.stdlib_module_names
+
+
+def _modules(file: str, content: bytes) -> set[str]:
+    """The modules and packages that can be imported once the file is on the path."""
+    if file.endswith(".py"):
+        return {file.partition(".")[0]}
+    if not file.lower().endswith(_ARCHIVES):
+        return set()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            inside = [name.partition("/")[0] for name in archive.namelist() if name.endswith((".py", ".pyc"))]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        # Python imports nothing from it either; the driver will say which module is missing.
+        return set()
+    return {top.removesuffix(".pyc").removesuffix(".py") for top in inside}
