@@ -20,7 +20,7 @@ import uvicorn
 import uvloop
 
 from app.api.app import create_app
-from app.api.auth import TokenFileError, Tokens
+from app.api.auth import TokenFile, TokenFileError
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
@@ -89,7 +89,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
     except JavaNotUsable as error:
         raise StartRefused(str(error)) from error
     try:
-        tokens = Tokens.read(settings.token_file) if settings.token_file else None
+        tokens = TokenFile(settings.token_file) if settings.token_file else None
     except TokenFileError as error:
         raise StartRefused(str(error)) from error
     data_dir = _prepare(settings.data_dir)

@@ -174,7 +174,11 @@ class Settings(BaseModel):
         le=3600,
         description="With PostgreSQL: for how long a server that is stopped or cut off keeps its jobs.",
     )
-    token_file: Path | None = Field(None, description="Bearer tokens, one `name:token` per line.")
+    token_file: Path | None = Field(
+        None,
+        description="File of who may call, one `name:sha256:<hash of a token>` per line. A change is taken up in a "
+        "second.",
+    )
     warm_drivers: int = Field(
         1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -96,6 +97,9 @@ def create_app(
 
     ``clock`` gives the time that answers show as `now`. ``cluster`` and ``forwarding``: where several share the jobs.
     """
+    if tokens is not None:
+        told = info.warnings
+        info = replace(info, warnings=lambda: [*told(), *tokens.problems()])
     context = Context(
         control_plane=control_plane,
         info=info,

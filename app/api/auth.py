@@ -8,7 +8,13 @@ import hashlib
 import os
 import re
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger()
 
 ANONYMOUS = "anonymous"
 PRINCIPAL = "slotwise.principal"
@@ -17,6 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _SHA256 = re.compile(r"sha256:[0-9a-fA-F]{64}\Z")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+\Z")
 _MIN_TOKEN_LENGTH = 16
+_LOOK_EVERY_S = 1.0
 
 
 class TokenFileError(ValueError):
@@ -37,6 +44,10 @@ class Tokens:
 
     def name_of(self, token: bytes) -> str | None:
         return self._names.get(hashlib.sha256(token).digest())
+
+    def problems(self) -> list[str]:
+        """What is not well with where they come from, in sentences."""
+        return []
 
     def authenticate(self, headers: list[tuple[bytes, bytes]]) -> str | None:
         """The name of the caller, None if the request has no valid token."""
@@ -79,6 +90,60 @@ class Tokens:
         if errors:
             raise TokenFileError(errors)
         return cls(names)
+
+
+class TokenFile(Tokens):
+    """The tokens of a file, which is read again within a second of its change, when somebody calls.
+
+    A file that cannot be used changes nothing: the tokens that were read before hold, and `problems` says so.
+    """
+
+    def __init__(self, path: Path, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        """
+        Raises:
+            TokenFileError: see `Tokens.read`.
+        """
+        self._path = path
+        self._now_s = now_s
+        self._problems: list[str] = []
+        # Before it is read: what is written meanwhile is seen at the next look.
+        self._seen = self._identity()
+        self._looked_s = now_s()
+        super().__init__(Tokens.read(path)._names)
+
+    def name_of(self, token: bytes) -> str | None:
+        self._look()
+        return super().name_of(token)
+
+    def problems(self) -> list[str]:
+        self._look()
+        return list(self._problems)
+
+    def _look(self) -> None:
+        now_s = self._now_s()
+        if now_s - self._looked_s < _LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        identity = self._identity()
+        if identity == self._seen:
+            return
+        self._seen = identity
+        try:
+            self._names = Tokens.read(self._path)._names
+        except TokenFileError as error:
+            self._problems = [f"{error} The tokens that were read before hold until it is mended."]
+            log.error("the token file has changed and cannot be used", error=str(error))
+        else:
+            self._problems = []
+            log.info("the token file was read again", names=sorted(set(self._names.values())))
+
+    def _identity(self) -> tuple[int, ...]:
+        """Another one when the file, its content or its mode has changed; empty: it is not there."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return ()
+        return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _add(names: dict[bytes, str], text: str) -> str | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import subprocess
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from app.api.auth import TokenFileError, Tokens
+from app.api.auth import TokenFile, TokenFileError, Tokens
 from tests.contract.world import GRAPH, World, bounds, open_world
 
 TOKEN = "correct-horse-battery-staple"
 OTHER = "another-token-of-length"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def token_file(directory: Path, text: str, mode: int = 0o600) -> Path:
@@ -108,3 +112,89 @@ def test_token_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "tokens").chmod(0o600)
     with pytest.raises(TokenFileError, match="UTF-8"):
         Tokens.read(tmp_path / "tokens")
+
+
+@dataclass
+class Clock:
+    at_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.at_s
+
+
+def hashed(name: str, token: str) -> str:
+    return f"{name}:sha256:{hashlib.sha256(token.encode()).hexdigest()}\n"
+
+
+async def test_a_changed_token_file_is_in_force_within_a_second_without_a_restart(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    clock = Clock()
+    path = token_file(tmp_path, hashed("alice", TOKEN))
+    async with open_world(sqlite_url, tmp_path, tokens=TokenFile(path, now_s=clock)) as world:
+
+        async def may(token: str) -> bool:
+            clock.at_s += 1.0
+            answer = await world.http.get("/jobs", headers={"Authorization": f"Bearer {token}"})
+            return answer.status_code == 200
+
+        async def warnings() -> str:
+            clock.at_s += 1.0
+            answer = await world.http.get("/health/ready")
+            assert answer.status_code == 200
+            return " ".join(answer.json()["warnings"])
+
+        assert [await may(TOKEN), await may(OTHER)] == [True, False]
+        # Replaced, as editors do it, and written in place.
+        new = tmp_path / "new"
+        new.write_text(hashed("bob", OTHER))
+        new.chmod(0o600)
+        new.replace(path)
+        assert [await may(TOKEN), await may(OTHER), await warnings()] == [False, True, ""]
+        path.write_text(hashed("alice", TOKEN) + hashed("bob", OTHER))
+        assert [await may(TOKEN), await may(OTHER)] == [True, True]
+        # What cannot be used changes nothing, and is told to those who ask whether all is well.
+        for spoil, found in (
+            (lambda: path.write_text(f"alice:{TOKEN}\nbob\n"), "line 2"),
+            (lambda: path.write_text(""), "no token"),
+            (lambda: path.chmod(0o644), "chmod 600"),
+            (path.unlink, "No such file"),
+        ):
+            spoil()
+            told = await warnings()
+            assert found in told and "read before hold" in told and TOKEN not in told
+            assert [await may(TOKEN), await may(OTHER)] == [True, True]
+            assert found in await warnings(), "it is told until it is mended"
+        token_file(tmp_path, hashed("bob", OTHER))
+        assert [await may(TOKEN), await may(OTHER), await warnings()] == [False, True, ""]
+
+
+def test_the_token_file_is_looked_at_once_a_second_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    tokens = TokenFile(token_file(tmp_path, hashed("alice", TOKEN)), now_s=clock)
+    looks: list[float] = []
+    look = tokens._identity
+
+    def counted() -> tuple[int, ...]:
+        looks.append(clock.at_s)
+        return look()
+
+    monkeypatch.setattr(tokens, "_identity", counted)
+    for _ in range(100):
+        clock.at_s += 0.05
+        assert tokens.name_of(TOKEN.encode()) == "alice"
+    assert len(looks) in (4, 5)
+
+
+@pytest.mark.parametrize("page", ["install.md", "security.md"])
+def test_the_commands_of_the_page_make_a_token_file_of_hashes(tmp_path: Path, page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    (commands,) = [block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "sha256sum" in block]
+    made = commands.partition("slotwise")[0] + 'printf "%s" "$token"'
+    token = subprocess.run(
+        ["sh", "-ec", made], cwd=tmp_path, capture_output=True, check=True, text=True
+    ).stdout.splitlines()[-1]
+    assert Tokens.read(tmp_path / "tokens").name_of(token.encode()) == "ops"
+    assert len(token) == 64 and token not in (tmp_path / "tokens").read_text()
