@@ -52,11 +52,23 @@ def jobs(as_json: JsonOption = False, server: ServerOption = None, token_file: T
     for job in found:
         if job.get("unreadable"):
             say(f"{job['name']} cannot be read by this server: {job['unreadable']}")
+        if failure := last_failure_line(job):
+            say_wrapped(f"{job['name']}: {failure}")
 
 
 def state_of(job: dict[str, Any]) -> str:
-    """In the list of all jobs."""
-    return f"{job['state']} (unreadable)" if job.get("unreadable") else str(job["state"])
+    """For people: a job that is started again after a failure is CREATED in Flink's API, as one that never ran."""
+    if job.get("unreadable"):
+        return f"{job['state']} (unreadable)"
+    return "RESTARTING" if job["state"] == "CREATED" and job.get("lastFailure") else str(job["state"])
+
+
+def last_failure_line(job: dict[str, Any]) -> str | None:
+    """Why the attempt before failed, if the job has not got over it."""
+    failure = job.get("lastFailure")
+    if not failure:
+        return None
+    return f"attempt {failure['attempt']} failed at {format_moment(failure['timestampInMillis'])}: {headline(failure)}"
 
 
 def show(
@@ -71,7 +83,7 @@ def show(
         print_json({**details, "resourceRequirements": bounds})
         return
     for line in heading(details):
-        say(line)
+        say_wrapped(line)
     is_batch = details.get("job-type") == "BATCH"
     rows = []
     for vertex in details["vertices"]:
@@ -116,10 +128,10 @@ def progress_cells(vertex: dict[str, Any]) -> list[str]:
 
 def heading(details: dict[str, Any]) -> list[str]:
     """Name, state and id of a job; when it was submitted and entered its state; what runs it."""
-    state = details["state"]
+    state = state_of(details)
     phase = details.get("schedulerState")
     ended = details["end-time"] >= 0
-    since = details["timestamps"].get(state) or details["start-time"]
+    since = details["timestamps"].get(details["state"]) or details["start-time"]
     lines = [
         f"{details['name']}  {state}{f' ({phase})' if phase and not ended else ''}  {details['jid']}",
         f"submitted {format_moment(details['start-time'])}"
@@ -132,7 +144,8 @@ def heading(details: dict[str, Any]) -> list[str]:
         for word, key in (("attempt", "attempt"), ("driver process", "driverPid"))
         if details.get(key) and not ended
     ]
-    return [*lines, ", ".join(running)] if running else lines
+    failure = last_failure_line(details)
+    return [*lines, *([", ".join(running)] if running else []), *([failure] if failure else [])]
 
 
 def in_force(vertex: dict[str, Any]) -> str:

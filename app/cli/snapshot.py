@@ -7,7 +7,13 @@ from typing import Any
 
 from app.cli.client import TERMINAL, Client, Json
 from app.cli.errors import Refused
-from app.cli.jobs import declared_bounds, deployed_parallelism, explanation_lines
+from app.cli.jobs import (
+    declared_bounds,
+    deployed_parallelism,
+    explanation_lines,
+    last_failure_line,
+    state_of,
+)
 
 RESCALES_SHOWN = 5
 METRICS = ("numTasksObserved", "numRecordsInPerSecond", "numRecordsOutPerSecond", "busyTimeMsPerSecond")
@@ -40,7 +46,8 @@ class VertexLook:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``phase`` is the scheduler's state, such as Executing; ``backlog`` counts records not read yet."""
+    """``phase`` is the scheduler's state, such as Executing; ``backlog`` counts records not read yet; ``failure`` says
+    why the attempt before failed, if the job has not got over it."""
 
     job_id: str
     name: str
@@ -52,6 +59,7 @@ class Look:
     driver_pid: int | None
     sentences: tuple[str, ...]
     rescales: tuple[dict[str, Any], ...]
+    failure: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -105,7 +113,7 @@ def _look(client: Client, job_id: str, rescales: int) -> Look:
     return Look(
         job_id=job_id,
         name=details["name"],
-        status=details["state"],
+        status=state_of(details),
         phase=details.get("schedulerState"),
         is_batch=is_batch,
         vertices=tuple(vertices),
@@ -113,6 +121,7 @@ def _look(client: Client, job_id: str, rescales: int) -> Look:
         driver_pid=details.get("driverPid"),
         sentences=() if ended else tuple(explanation_lines(explanation)),
         rescales=tuple(history),
+        failure=last_failure_line(details),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +12,11 @@ import typer
 
 from app.api.yamltext import MAX_BYTES, StrictYamlError, decode_yaml_strict
 from app.cli.client import TERMINAL, Client
-from app.cli.errors import UsageError
-from app.cli.jobs import POLL_S, accepted, ended_as, status_of
+from app.cli.errors import CliError, UsageError
+from app.cli.jobs import accepted, ended_as
 from app.cli.options import JsonOption, ServerOption, TokenOption
-from app.cli.out_of_sight import ClusterWatch
-from app.cli.output import is_terminal, print_json, say, warn
+from app.cli.output import print_json, say
+from app.cli.waiting import not_under_way, wait_until_under_way
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
@@ -28,21 +28,36 @@ def submit(
     graph: Annotated[
         Path, typer.Argument(metavar="GRAPH", show_default=False, help="The job graph, in YAML or .json.")
     ],
-    wait: Annotated[bool, typer.Option("--wait", help="Return once the job runs.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return once the job has processed something, or has ended.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1, metavar="SECONDS", show_default=False, help="With --wait: give up waiting, with status 4."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
 ) -> None:
     """Submit a job. Relative paths in the graph, and its artifacts, are looked up beside the graph file."""
+    if timeout is not None and not (wait and timeout < float("inf")):
+        raise UsageError("--timeout is a number of seconds, and needs --wait.")
     document = read_graph(graph)
     artifacts = check_graph(graph, document)
+    problem: CliError | None = None
     with Client(server, token_file) as client:
         job_id = send(client, document, artifacts)
         state = "accepted"
         if wait:
             with accepted(f"The job {job_id} was submitted, and goes on."):
-                state = wait_until_started(client, job_id)
-        problem = ended_as(client, job_id, state) if state in TERMINAL and state != "FINISHED" else None
+                details = wait_until_under_way(client, job_id, timeout)
+            state = details["state"]
+            if state in TERMINAL:
+                problem = ended_as(client, job_id, state) if state != "FINISHED" else None
+            elif not details["underWay"] and timeout is not None:
+                problem = not_under_way(details, timeout)
     if as_json:
         print_json({"jobid": job_id, "jobUrl": f"/jobs/{job_id}", "state": state})
     elif problem is None:
@@ -157,28 +172,14 @@ def send(client: Client, document: dict[str, Any], artifacts: dict[str, bytes]) 
     return str(answer["jobid"])
 
 
-def wait_until_started(client: Client, job_id: str) -> str:
-    """Wait until the job runs or has ended, and return its status."""
-    last = ""
-    watch = ClusterWatch(client, job_id)
-    while True:
-        state = status_of(client, job_id)
-        if state == "RUNNING" or state in TERMINAL:
-            return state
-        if state != last and is_terminal():
-            warn(f"{state} ...")
-        last = state
-        watch.turn()
-        time.sleep(POLL_S)
-
-
-def wait_until_running(client: Client, job_id: str) -> str:
-    """Wait until the job runs (or has finished already) and return its status.
+def wait_until_running(client: Client, job_id: str, tell: Callable[[str], None]) -> str:
+    """Wait until the job has processed something (or has finished already) and return its status. ``tell`` is given
+    what happens meanwhile.
 
     Raises:
         CliError: it failed or was cancelled instead; with the reason.
     """
-    state = wait_until_started(client, job_id)
-    if state not in ("RUNNING", "FINISHED"):
+    state = str(wait_until_under_way(client, job_id, tell=tell)["state"])
+    if state in TERMINAL and state != "FINISHED":
         raise ended_as(client, job_id, state)
     return state

@@ -59,6 +59,10 @@ class ArchiveBuilder:
         """The archive, or None while there is none."""
         return self.path if self.path.exists() else None
 
+    @property
+    def is_building(self) -> bool:
+        return self._process is not None
+
     async def ensure(self) -> bool:
         """Build the archive if it is missing; whether it is there now. A failure costs speed only: it is logged."""
         if self.path.exists():

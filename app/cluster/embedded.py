@@ -103,6 +103,15 @@ class EmbeddedHost:
             driver.detach()
 
     @property
+    def slow_start(self) -> str:
+        if self._archive is None or not self._archive.is_building:
+            return ""
+        return (
+            "The class data archive is being built, once per installation: until it is there, which takes a minute or "
+            "two, drivers start slowly."
+        )
+
+    @property
     def warm_ready(self) -> int:
         return sum(1 for driver in self._warm if driver.is_ready)
 

@@ -117,6 +117,11 @@ class DriverHandle(Protocol):
 class DriverHost(Protocol):
     """Where drivers run."""
 
+    @property
+    def slow_start(self) -> str:
+        """Why a driver takes longer to start now than it will later, in a sentence; empty if it does not."""
+        ...
+
     async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
         """A driver that waits for an assignment: a warm one if there is one, else a new one.
 

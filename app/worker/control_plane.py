@@ -86,7 +86,7 @@ class ControlPlane:
     ) -> None:
         """``offer``: what a cluster offers now, ``shown`` its TaskManagers; without them this host has all slots."""
         self._store = store
-        self._places = places
+        self._host, self._places = host, places
         self._clock = clock
         self._new_id = new_id
         self._offer, self._slot_holding_ms = offer, slot_holding_ms
@@ -275,6 +275,7 @@ class ControlPlane:
             supply=supply_of(self._keeper.desk, self._places),
             verdict=self._keeper.desk.verdict(job_id),
             last_batch_ms=job.last_batch_ms if job else None,
+            slow_start=self._host.slow_start,
         )
 
     # -- history

@@ -12,7 +12,7 @@ from app.model.state_partitions import Numbers, change_in_words, is_redistribute
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.prospects import rung_between
-from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.scheduler.adaptive.step import status_of
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.among_jobs import sentences_of
@@ -109,6 +109,10 @@ def _dry_run_of_batch(
     return DryRun(bounds, decided, decided, slots, slots, None, explanation=(sentence,))
 
 
+def _is_starting(state: JobState) -> bool:
+    return isinstance(state.phase, CreatingExecutionGraph)
+
+
 def _in_force(state: JobState) -> dict[str, int] | None:
     """Of a BATCH job: what is decided. None if no plan is in force."""
     if state.plan is None:
@@ -137,11 +141,15 @@ def explanation(
     supply: Supply,
     verdict: Verdict | None,
     last_batch_ms: int | None,
+    slow_start: str = "",
 ) -> Explanation:
-    """What is wanted, held and in force, and in words why they differ. ``verdict``: the arbiter's on this job."""
+    """What is wanted, held and in force, and in words why they differ. ``verdict``: the arbiter's on this job.
+
+    ``slow_start``: as in `app.cluster.ports.DriverHost`.
+    """
     state = view.state
     sentences, violations = explain(state, now_ms)
-    words = list(sentences)
+    words = [*sentences, slow_start] if slow_start and _is_starting(state) else list(sentences)
     goal = effective(state.requirements, state.taken_back)
     desired = required_slots(state.graph, goal)
     # Those of an attempt that is over say nothing, nor do those of one that does not run yet.

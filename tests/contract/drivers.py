@@ -251,6 +251,8 @@ class ProtocolDriver:
 class ProtocolHost:
     """A `DriverHost` of protocol drivers. ``hold``: drivers commit no batch until `release`."""
 
+    slow_start = ""
+
     def __init__(self, app: Callable[[], ASGIApp]) -> None:
         self._app = app
         self._pids = itertools.count(4_000_001)

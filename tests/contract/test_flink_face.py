@@ -61,7 +61,8 @@ JOB_FACES = (
         "/jobs/{job}",
         ("007", "076", "092"),
         ours=(
-            *("/schedulerState", "/attempt", "/driverPid", "/submittedBy", "/vertices/[]/progress"),
+            *("/schedulerState", "/attempt", "/driverPid", "/submittedBy", "/underWay", "/lastFailure"),
+            "/vertices/[]/progress",
             *(f"/queries{rest}" for rest in ("", "/[]/id", "/[]/runId", "/[]/batchId")),
         ),
     ),
@@ -121,7 +122,7 @@ JOB_FACES = (
     Face("/jobs/{job}/metrics", ("038",)),
     Face("/jobs/{job}/metrics?get=uptime,numRestarts,lastCheckpointDuration,runningTime,nope", ("039",)),
 )
-OVERVIEW = Face("/jobs/overview", ("006", "080"))
+OVERVIEW = Face("/jobs/overview", ("006", "080"), ours=("/jobs/[]/lastFailure",))
 CLUSTER_FACES = (
     Face("/config", ("003",), ours=("/slotwise-version",)),
     Face("/overview", ("004",), ours=("/slotwise-version",)),

@@ -264,6 +264,8 @@ class FaultyStore:
 class SimHost:
     """Drivers as processes of the simulated world. Implements `app.cluster.ports.DriverHost`."""
 
+    slow_start = ""
+
     def __init__(self, incarnation: Incarnation) -> None:
         self._incarnation = incarnation
         self._world = incarnation.world

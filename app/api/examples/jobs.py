@@ -123,6 +123,8 @@ DETAILS: dict[str, Any] = {
     "attempt": 1,
     "driverPid": 41234,
     "submittedBy": "anonymous",
+    "underWay": True,
+    "lastFailure": None,
     "queries": [
         {
             "id": "8f2a4f5e-37a3-4e0b-9f0e-0d6b6b2a3c1d",
@@ -146,6 +148,7 @@ OVERVIEW: dict[str, Any] = {
             "last-modification": START + 1500,
             "tasks": {**{state.lower(): 0 for state in EXECUTION_STATES}, "running": 6, "total": 6},
             "pending-operators": 0,
+            "lastFailure": None,
         }
     ]
 }

@@ -73,6 +73,15 @@ class JobList(Schema):
     jobs: list[JobIdAndStatus]
 
 
+class LastFailure(Schema):
+    """Why the attempt before failed. Told from then on until the job has got over it: until the next attempt has had
+    its first batch, or no region of a BATCH job has to run again."""
+
+    at: Millis = Field(alias="timestampInMillis")
+    attempt: int
+    message: str
+
+
 class JobOverview(Schema):
     jid: Id
     name: str
@@ -85,6 +94,7 @@ class JobOverview(Schema):
     last_modification: Millis = Field(alias="last-modification")
     tasks: OverviewTaskCounts
     pending_operators: int = Field(alias="pending-operators")
+    last_failure: LastFailure | None = Field(alias="lastFailure", description="Beyond Flink.")
     unreadable: Unreadable = None
 
 
@@ -218,6 +228,12 @@ class JobDetails(Schema):
     attempt: int = Field(description="How many drivers or queries were started so far.")
     driver_pid: int | None = Field(alias="driverPid")
     submitted_by: str | None = Field(alias="submittedBy")
+    under_way: bool = Field(
+        alias="underWay",
+        description="Whether the present attempt has processed something: of a STREAMING job, whether the parallelism "
+        "in force has had a batch, or its sources have nothing; of a BATCH job, whether a task is done.",
+    )
+    last_failure: LastFailure | None = Field(alias="lastFailure", description="Beyond Flink.")
     queries: list[StreamingQuery] = Field(
         description="Of a STREAMING job: its queries, once they have had a batch."
     )

@@ -106,7 +106,7 @@ def run(folder: Path, seconds: int, display: Display) -> dict[str, Any]:
         display.step("submit the job: flights -> routes (stateful) -> named (Python) -> store")
         job_id = submit_flights(client, folder, flights, seconds)
         display.note(f"job {job_id}")
-        wait_until_running(client, job_id)
+        wait_until_running(client, job_id, display.note)
         display.note("RUNNING")
         scenario = Scenario(client, job_id, folder / "routes.db", flights.rows, display)
         scenario.run()

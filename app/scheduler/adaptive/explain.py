@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
 from app.scheduler.adaptive import budget, local, repartition, restarts
+from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.prospects import plan_holds, rung_between
 from app.scheduler.adaptive.state import (
     Canceling,
@@ -33,6 +34,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
         *_mode(state),
         _slots_sentence(state),
         *_phase_sentences(state, now_ms),
+        *_not_got_over(state, now_ms),
         *_blind(state, now_ms),
     ]
     if not isinstance(state.phase, Finished):
@@ -209,6 +211,17 @@ def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
             "the state as it was."
         )
     return f"The driver of attempt {state.attempt} is being started with {planned}."
+
+
+def _not_got_over(state: JobState, now_ms: int) -> list[str]:
+    """Why the attempt before failed, where the phase does not say so."""
+    failure = last_failure(state)
+    if failure is None or isinstance(state.phase, Restarting | RetryingExecutionGraphCreation):
+        return []
+    if state.batch is not None and isinstance(state.phase, Executing):
+        return []
+    ago = seconds(max(0, now_ms - failure.at_ms))
+    return [f"Attempt {failure.attempt} failed {ago} ago: {failure.error}"]
 
 
 def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:

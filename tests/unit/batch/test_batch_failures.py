@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from app.api.render.execution import VertexExecution, vertex_executions
+from app.api.render.jobs import is_under_way
 from app.model.batch import RegionStatus
+from app.model.protocol import Report
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.events import (
@@ -13,6 +15,7 @@ from app.scheduler.adaptive.events import (
     RegionFailed,
     RegionFinished,
 )
+from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.step import explain, status_of
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.worker.drivers import orders_for
@@ -62,6 +65,34 @@ def test_what_failed_and_when_it_runs_again_is_said() -> None:
     sentences, _ = explain(job.state, job.now_ms)
     assert "run again after" not in " ".join(sentences)
     assert "Now running again: joined for the 2. time. The last failure: boom" in sentences
+
+
+def test_a_failure_is_not_got_over_until_no_region_has_to_run_again() -> None:
+    job = running().finish("customers")
+    view = JobView(job.state, status_of(job.state), T0_MS, None, None, epoch=1)
+    assert is_under_way(view, job.now_ms) and last_failure(job.state) is None
+    for _ in range(2):
+        job.finish("orders").fail("joined", "orders")
+        assert last_failure(job.state) is not None, "two regions wait"
+        job.wait()
+        assert last_failure(job.state) is not None, "one runs again"
+    job.finish("orders").finish("joined")
+    assert last_failure(job.state) is None
+
+
+def test_a_batch_job_is_under_way_with_a_task_that_is_done_and_not_one_of_an_earlier_run() -> None:
+    job = running()
+
+    def under_way(run: int, done: int) -> bool:
+        number = job.orders["customers"].region
+        report = Report(1, 1, "region-progress", region=number, run=run, tasks_done=done, tasks_total=9)
+        told = {number: report}
+        view = JobView(job.state, status_of(job.state), T0_MS, None, None, epoch=1, region_progress=told)
+        return is_under_way(view, job.now_ms)
+
+    assert [under_way(1, 0), under_way(1, 1)] == [False, True]
+    job.fail("customers").wait()
+    assert [under_way(1, 1), under_way(2, 1)] == [False, False], "after a failure a task is not enough"
 
 
 def test_a_vertex_that_is_to_run_again_has_no_parallelism_and_no_times() -> None:

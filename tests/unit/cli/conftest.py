@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from app.cli import jobs, main, submit
+from app.cli import jobs, main, waiting
 from app.model.ids import vertex_id
 
 JOB_ID = "0123456789abcdef0123456789abcdef"
@@ -86,7 +86,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     monkeypatch.setenv("SLOTWISE_SERVER", server.url)
     monkeypatch.delenv("SLOTWISE_TOKEN", raising=False)
     monkeypatch.setattr(jobs, "POLL_S", 0.01)
-    monkeypatch.setattr(submit, "POLL_S", 0.01)
+    monkeypatch.setattr(waiting, "POLL_S", 0.01)
     with_jobs(server)
     try:
         yield server
@@ -152,6 +152,9 @@ def details(state: str = "RUNNING") -> dict[str, Any]:
         "start-time": 1_795_204_804_384,
         "end-time": -1,
         "timestamps": {"RUNNING": 1_795_204_805_801},
+        "attempt": 1,
+        "underWay": state == "RUNNING",
+        "lastFailure": None,
         "vertices": [
             {
                 "id": vertex_id("delays", name),

@@ -188,7 +188,8 @@ def test_an_artifact_outside_the_folder_is_not_read(slotwise: Run, fake: Any, tm
 def test_submit_wait_tells_why_a_job_failed(slotwise: Run, fake: Any, tmp_path: Path) -> None:
     (tmp_path / "g.yaml").write_text(SMALL)
     fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": ""}))
-    fake.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "CREATED"}), (200, {"status": "FAILED"}))
+    fake.on("GET", f"/jobs/{JOB_ID}", (200, details("CREATED")), (200, details("FAILED")))
+    fake.on("GET", f"/jobs/{JOB_ID}/explanation", (200, {"sentences": ["It is being started."]}))
     entry = {"timestamp": 1, "exceptionName": "E", "stacktrace": "No such table.\n  at x", "taskName": None}
     fake.on(
         "GET",
@@ -197,7 +198,12 @@ def test_submit_wait_tells_why_a_job_failed(slotwise: Run, fake: Any, tmp_path: 
     )
     outcome = slotwise("submit", "--wait", str(tmp_path / "g.yaml"))
     assert outcome.status == 1
-    assert (outcome.out, outcome.err) == ("", f"The job {JOB_ID} ended as FAILED: No such table.\n")
+    assert outcome.out == ""
+    assert outcome.err.splitlines() == [
+        "CREATED ...",
+        "  It is being started.",
+        f"The job {JOB_ID} ended as FAILED: No such table.",
+    ]
     outcome = slotwise("submit", "--wait", "--json", str(tmp_path / "g.yaml"))
     assert (outcome.status, outcome.json["state"]) == (1, "FAILED")
 

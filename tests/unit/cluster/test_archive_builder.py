@@ -102,6 +102,7 @@ async def test_a_build_that_is_given_up_leaves_nothing(
     archive = builder(tmp_path, program)
     ensuring = asyncio.create_task(archive.ensure())
     await until(lambda: len(traces(tmp_path)) == 2)
+    assert archive.is_building
     process = archive._process
     assert process is not None
     if program is STUBBORN:

@@ -74,6 +74,8 @@ class FakeDriver:
 class FakeHost:
     """Implements `app.cluster.ports.DriverHost`. ``refuse`` makes `acquire` fail with that sentence."""
 
+    slow_start = ""
+
     def __init__(self) -> None:
         self.drivers: list[FakeDriver] = []
         self.refuse: str | None = None

@@ -1,0 +1,101 @@
+"""What `submit --wait` waits for, and what it shows meanwhile: a live view on a terminal, elsewhere a line for each
+thing that is new."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from app.cli.client import TERMINAL, Client, Json
+from app.cli.errors import CliError
+from app.cli.jobs import POLL_S, explanation_lines, last_failure_line, state_of
+from app.cli.output import STATUS_STYLES, format_ms, printable, warn
+
+EXIT_TIMEOUT = 4
+_DIGITS = re.compile(r"[0-9.]+")
+
+
+class TimeIsOver(CliError):
+    """A job has processed nothing in the time that was given for it. It goes on."""
+
+    exit_code = EXIT_TIMEOUT
+
+
+def wait_until_under_way(
+    client: Client, job_id: str, timeout_s: float | None = None, tell: Callable[[str], None] | None = None
+) -> Json:
+    """Wait until the job has processed something, or has ended, or until ``timeout_s`` are over; its details.
+
+    ``tell`` is given what happens meanwhile, line by line. Without it this is shown on stderr.
+    """
+    began_s = time.monotonic()
+    with Waiting(began_s, tell) as waiting:
+        while True:
+            details = client.get(f"/jobs/{job_id}")
+            if details["underWay"] or details["state"] in TERMINAL:
+                return details
+            if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
+                return details
+            waiting.show(details, explanation_lines(client.get(f"/jobs/{job_id}/explanation")))
+            time.sleep(POLL_S)
+
+
+def not_under_way(details: Json, timeout_s: float) -> TimeIsOver:
+    """What to say of a job whose time is over."""
+    failure = last_failure_line(details)
+    return TimeIsOver(
+        f"The job {details['jid']} is {state_of(details)} and has processed nothing within {timeout_s:g} s. "
+        "It goes on.",
+        *([failure] if failure else []),
+        f"See: slotwise explain {details['jid']}",
+    )
+
+
+class Waiting:
+    """Sentences count as told if they differ from one that was told in numbers only: their times run."""
+
+    def __init__(self, began_s: float, tell: Callable[[str], None] | None = None) -> None:
+        self._began_s = began_s
+        self._tell = tell or warn
+        self._is_live = tell is None and sys.stderr.isatty()
+        self._status: Status | None = None
+        self._told: set[str] = set()
+        self._last = ""
+
+    def __enter__(self) -> Waiting:
+        if self._is_live:
+            self._status = Console(stderr=True).status("")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, details: Json, sentences: list[str]) -> None:
+        state = state_of(details)
+        if self._status is not None:
+            waited = format_ms(1000 * int(time.monotonic() - self._began_s))
+            text = Text.assemble((state, STATUS_STYLES.get(state, "")), f"  waiting for {waited}")
+            for sentence in sentences:
+                text.append(f"\n  {printable(sentence)}")
+            self._status.update(text)
+            return
+        headline = f"{state} ..." if details["attempt"] < 2 else f"{state}, attempt {details['attempt']} ..."
+        if headline != self._last:
+            self._tell(headline)
+        self._last = headline
+        for sentence in sentences:
+            kind = _DIGITS.sub("#", sentence)
+            if kind not in self._told:
+                self._told.add(kind)
+                self._tell(f"  {sentence}")
