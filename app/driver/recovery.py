@@ -82,12 +82,15 @@ def _batches(directory: Path) -> dict[int, Path]:
 
 
 class GapMeter:
-    """Measures the pause that a change of plan made in the output of one query. Times are Unix milliseconds."""
+    """Measures the pause that a change of plan made in the output of one query. Times are Unix milliseconds.
+
+    A query that had committed one batch only, or none, has no steady interval: its gap is the pause itself.
+    """
 
     def __init__(self, past: Past) -> None:
         self._commits: list[int] = list(past.committed_ms)
         # The steady interval before the change whose pause is looked for, and the longest since.
-        self._change: tuple[float | None, int] | None = None
+        self._change: tuple[float, int | None] | None = None
         self._gap_ms: int | None = None
         if self._commits:
             self.changing()
@@ -96,7 +99,7 @@ class GapMeter:
         """Another plan is ordered. Of several in a row the first counts: the output waits since then."""
         if self._change is None:
             steady = [after - before for before, after in pairwise(self._commits)]
-            self._change = (statistics.median(steady) if steady else None, 0)
+            self._change = (statistics.median(steady) if steady else 0, None)
 
     def committed(self, at_ms: int, *, at_plan: bool) -> None:
         """A batch was committed; ``at_plan`` if it ran at the newest plan."""
@@ -105,13 +108,11 @@ class GapMeter:
         if self._change is None:
             return
         steady_ms, longest_ms = self._change
-        if pause_ms is None:
-            steady_ms = None
-        else:
-            longest_ms = max(longest_ms, pause_ms)
+        if pause_ms is not None:
+            longest_ms = max(longest_ms or 0, pause_ms)
         self._change = (steady_ms, longest_ms)
         if at_plan:
-            self._gap_ms = None if steady_ms is None else max(0, longest_ms - int(steady_ms))
+            self._gap_ms = None if longest_ms is None else max(0, longest_ms - int(steady_ms))
             self._change = None
 
     def forget(self) -> None:

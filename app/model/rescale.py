@@ -80,7 +80,8 @@ class RescaleRecord:
 
     ``number`` counts the records of the job from 1. ``spans`` holds closed spans; the span of the current state is
     added when it is left or when the record ends. ``output_gap_ms`` is the longest pause between two completed
-    batches around the change less the steady interval. ``rollback_of``: this one takes back that record's rescale.
+    batches around the change less the steady interval, if one is known. ``rollback_of``: this one takes back that
+    record's rescale.
     """
 
     uuid: str

@@ -76,7 +76,8 @@ class Rescale(Schema):
     output_gap: int | None = Field(
         alias="outputGapInMillis",
         description=(
-            "The longest pause between two completed batches around the change less the steady interval."
+            "The longest pause between two completed batches around the change less the steady interval; the pause "
+            "itself if fewer than two batches had been committed before the change, null if none had."
         ),
     )
     reprocessed: int | None = Field(alias="reprocessedRecords")

@@ -24,6 +24,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Canceling, Failing, Failure, Finished
+from app.scheduler.adaptive.trial import ran_as_before
 
 STOP_TIMER: Final = "stop-timeout"
 
@@ -50,9 +51,11 @@ def failure_of(
 ) -> Failure:
     """``event`` as an entry of the exception history."""
     vertex = stack = None
-    why = ""
+    why, on_trial = "", False
     if isinstance(event, AttemptFailed | QueryFailed | RegionFailed):
         vertex, stack, why = event.vertex, event.stack, event.why
+    if isinstance(event, AttemptFailed | QueryFailed):
+        on_trial = not ran_as_before(draft.state, event.plan_version)
     return Failure(
         _shortened(event.error, MAX_ERROR_CHARS),
         draft.now_ms,
@@ -60,6 +63,7 @@ def failure_of(
         vertex,
         None if stack is None else _shortened(stack, MAX_STACK_CHARS),
         why=_shortened(why, MAX_ERROR_CHARS),
+        on_trial=on_trial,
     )
 
 

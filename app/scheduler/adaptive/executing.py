@@ -138,12 +138,20 @@ def _await_resources(draft: Draft) -> None:
 
 def _begin_rescale(draft: Draft, view: Prospect) -> None:
     assert view.attainable is not None
-    if draft.state.timeline.open is None:
-        timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE)
+    _record_of_its_own(draft)
     if view.rung is Rung.IN_PLACE:
         rescale_in_place(draft)
     else:
         restart_for_rescale(draft, view.attainable, view.rung or Rung.QUERY_RESTART)
+
+
+def _record_of_its_own(draft: Draft, message: str | None = None) -> None:
+    """Have a record open that has no plan yet; slots are the cause of a new one."""
+    timeline.leave_record_in_force(draft)
+    if draft.state.timeline.open is None:
+        timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
+    elif message is not None:
+        timeline.note(draft, message)
 
 
 def _reseat(draft: Draft) -> None:
@@ -198,11 +206,7 @@ def _give_back(draft: Draft) -> None:
     plan = draft.state.plan
     assert plan is not None
     count = plan.slot_count - draft.state.usable_slots
-    message = given_back(draft.state, f"{count} slot(s)", plan)
-    if draft.state.timeline.open is None:
-        timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
-    else:
-        timeline.note(draft, message)
+    _record_of_its_own(draft, given_back(draft.state, f"{count} slot(s)", plan))
     _begin_rescale(draft, prospect(draft, repartition=False))
 
 

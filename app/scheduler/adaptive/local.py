@@ -23,7 +23,7 @@ from app.scheduler.adaptive.events import DriverContact, QueryFailed, QueryRecov
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.restarting import handle_failure
 from app.scheduler.adaptive.state import Executing, Failure, JobState, LocalRestart, Rescaling
-from app.scheduler.adaptive.trial import trial_of
+from app.scheduler.adaptive.trial import met_before, trial_of
 from app.scheduler.adaptive.words import seconds
 
 LOCAL_TIMER: Final = "local-restart"
@@ -62,7 +62,7 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
     if known is not None and event.number <= known.number:
         return
     failure = failure_of(draft, event)
-    obstacle = _obstacle(draft, event, known)
+    obstacle = _obstacle(draft, event, failure, known)
     if obstacle is not None:
         why = f"{event.why} {obstacle}".strip()
         _escalate(draft, evolve(failure, why=why), event)
@@ -126,7 +126,7 @@ def driver_contact(draft: Draft, event: DriverContact) -> None:
         draft.set(local=known)
 
 
-def _obstacle(draft: Draft, event: QueryFailed, known: LocalRestart | None) -> str | None:
+def _obstacle(draft: Draft, event: QueryFailed, failure: Failure, known: LocalRestart | None) -> str | None:
     """Why the query cannot be restarted alone, in a sentence, which is empty where the failure says it all."""
     state, options = draft.state, draft.state.options
     sinks = {vertex.id for vertex in state.graph.vertices if vertex.is_sink}
@@ -136,7 +136,8 @@ def _obstacle(draft: Draft, event: QueryFailed, known: LocalRestart | None) -> s
     if strategy.delay_ms is None or budget.exhausted(state, budget.of_event(state, event)) is not None:
         return ""
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
-    if not event.outside and trial_of(state, at_ms, event.plan_version) is not None:
+    own = not event.outside and not met_before(state, failure)
+    if own and trial_of(state, at_ms, event.plan_version) is not None:
         return ""
     if known is not None and not known.over:
         return "The query was restarted alone and failed again before it had committed a batch."

@@ -47,7 +47,7 @@ def handle_failure(
     ``stopped``: nothing of the attempt writes any more. ``cause``: what may be blamed on a rescale that is on trial.
     """
     record_failure(draft, failure)
-    found = rollback.blamed(draft, cause)
+    found = rollback.blamed(draft, failure, cause)
     if stopped:
         mark_dead(draft, driver_waiting=driver_waiting)
     if found is not None and _take_back(draft, failure, found):

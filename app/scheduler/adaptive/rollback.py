@@ -11,9 +11,11 @@ from app.scheduler.adaptive.state import Failure, Pace, TakenBack, Watch
 from app.scheduler.adaptive.trial import (
     Trial,
     collapse,
+    coming_plan,
     counted,
     is_raise,
     is_watched,
+    met_before,
     possible,
     record_of,
     slots_for,
@@ -26,11 +28,12 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
     """``plan`` has come into force in the place of ``before``. Its watch begins if it is another parallelism.
 
     What it goes back to is the last parallelism that has passed. A job that is restarted for another reason during the
-    watch is watched anew. While something is taken back nothing is on trial: there is nothing better to go back to.
+    watch is watched anew. While something is taken back nothing is on trial, nor is it if the job has never run well:
+    there is nothing better to go back to.
     """
     state = draft.state
     watch, period_ms = state.watch, state.options.rollback_watch_ms
-    good = None if before is None else before.parallelism
+    good = None if before is None or state.unproven else before.parallelism
     if watch is not None:
         good, pace = watch.good, watch.before or pace
     if good is not None:
@@ -56,10 +59,19 @@ def prove(draft: Draft, grace_ms: int = 0) -> None:
         draft.set(watch=None)
 
 
-def blamed(draft: Draft, event: AttemptFailed | QueryFailed | None) -> Trial | None:
+def note_batch(draft: Draft, event: BatchCompleted) -> None:
+    """The job has run at the plan in force; also if another one is on its way by now."""
+    state = draft.state
+    plan, coming = state.plan, coming_plan(state)
+    if state.unproven and plan is not None and event.plan_version >= plan.version:
+        draft.set(unproven=coming is not None and event.plan_version >= coming.version)
+
+
+def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None) -> Trial | None:
     """The rescale to blame for a failure of the running attempt, None for an ``event`` that is nobody's own doing.
 
-    A process that was killed, or is gone for a reason that nobody knows, is not the rescale's fault.
+    A process that was killed, or is gone for a reason that nobody knows, is not the rescale's fault; nor is what the
+    job has failed with before.
     """
     period_ms = draft.state.options.rollback_watch_ms
     if event is None or event.outside:
@@ -69,7 +81,7 @@ def blamed(draft: Draft, event: AttemptFailed | QueryFailed | None) -> Trial | N
     found = trial_of(draft.state, at_ms, event.plan_version)
     if found is None and draft.state.watch is not None and at_ms >= draft.state.watch.until_ms:
         draft.set(watch=None)
-    return found
+    return None if met_before(draft.state, failure) else found
 
 
 def condemn(draft: Draft, found: Trial, why: str) -> TakenBack | None:
@@ -154,7 +166,7 @@ def lift(draft: Draft) -> None:
     watch: Watch | None = None
     last = state.last_plan
     on_the_way = state.plan is None or state.plan.parallelism == taken.tried
-    if on_the_way and last is not None and last.parallelism != taken.good:
+    if on_the_way and not state.unproven and last is not None and last.parallelism != taken.good:
         until_ms = draft.now_ms + state.options.rollback_watch_ms
         watch = Watch(taken.good, last.parallelism, taken.record, taken.cause, draft.now_ms, until_ms)
     draft.set(taken_back=None, watch=watch)

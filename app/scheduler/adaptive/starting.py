@@ -45,7 +45,7 @@ from app.scheduler.adaptive.state import (
     RetryingExecutionGraphCreation,
     WaitingForResources,
 )
-from app.scheduler.adaptive.trial import Trial, trial_of
+from app.scheduler.adaptive.trial import Trial, met_before, trial_of
 from app.scheduler.adaptive.waits import WAIT_TIMER, arm_manager, arm_wait, wait_anew, waiting_outlook
 from app.scheduler.slots import assign
 
@@ -268,7 +268,9 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
         return
     # While the state is being redistributed that is what failed, not a parallelism: it has rules of its own.
     own = not phase.outside and draft.state.repartition is None
-    found = trial_of(draft.state, draft.now_ms) if own else None
+    found = (
+        trial_of(draft.state, draft.now_ms) if own and not met_before(draft.state, phase.failure) else None
+    )
     repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
     if found is None or not _take_back(draft, phase.failure, found):
         start_failed(draft, phase.failure, recoverable=phase.recoverable)

@@ -55,6 +55,7 @@ class Failure:
     """A failure that the job met, for the exception history. ``vertex`` is a name, None for a global failure.
 
     ``local``: only its query was restarted. ``why``: a sentence on why it was taken as it was, may be empty.
+    ``on_trial``: it came at a parallelism that was being tried.
     """
 
     error: str
@@ -64,6 +65,7 @@ class Failure:
     stack: str | None = None
     local: bool = False
     why: str = ""
+    on_trial: bool = False
 
 
 Parallelism = tuple[tuple[str, int], ...]
@@ -214,10 +216,7 @@ class StopWithSavepoint:
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """The attempt is being stopped (``stopped`` false), then the backoff runs.
-
-    ``target`` is set for a rescale: the parallelism per vertex that the job restarts for.
-    """
+    """The attempt is being stopped (``stopped`` false), then the backoff runs. ``target``: what a rescale is for."""
 
     backoff_ms: int
     target: tuple[tuple[str, int], ...] | None = None
@@ -334,8 +333,8 @@ class JobState:
     While ``repartition`` is set ``graph`` has the partitions that the state is to get.
     ``batch``: how far a BATCH job has come, None before its first attempt runs and for a STREAMING one.
     ``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
-    ``user_errors``: what the user's code keeps raising, per query; ``local``: queries of this attempt that were
-    restarted alone.
+    ``unproven``: it has not committed a batch yet.
+    ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
     """
 
     job_id: str
@@ -376,6 +375,7 @@ class JobState:
     repartition_refused: RepartitionRefused | None = None
     watch: Watch | None = None
     taken_back: TakenBack | None = None
+    unproven: bool = False
     user_errors: tuple[UserError, ...] = ()
     local: tuple[LocalRestart, ...] = ()
 

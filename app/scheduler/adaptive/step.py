@@ -26,6 +26,7 @@ from app.scheduler.adaptive import (
     local,
     rescaling,
     restarting,
+    rollback,
     starting,
     stopping,
 )
@@ -89,6 +90,7 @@ def initial_state(
         phase_since_ms=now_ms,
         status_since_ms=((JobStatus.INITIALIZING, now_ms),),
         share=SlotShare(1, weight, priority, cap, requested_by=who, changed_ms=now_ms),
+        unproven=True,
     )
 
 
@@ -116,6 +118,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
             and (moves.stage == "Idling" or moves.stage == "Cooldown")
             and not state.timeline.closed
             and state.watch is None
+            and not state.unproven
             and not state.user_errors
         ):
             return state, ()
@@ -142,8 +145,10 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
 
 
 def _work(draft: Draft, event: Event, handler: Handler) -> None:
-    if draft.state.user_errors and isinstance(event, BatchCompleted):
-        budget.forget(draft, event)
+    if isinstance(event, BatchCompleted):
+        if draft.state.user_errors:
+            budget.forget(draft, event)
+        rollback.note_batch(draft, event)
     everywhere = _TIMERS.get(event.name) if isinstance(event, TimerFired) else None
     if everywhere is not None:
         everywhere(draft)

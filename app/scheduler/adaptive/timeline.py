@@ -2,7 +2,8 @@
 
 At most one record is open. Its spans are the phases that the scheduler went through while it was open, without gaps:
 together they last exactly from its start to its end. A record is COMPLETED when a batch was committed at the new
-parallelism (or the queries are idle), not already when the plan was sent. A failover has a record of its own.
+parallelism (or the queries are idle), not already when the plan was sent; or when another change began while its plan
+was in force, which it then says. A failover has a record of its own.
 
 A BATCH job is not rescaled but decided, region by region. Its records are of attempts, which are COMPLETED when the
 driver is there, and of bounds that were declared: COMPLETED if they count for a vertex that is not decided yet.
@@ -27,7 +28,7 @@ from app.model.rescale import (
 )
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import JobState, Timeline
+from app.scheduler.adaptive.state import Executing, JobState, StopWithSavepoint, Timeline
 from app.scheduler.slots import Demand
 
 _RUNGS = tuple(Rung)
@@ -38,6 +39,7 @@ _NONE_YET = tuple((state.value, 0) for state in TerminalState)
 _OVERTAKEN = (
     "Other bounds were declared while its plan was being brought into force; it may have been in force since."
 )
+_NO_BATCH_YET = "Its plan was in force, and no batch had been committed at it, when another change began."
 _CAME_FIRST = "The plan of an earlier record came into force first; the parallelism before is that plan's."
 
 MAX_MESSAGE_CHARS = 4_000
@@ -118,7 +120,9 @@ def close_record(
 
 
 def complete_record(draft: Draft, output_gap_ms: int | None, reprocessed_records: int | None) -> None:
-    """End the open record as a success if it is that of the plan that has just been confirmed."""
+    """The plan in force has processed a batch, or has nothing to do. End the open record as a success if it is its."""
+    if draft.state.unproven:
+        draft.set(unproven=False)
     if has_plan(draft.state.timeline.open):
         close_record(
             draft,
@@ -149,8 +153,20 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
 
 def overtake_record(draft: Draft) -> None:
     """End the open record, because other bounds were declared. What had been begun for it may still take effect."""
+    if leave_record_in_force(draft):
+        return
     begun = has_plan(draft.state.timeline.open)
     close_record(draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED, message=_OVERTAKEN if begun else None)
+
+
+def leave_record_in_force(draft: Draft) -> bool:
+    """Another change begins. A record whose plan is in force has got what it was for, if no batch yet (as in Flink)."""
+    phase = draft.state.phase
+    running = isinstance(phase, Executing) or (isinstance(phase, StopWithSavepoint) and phase.target is None)
+    if not running or not has_plan(draft.state.timeline.open):
+        return False
+    close_record(draft, TerminatedReason.SUCCEEDED, message=_NO_BATCH_YET)
+    return True
 
 
 def in_force(draft: Draft, plan: Plan) -> None:

@@ -3,10 +3,14 @@
 A rescale is on trial from the moment its plan is on its way until a batch is committed after the watch period. If the
 job fails of itself in that time, or its throughput collapses, the parallelism before comes back into force, and the job
 runs at no more until other bounds are declared. The requirements stay as they were declared.
+
+A failure that was there before is not the rescale's: a job that has never committed a batch has nothing to go back to,
+and what it has failed with lately, while nothing was on trial, is not blamed on a rescale that came since.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +22,7 @@ from app.model.rescale import TriggerCause
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
+    Failure,
     JobState,
     Pace,
     Parallelism,
@@ -33,6 +38,11 @@ WARM_UP_BATCHES: Final = 2
 LEAST_BATCHES: Final = 3
 MOST_BATCHES: Final = 5
 """Of so many batches of a query, the latest ones, its pace is made."""
+
+LATELY_MS: Final = 3_600_000
+"""For so long a failure counts as one that the job had before."""
+
+_DIGITS: Final = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,39 @@ def is_watched(state: JobState) -> bool:
     return state.options.rollback_watch_ms > 0 and state.graph.type is JobType.STREAMING
 
 
+def ran_as_before(state: JobState, plan_version: int) -> bool:
+    """Whether what failed ran at what the job would go back to: with nothing on trial, and no plan on its way there.
+
+    ``plan_version``: as in `trial_of`. It may be that of a plan which another one has replaced on its way.
+    """
+    last, coming = state.last_plan, coming_plan(state)
+    if last is None or state.taken_back is not None:
+        return True
+    if state.watch is not None:
+        return False
+    if coming is None or 0 < plan_version <= last.version:
+        return True
+    return plan_version in (0, coming.version) and coming.parallelism == last.parallelism
+
+
+def met_before(state: JobState, failure: Failure) -> bool:
+    """Whether the job has failed in the same way lately, in an earlier attempt or in a query that ran on alone.
+
+    Numbers do not count: ports, batches and processes differ each time.
+    """
+
+    def same(other: Failure) -> bool:
+        earlier = other.attempt < state.attempt or other.local
+        recent = other.at_ms >= failure.at_ms - LATELY_MS
+        return earlier and recent and not other.on_trial and _essence(other) == _essence(failure)
+
+    return any(same(other) for group in state.failures for other in group)
+
+
+def _essence(failure: Failure) -> tuple[str | None, str]:
+    return failure.vertex, _DIGITS.sub("0", failure.error)
+
+
 def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Trial | None:
     """What a failure at ``at_ms`` is to be blamed on; None if no rescale is on trial.
 
@@ -94,7 +137,7 @@ def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Trial | None
         if watch is None or watch.tried == good:
             return None
         return Trial(good, watch.tried, watch.record, watch.cause)
-    if coming.parallelism == good:
+    if coming.parallelism == good or (watch is None and state.unproven):
         return None
     if watch is not None and coming.parallelism == watch.tried:
         return Trial(good, watch.tried, watch.record, watch.cause)

@@ -90,7 +90,29 @@ def test_an_attempt_is_measured_from_the_last_commit_before_it() -> None:
     assert meter.take() == 4_000
 
 
-def test_without_a_steady_interval_no_gap_can_be_told() -> None:
+def test_without_a_steady_interval_the_gap_is_the_pause_itself() -> None:
+    meter = GapMeter(Past((), None))
+    meter.committed(1_000, at_plan=True)
+    meter.changing()
+    meter.committed(4_700, at_plan=True)
+    assert meter.take() == 3_700
+
+
+def test_so_it_is_if_the_change_is_ordered_during_the_first_batch() -> None:
+    meter = GapMeter(Past((), None))
+    meter.changing()
+    meter.committed(1_000, at_plan=False)
+    meter.committed(4_700, at_plan=True)
+    assert meter.take() == 3_700
+
+
+def test_and_of_an_attempt_after_a_single_batch() -> None:
+    meter = GapMeter(Past((1_000,), None))
+    meter.committed(4_700, at_plan=True)
+    assert meter.take() == 3_700
+
+
+def test_before_the_first_batch_there_is_no_pause() -> None:
     meter = GapMeter(Past((), None))
     meter.changing()
     meter.committed(1_000, at_plan=True)

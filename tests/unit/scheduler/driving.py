@@ -255,12 +255,18 @@ class Job:
 
     def run(self, held: int = 2) -> Job:
         """Submit, get slots, start, commit the first batch."""
-        self.do(StartScheduling())
-        self.hold(held)
+        return self.start_up(held).commit()
+
+    def start_up(self, held: int = 2) -> Job:
+        """Submit, get slots, start."""
+        return self.submit(held).starts()
+
+    def submit(self, held: int = 2) -> Job:
+        """Submit, get slots; the driver is being started."""
+        self.do(StartScheduling()).hold(held)
         if self.kind == "WaitingForResources":
             self.wait(self.state.options.submission_stabilization_ms)
-        self.starts()
-        return self.commit()
+        return self
 
 
 def restarting_job(cooldown: str = "30 s", stabilization: str = "60 s", max_delay: str = "3 s") -> Job:

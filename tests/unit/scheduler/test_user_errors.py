@@ -106,10 +106,15 @@ def test_what_is_not_the_codes_doing_never_counts(more: dict[str, Any]) -> None:
 
 
 def test_a_rescale_that_is_taken_back_for_it_counts_nothing() -> None:
+    job = raises(running().put(1, 4).hold(4).applied(), 7)
+    assert job.state.taken_back is not None and times(job) == []
+
+
+def test_an_error_that_was_there_before_a_rescale_goes_on_being_counted() -> None:
     job = raises(raises(running(), 7), 7)
     job.put(1, 4).hold(4).applied()
     raises(job, 7, plan_version=job.state.plan_version)
-    assert job.state.taken_back is not None and times(job) == [2]
+    assert job.state.taken_back is None and job.status is JobStatus.FAILED
 
 
 def test_queries_are_counted_apart_and_local_failovers_too() -> None:
