@@ -23,6 +23,7 @@ from app.api.app import create_app
 from app.api.auth import TokenFile, TokenFileError
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
+from app.api.mark import API_VERSION, MARK
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
@@ -306,6 +307,7 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 server_header=False,
+                headers=[(MARK, API_VERSION)],
                 # Nobody stands in front; whoever says so in a header is not to be believed.
                 proxy_headers=False,
                 timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from app.cli.errors import CliError, NoServer, Refused, UsageError
+from app.cli.strangers import ADVICE, is_stranger, no_http, no_tls, stranger
 
 DEFAULT_SERVER = "http://127.0.0.1:8081"
 ANSWER_TIMEOUT_S = 30.0
@@ -106,6 +107,8 @@ class Client:
         while True:
             response = self._send(method, path, params=params, content=content, headers=sent, files=files)
             if response.status_code != 503 or time.monotonic() >= deadline:
+                if is_stranger(response):
+                    raise stranger(self.server, response)
                 return _decoded(response), response.headers
             time.sleep(min(_retry_after_s(response), max(0.0, deadline - time.monotonic())))
 
@@ -118,7 +121,8 @@ class Client:
             ) from None
         except httpx.TimeoutException:
             raise NoServer(
-                f"The server at {self.server} did not answer within {ANSWER_TIMEOUT_S:.0f} s."
+                f"The server at {self.server} did not answer within {ANSWER_TIMEOUT_S:.0f} s. If it is not a Slotwise "
+                f"server: {ADVICE[0].lower()}{ADVICE[1:]}"
             ) from None
         except httpx.ConnectError as error:
             if "refused" in str(error):
@@ -126,10 +130,10 @@ class Client:
                     f"No Slotwise server at {self.server}; start one with: slotwise serve"
                 ) from None
             detail = str(error).rstrip(".") or "no connection could be made"
-            raise NoServer(f"The server {self.server} cannot be reached: {detail}.") from None
+            told = no_tls(self.server, detail) or f"The server {self.server} cannot be reached: {detail}."
+            raise NoServer(told) from None
         except httpx.RequestError as error:
-            detail = str(error).rstrip(".") or type(error).__name__
-            raise NoServer(f"The connection to {self.server} broke: {detail}.") from None
+            raise no_http(self.server, error) from None
 
     def find_job(self, text: str) -> str:
         """The id that ``text`` means: an id, the one job of this name, or the unique start of an id.

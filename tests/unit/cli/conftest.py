@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from app.api.mark import API_VERSION, MARK
 from app.cli import jobs, main, waiting
 from app.model.ids import vertex_id
 
@@ -68,6 +69,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
             answer = route(request) if route else missing
             content = json.dumps(answer[1]).encode()
             self.send_response(answer[0])
+            self.send_header(MARK, API_VERSION)
             for name, value in (answer[2] if len(answer) > 2 else {}).items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(content)))
