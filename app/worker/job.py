@@ -31,6 +31,7 @@ from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.adaptive.step import status_of
 from app.worker.attempts import Attempts
+from app.worker.batches_seen import BatchesSeen, with_batch
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for, with_time_for_executors
 from app.worker.executors_seen import ExecutorsSeen, noted
@@ -124,7 +125,7 @@ class Job:
     ) -> None:
         self.submitted_ms = submitted_ms
         self.submitted_by = submitted_by
-        self.last_batches: dict[str, Report] = {}
+        self.batches: BatchesSeen = {}
         self.last_batch_ms: int | None = None
         self.region_progress: dict[int, Report] = {}
         self.executors: ExecutorsSeen | None = None
@@ -190,7 +191,7 @@ class Job:
             submitted_by=self.submitted_by,
             epoch=self.writer.epoch,
             driver_pid=self.attempts.driver_pid,
-            last_batches=self.last_batches,
+            batches=self.batches,
             region_progress=self.region_progress,
             executors=self.executors,
         )
@@ -241,8 +242,8 @@ class Job:
         self._must_be_at(attempt)
         self.executors = noted(self.executors, attempt, report, self._clock.now_ms())
         if report.type == "batch":
-            self.last_batches = {**self.last_batches, report.query_id: report}
             self.last_batch_ms = self._clock.now_ms()
+            self.batches = with_batch(self.batches, report, self.last_batch_ms)
             self._meter.note(report)
         elif report.type == "region-progress" and self._is_current_run(report):
             self.region_progress = {**self.region_progress, report.region: report}

@@ -10,6 +10,7 @@ from app.model.requirements import Bounds
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Verdict
+from app.worker.batches_seen import BatchesSeen
 from app.worker.executors_seen import ExecutorsSeen
 
 
@@ -57,7 +58,7 @@ class Fenced(ControlPlaneError):
 class JobView:
     """A job as of the last durable write.
 
-    ``last_batches`` has the latest batch report per query id, ``region_progress`` the latest region-progress report
+    ``batches`` has the latest batch reports per query id, ``region_progress`` the latest region-progress report
     per number of a region, ``executors`` how many the job has on a cluster. None of them is durable: they are empty
     after a restart, until the driver reports again.
     """
@@ -69,13 +70,18 @@ class JobView:
     submitted_by: str | None
     epoch: int
     driver_pid: int | None = None
-    last_batches: dict[str, Report] = field(default_factory=dict)
+    batches: BatchesSeen = field(default_factory=dict)
     region_progress: dict[int, Report] = field(default_factory=dict)
     executors: ExecutorsSeen | None = None
 
     @property
     def job_id(self) -> str:
         return self.state.job_id
+
+    @property
+    def last_batches(self) -> dict[str, Report]:
+        """The latest batch report per query id."""
+        return {query_id: seen[-1].report for query_id, seen in self.batches.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.api.render.jobs import is_under_way
+from app.worker.batches_seen import SeenBatch
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.test_flink_face import JOB_FACES, OVERVIEW, check
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, eventually
@@ -121,4 +122,6 @@ async def test_an_empty_first_batch_says_nothing_of_the_functions(
     view = world.control_plane.job(job_id)
     (report,) = view.last_batches.values()
     first = replace(report, **{"batch_id": 0, "input_rows": 3, **changes})
-    assert is_under_way(replace(view, last_batches={"q": first}), report.at_ms) is expected
+    assert (
+        is_under_way(replace(view, batches={"q": (SeenBatch(first, first.at_ms),)}), report.at_ms) is expected
+    )

@@ -136,7 +136,7 @@ async def vertex_subtask_metrics(context: Context, request: Request) -> Response
             f"The query parameter agg should list some of {', '.join(AGGREGATIONS)}, found"
             f" {shown(unknown[0])}."
         )
-    values = vertex_metrics(view, execution.vertex.id)
+    values = vertex_metrics(view, execution.vertex.id, context.clock.now_ms())
     return json_response(aggregated_metrics(values, names(parameters, "get"), aggregations))
 
 

@@ -45,10 +45,14 @@ _JOB = Doc(
 _VERTEX = Doc(
     "getVertexSubtaskMetrics",
     "metrics",
-    "Metrics of a vertex in its last micro-batch",
+    "Metrics of a vertex in the last minute",
     job_schema.AggregatedMetric,
     [{"id": "numRecordsInPerSecond", "sum": 1200.0, "avg": 300.0}],
-    description="Empty before the first batch.",
+    description=(
+        "Rates are over the last minute, or over twice the time of the last micro-batch if that is longer: they fall "
+        "to 0 when no batch is committed any more. pendingRecords and numTasksObserved are those of the last batch, "
+        "which ended at lastBatchTimestamp. Empty before the first batch."
+    ),
     is_list=True,
     parameters=(_SUBTASK_GET, _AGG),
     errors={404: f"Job vertex {COUNTS} was not found in job {JOB}."},

@@ -1,9 +1,9 @@
 """Metrics of jobs and vertices under Flink's names, from the scheduler's state and the last batch of each
 query.
 
-Values of a vertex are those of its last committed micro-batch: counts divided by the time that the batch
-took. Spark gives totals of a stage, not values per task: `sum` and `avg` are known, `min`, `max` and `skew`
-are left out.
+Rates of a vertex are over the last minute, so they fall to 0 when no batch is committed any more; what is no
+rate is that of the last committed micro-batch, whose time is told with it. Spark gives totals of a stage, not
+values per task: `sum` and `avg` are known, `min`, `max` and `skew` are left out.
 """
 
 from __future__ import annotations
@@ -13,9 +13,17 @@ from typing import Any
 
 from app.model.protocol import Report, VertexBatch
 from app.model.status import JobStatus
+from app.worker.batches_seen import Window, window
 from app.worker.views import JobView, TaskManager
 
 AGGREGATIONS = ("min", "max", "sum", "avg", "skew")
+
+# Name to the field of a vertex's batch.
+_RATES = {
+    "numRecordsInPerSecond": "records_in",
+    "numRecordsOutPerSecond": "records_out",
+    "busyTimeMsPerSecond": "busy_ms",
+}
 
 _STATE_TIMES = {
     "initializingTime": JobStatus.INITIALIZING,
@@ -42,6 +50,7 @@ def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
     if view.last_batches:
         last = max(view.last_batches.values(), key=lambda report: report.at_ms)
         metrics["lastCheckpointDuration"] = max(0, last.at_ms - last.started_ms)
+        metrics["lastBatchTimestamp"] = last.at_ms
         metrics["lastCompletedCheckpointId"] = min(report.batch_id for report in view.last_batches.values())
     return {name: str(value) for name, value in metrics.items()}
 
@@ -63,30 +72,33 @@ def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[d
     return [{"id": name, "value": metrics[name]} for name in dict.fromkeys(wanted) if name in metrics]
 
 
-def vertex_metrics(view: JobView, vertex_id: str) -> dict[str, tuple[float, int]]:
-    """Name to (sum over the subtasks, number of subtasks) for the vertex's last batch; empty before the
-    first.
-    """
+def vertex_metrics(view: JobView, vertex_id: str, now_ms: int) -> dict[str, tuple[float, int]]:
+    """Name to (sum over the subtasks, number of subtasks) for the vertex; empty before its first batch."""
     found = _last_batch(view, vertex_id)
     if found is None:
         return {}
     report, batch = found
     tasks = batch.tasks if batch.tasks is not None else batch.parallelism
-    seconds = max(1, report.at_ms - report.started_ms) / 1000
     metrics: dict[str, tuple[float, int]] = {}
     if batch.tasks is not None:
         metrics["numTasksObserved"] = (float(batch.tasks), 1)
-    rates = {
-        "numRecordsInPerSecond": batch.records_in,
-        "numRecordsOutPerSecond": batch.records_out,
-        "busyTimeMsPerSecond": batch.busy_ms,
-    }
-    for name, total in rates.items():
-        if total is not None:
-            metrics[name] = (total / seconds, max(1, tasks))
+    over = window(view.batches[report.query_id], now_ms)
+    for name, field in _RATES.items():
+        if getattr(batch, field) is not None:
+            metrics[name] = (_total(over, vertex_id, field) * 1000 / over.length_ms, max(1, tasks))
     if report.backlog_rows is not None and vertex_id == _first_source(view, report):
         metrics["pendingRecords"] = (float(report.backlog_rows), 1)
+    metrics["lastBatchTimestamp"] = (float(report.at_ms), 1)
     return metrics
+
+
+def _total(over: Window, vertex_id: str, field: str) -> float:
+    return sum(
+        share * (getattr(batch, field) or 0)
+        for report, share in over.shares
+        for batch in report.vertices
+        if batch.vertex_id == vertex_id
+    )
 
 
 def aggregated_metrics(
