@@ -6,6 +6,7 @@ import pytest
 
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason
+from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptStopped,
@@ -145,13 +146,24 @@ def test_the_rung_is_the_most_expensive_one_that_was_climbed() -> None:
     assert job.open.rung is Rung.NEW_DRIVER
 
 
-def test_a_failover_that_goes_on_with_a_change_in_place_keeps_the_rung_of_the_failover() -> None:
+def test_a_cheaper_start_after_a_dearer_one_that_failed_does_not_make_the_record_cheaper() -> None:
+    job = Job(upper=2).run().do(AttemptFailed(1, "boom", stopped=True)).wait(2_000)
+    assert job.open.rung is Rung.NEW_DRIVER
+    job.do(AttemptStopped(2, error="no tables", driver_alive=True)).wait(2_000)
+    assert job.effect(StartAttempt).reuse_driver
+    job.starts().commit()
+    assert (job.records[-1].cause.value, job.records[-1].rung) == ("RECOVERABLE_FAILOVER", Rung.NEW_DRIVER)
+
+
+def test_a_change_in_place_right_after_a_failover_leaves_the_rung_of_the_failover_alone() -> None:
     job = Job(upper=4).run(held=2)
     job.do(AttemptFailed(1, "boom", stopped=True)).wait(30_000).starts().hold(4)
     assert job.kind == "Rescaling"
     job.applied()
-    record = job.records[-1]
-    assert (record.cause.value, record.rung) == ("RECOVERABLE_FAILOVER", Rung.NEW_DRIVER)
+    assert [(one.cause.value, one.rung) for one in job.records[-2:]] == [
+        ("RECOVERABLE_FAILOVER", Rung.NEW_DRIVER),
+        ("NEW_RESOURCE_AVAILABLE", Rung.IN_PLACE),
+    ]
 
 
 def test_a_slot_lost_in_use_is_a_failover_that_shrinks_in_place() -> None:
