@@ -9,6 +9,7 @@ COPY pyproject.toml uv.lock ./
 RUN uv sync --locked --no-dev --no-install-project
 COPY LICENSE README.md CHANGELOG.md ./
 COPY app ./app
+COPY examples/flights ./examples/flights
 COPY migrations ./migrations
 RUN uv sync --locked --no-dev --no-editable
 

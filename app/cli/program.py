@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
@@ -30,6 +31,13 @@ from app.cli.errors import EXIT_REFUSED, CliError
 from app.cli.output import warn
 
 EXIT_INTERRUPTED = 130
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        doctor.version()
+        raise typer.Exit
+
 
 program = typer.Typer(
     name="slotwise",
@@ -65,6 +73,18 @@ for _name, _function, _summary in (
 program.add_typer(
     cluster.cluster, name="cluster", short_help="A Spark cluster on this host, for development."
 )
+
+
+@program.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the versions, and exit."
+        ),
+    ] = False,
+) -> None:
+    """Elastic PySpark jobs: declare how parallel each vertex may be, and change it while the job runs."""
 
 
 def main(arguments: list[str] | None = None) -> None:

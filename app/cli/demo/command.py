@@ -132,15 +132,16 @@ def _ignored(number: signal.Signals) -> Iterator[None]:
 
 
 def example_folder() -> Path:
-    """The flights example of the checkout.
+    """The flights example: beside the modules of an installed wheel, or in the root of a checkout.
 
     Raises:
-        CliError: this is an installed package without it.
+        CliError: it is in neither place.
     """
-    folder = Path(app.__file__).absolute().parent.parent / "examples" / "flights"
-    if not (folder / "flights.yaml").is_file():
-        raise CliError("The demo needs a checkout of Slotwise: examples/flights is not part of the package.")
-    return folder
+    package = Path(app.__file__).absolute().parent
+    for folder in (package / "_examples" / "flights", package.parent / "examples" / "flights"):
+        if (folder / "flights.yaml").is_file():
+            return folder
+    raise CliError("The job of the demo is missing from this installation: install Slotwise again.")
 
 
 def submit_flights(client: Client, folder: Path, flights: Flights, seconds: int) -> str:

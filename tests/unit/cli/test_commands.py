@@ -381,3 +381,9 @@ def test_require_sends_state_partitions_with_the_bounds(slotwise: Run, fake: Any
     (sent,) = fake.sent("PUT", REQUIREMENTS)
     with_number = {vertex: one["statePartitions"] for vertex, one in sent.json.items() if len(one) > 1}
     assert with_number == {vertex_id("delays", "delays"): 6}
+
+
+def test_the_version_is_an_option_too(slotwise: Run) -> None:
+    outcome = slotwise("--version")
+    assert (outcome.status, outcome.out) == (0, slotwise("version").out)
+    assert outcome.out.startswith("slotwise 0.")

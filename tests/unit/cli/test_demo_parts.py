@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import tomllib
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -11,10 +13,12 @@ from typing import Any
 
 import pytest
 
+import app
+from app.cli import submit
 from app.cli.demo import answer, command, data
 from app.cli.demo.answer import Row, differences, found_rows, rows_in_sink
 from app.cli.demo.scenario import QUIET_LOOKS, STALLED_LOOKS, EndOfRows
-from app.cli.errors import UsageError
+from app.cli.errors import CliError, UsageError
 
 HEADER = "year,month,day,carrier\r\n"
 LINES = ["2013,1,1,UA\r\n", "2013,1,1,AA\r\n", "2013,12,31,UA\r\n"]
@@ -162,3 +166,29 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is not an empty directory"):
         command._folder(tmp_path)
+
+
+def test_a_wheel_has_the_job_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(app.__file__).parent.parent
+    wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for place in wheel["only-include"]:
+        if place != "app":
+            shutil.copytree(root / place, tmp_path / wheel["sources"].get(place, place))
+    monkeypatch.setattr(app, "__file__", str(tmp_path / "app" / "__init__.py"))
+    folder = command.example_folder()
+    assert folder == tmp_path / "app" / "_examples" / "flights"
+    document = submit.read_graph(folder / "flights.yaml")
+    assert list(submit.check_graph(folder / "flights.yaml", document)) == ["routes.py"]
+    shutil.rmtree(folder)
+    with pytest.raises(CliError, match="install Slotwise again"):
+        command.example_folder()
+
+
+def test_the_first_job_of_the_page_is_one_that_a_server_takes(tmp_path: Path) -> None:
+    page = (Path(app.__file__).parent.parent / "docs" / "install.md").read_text()
+    graph = tmp_path / "counts.yaml"
+    graph.write_text(page.partition("<<'END'\n")[2].partition("END\n")[0])
+    document = submit.read_graph(graph)
+    assert submit.check_graph(graph, document) == {}
+    assert document["name"] == "counts"
+    assert document["vertices"][2]["sink"]["path"] == str(tmp_path / "counts.db")
