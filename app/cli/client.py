@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
 import httpx
 
 from app.cli.errors import CliError, NoServer, Refused, UsageError
+from app.cli.output import warn
 from app.cli.strangers import ADVICE, is_stranger, no_http, no_tls, stranger
 
 DEFAULT_SERVER = "http://127.0.0.1:8081"
@@ -24,6 +25,7 @@ UNAVAILABLE_PATIENCE_S = 10.0
 TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
 
 Json = Any
+Purpose = Literal["look", "change", "delete"]
 Headers = Mapping[str, str]
 Files = list[tuple[str, tuple[str, bytes, str]]]
 
@@ -135,10 +137,11 @@ class Client:
         except httpx.RequestError as error:
             raise no_http(self.server, error) from None
 
-    def find_job(self, text: str) -> str:
+    def find_job(self, text: str, purpose: Purpose = "look") -> str:
         """The id that ``text`` means: an id, the one job of this name, or the unique start of an id.
 
-        When several jobs had the name, the one that has not ended is meant.
+        When several jobs had the name, the one that has not ended is meant. If all have ended, those who look are
+        shown the newest, and are told so.
         """
         lowered = text.lower()
         if len(lowered) == 32 and _HEX.match(lowered):
@@ -150,7 +153,7 @@ class Client:
             if len(candidates) == 1:
                 return str(candidates[0]["jid"])
         if named:
-            raise CliError(f"Several jobs are called {text!r}; name one by its id: {_ids(live or named)}.")
+            return _newest_ended(text, named, purpose) if not live else _ambiguous(text, live)
         prefixed = [job for job in jobs if str(job["jid"]).startswith(lowered)] if _HEX.match(lowered) else []
         if len(prefixed) == 1:
             return str(prefixed[0]["jid"])
@@ -191,6 +194,23 @@ def _checked_token(token: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("A bearer token is made of visible ASCII characters; this one is not.")
     return token
+
+
+def _ambiguous(name: str, jobs: list[dict[str, Any]]) -> NoReturn:
+    raise CliError(f"Several jobs are called {name!r}; name one by its id: {_ids(jobs)}.")
+
+
+def _newest_ended(name: str, jobs: list[dict[str, Any]], purpose: Purpose) -> str:
+    """Of several jobs that have ended."""
+    if purpose == "delete":
+        _ambiguous(name, jobs)
+    newest, *others = sorted(jobs, key=lambda job: job["start-time"], reverse=True)
+    count = f"All {len(jobs)} jobs that are called {name!r} have ended"
+    told = f"{newest['jid']} ({newest['state']})"
+    if purpose == "change":
+        raise CliError(f"{count}; the newest is {told}.")
+    warn(f"{count}. This is the newest, {told}; of the {len(others)} before it, name one by its id.")
+    return str(newest["jid"])
 
 
 def _ids(jobs: list[dict[str, Any]]) -> str:

@@ -258,7 +258,7 @@ def cancel(
 ) -> None:
     """Cancel a job at once; the batch in flight is given up."""
     with Client(server, token_file) as client:
-        job_id = client.find_job(job)
+        job_id = client.find_job(job, "change")
         client.request("PATCH", f"/jobs/{job_id}", params={"mode": "cancel"})
         with accepted(f"The job {job_id} was told to cancel, and will."):
             state = wait_until_ended(client, job_id) if wait else status_of(client, job_id)
@@ -279,7 +279,7 @@ def stop(
 ) -> None:
     """Stop a job after the batch in flight, with a complete checkpoint."""
     with Client(server, token_file) as client:
-        job_id = client.find_job(job)
+        job_id = client.find_job(job, "change")
         answer, _ = client.request("POST", f"/jobs/{job_id}/stop", body={})
         trigger_id = str(answer["request-id"])
         if not wait:
@@ -335,7 +335,7 @@ def forget(
 ) -> None:
     """Delete a job that has ended, with its history."""
     with Client(server, token_file) as client:
-        job_id = client.find_job(job)
+        job_id = client.find_job(job, "delete")
         client.request("DELETE", f"/jobs/{job_id}")
     if as_json:
         print_json({"jobid": job_id, "forgotten": True})

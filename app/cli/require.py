@@ -70,7 +70,7 @@ def require(
     if reason is not None and not reason.isprintable():
         raise UsageError("--reason should be one line of text without control characters.")
     with Client(server, token_file) as client:
-        job_id = client.find_job(job)
+        job_id = client.find_job(job, "change")
         if dry_run:
             asked = ask_dry_run(client, job_id, wanted, partitions, retry=retry)
             show_dry_run(client, job_id, asked, as_json)

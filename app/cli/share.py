@@ -55,7 +55,7 @@ def share(
     if reason is not None and not wanted:
         raise UsageError("--reason goes with a change: give --weight, --priority or --cap.")
     with Client(server, token_file) as client:
-        job_id = client.find_job(job)
+        job_id = client.find_job(job, "change" if wanted else "look")
         changed = declare(client, job_id, wanted, reason) if wanted else False
         explained = client.get(f"/jobs/{job_id}/explanation")
     if as_json:

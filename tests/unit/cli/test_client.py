@@ -85,8 +85,56 @@ def test_a_name_of_several_jobs_means_the_one_that_has_not_ended(slotwise: Run, 
         "GET", "/jobs/overview", overview((OTHER_ID, "delays", "FINISHED"), (JOB_ID, "delays", "RUNNING"))
     )
     assert slotwise("show", "delays", "--json").json["jid"] == JOB_ID
-    fake.on("GET", "/jobs/overview", overview((OTHER_ID, "delays", "FINISHED"), (JOB_ID, "delays", "FAILED")))
+    both = overview(
+        (OTHER_ID, "delays", "CREATED"), (JOB_ID, "delays", "RUNNING"), ("f" * 32, "delays", "FAILED")
+    )
+    fake.on("GET", "/jobs/overview", both)
     outcome = slotwise("show", "delays")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err == (
+        f"Several jobs are called 'delays'; name one by its id: {OTHER_ID} (CREATED), {JOB_ID} (RUNNING).\n"
+    )
+
+
+@pytest.fixture
+def all_ended(fake: Any) -> None:
+    """Three jobs called delays; `JOB_ID` was submitted last."""
+    code, answer = overview(*((jid, "delays", "FAILED") for jid in (OTHER_ID, JOB_ID, "f" * 32)))
+    answer["jobs"][1]["start-time"] = 9
+    fake.on("GET", "/jobs/overview", (code, answer))
+
+
+def test_of_jobs_that_have_all_ended_the_newest_is_shown(slotwise: Run, fake: Any, all_ended: None) -> None:
+    outcome = slotwise("show", "delays", "--json")
+    assert (outcome.status, outcome.json["jid"]) == (0, JOB_ID)
+    assert outcome.err == (
+        f"All 3 jobs that are called 'delays' have ended. This is the newest, {JOB_ID} (FAILED); of the 2 before it, "
+        "name one by its id.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("cancel", "delays"),
+        ("stop", "delays"),
+        ("require", "delays", "delays=1:2"),
+        ("share", "delays", "--weight", "2"),
+    ],
+)
+def test_jobs_that_have_all_ended_are_not_changed(
+    slotwise: Run, fake: Any, all_ended: None, command: tuple[str, ...]
+) -> None:
+    outcome = slotwise(*command)
+    assert (outcome.status, outcome.out) == (1, "")
+    assert (
+        outcome.err == f"All 3 jobs that are called 'delays' have ended; the newest is {JOB_ID} (FAILED).\n"
+    )
+    assert [request.method for request in fake.requests] == ["GET"]
+
+
+def test_which_of_them_is_forgotten_has_to_be_said(slotwise: Run, fake: Any, all_ended: None) -> None:
+    outcome = slotwise("forget", "delays")
     assert outcome.status == 1
     assert outcome.err.startswith("Several jobs are called 'delays'; name one by its id: ")
 
