@@ -7,23 +7,20 @@ import contextlib
 import gc
 import os
 import secrets
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 
 import structlog
-import uvicorn
 import uvloop
 
 from app.api.app import create_app
 from app.api.auth import TokenFile, TokenFileError
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
-from app.api.mark import API_VERSION, MARK
+from app.api.server import Server, raise_descriptor_limit
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
@@ -52,7 +49,6 @@ from app.worker.strays import Strays, open_store
 
 log = structlog.get_logger()
 
-_SHUTDOWN_GRACE_S = 5
 _BACKLOG = 2048
 _OBJECTS_PER_COLLECTION = 10_000
 """New objects after which the garbage collector looks at them: Python's own 700 are one or two requests."""
@@ -93,6 +89,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
         tokens = TokenFile(settings.token_file) if settings.token_file else None
     except TokenFileError as error:
         raise StartRefused(str(error)) from error
+    connections_max = raise_descriptor_limit()
     data_dir = _prepare(settings.data_dir)
     if settings.results_url is not None and is_local(settings.results_url):
         _prepare_results(Path(settings.results_url))
@@ -110,7 +107,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
                 cluster=running.cluster,
                 forwarding=running.forwarding,
             )
-            server = _Server(app, control_plane)
+            server = Server(app, connections_max=connections_max, let_go=control_plane.close)
             _spare_collector()
             _listen(listener)
             offered = _offered(settings, control_plane)
@@ -294,37 +291,6 @@ def _spark_cluster(settings: Settings, clock: Clock, home: str) -> ExecutorClust
         return cluster_of(settings, clock.now_ms, home)
     except (ApiError, TemplateError) as error:
         raise StartRefused(str(error)) from error
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn, told to let go of waiting drivers before it waits for open requests."""
-
-    def __init__(self, app: object, control_plane: ControlPlane) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,  # type: ignore[arg-type]
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                headers=[(MARK, API_VERSION)],
-                # Nobody stands in front; whoever says so in a header is not to be believed.
-                proxy_headers=False,
-                timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
-                timeout_keep_alive=75,
-            )
-        )
-        self._control_plane = control_plane
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        # Uvicorn raises what it was sent again when it has ended. SIGTERM would end the process there and then, before
-        # the store and the host are closed.
-        self._captured_signals = [each for each in self._captured_signals if each != signal.SIGTERM]
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._control_plane.close()
-        await super().shutdown(sockets)
 
 
 def _prepare(data_dir: Path) -> Path:

@@ -26,7 +26,7 @@ from app.api.operations import all_operations
 from app.api.record_cache import AnswerCache, EndedJobCache, RecordCache
 from app.api.render.jobs import job_overview
 from app.api.render.rescales import rescale_record
-from app.api.routing import OperationTable
+from app.api.routing import VERSION_PREFIX, OperationTable
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord
 from app.worker.clock import Clock, SystemClock
@@ -36,6 +36,9 @@ from app.worker.views import JobView
 
 _DOCUMENT_PATH = "/openapi.json"
 _PAGE_PATH = "/docs"
+_PUBLIC_PATHS = frozenset(
+    prefix + path for prefix in ("", VERSION_PREFIX) for path in (_DOCUMENT_PATH, _PAGE_PATH)
+)
 _PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 
 
@@ -74,14 +77,15 @@ class SlotwiseApi(FastAPI):
             self._context,
             self._tokens,
             fallback=super().build_middleware_stack(),
-            public=frozenset({_DOCUMENT_PATH, _PAGE_PATH}),
+            public=_PUBLIC_PATHS,
         )
 
     def _add_page(self, path: str, response: Response) -> None:
         async def page() -> Response:
             return response
 
-        self.add_api_route(path, page, methods=["GET", "HEAD"], include_in_schema=False)
+        for each in (path, VERSION_PREFIX + path):
+            self.add_api_route(each, page, methods=["GET", "HEAD"], include_in_schema=False)
 
 
 def create_app(

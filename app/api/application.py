@@ -25,7 +25,10 @@ from app.worker.views import ControlPlaneError
 log = structlog.get_logger()
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}\Z")
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[0-9a-z.-]+))(?::[0-9]{0,5})?\Z")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_SITES = frozenset({b"same-origin", b"none"})
+"""`Sec-Fetch-Site` of a page of ours, and of what a person typed."""
 _MAX_HOSTS_REMEMBERED = 64
 
 
@@ -56,10 +59,10 @@ class Application:
             await _not_http(scope, receive, send)
             return
         scope.setdefault("state", {})
-        request_id, host, origin = _headers_of_interest(scope)
-        exchange = _Exchange(send, request_id, is_head=scope["method"] == "HEAD")
+        asked = _Asked(scope)
+        exchange = _Exchange(send, asked.request_id, is_head=scope["method"] == "HEAD")
         try:
-            response = self._refusal(host, origin, scope["method"]) or await self._answer(scope, receive)
+            response = self._refusal(asked) or await self._answer(scope, receive)
             await response(scope, receive, exchange.send)
         except ClientDisconnect:
             log.debug("a client went away", path=scope["path"])
@@ -106,15 +109,19 @@ class Application:
         scope[PRINCIPAL] = name
         return name is not None or access is not Access.USER
 
-    def _refusal(self, host: bytes | None, origin: bytes | None, method: str) -> Response | None:
+    def _refusal(self, asked: _Asked) -> Response | None:
         """Refuse what a web page of someone else makes a browser send.
 
         Without tokens the only protection is that the server listens on loopback, which every browser of this
         machine can reach: a page must neither submit jobs (a form needs no consent of ours) nor read answers
         under a host name of its own that it has pointed here (DNS rebinding).
         """
-        if origin is not None and method not in _SAFE_METHODS and _authority(origin) != host:
+        if asked.hosts > 1 or (asked.hosts == 0 and asked.needs_host):
+            # Readers differ in which of two they believe: a proxy may have judged the other one.
+            return error_response(400, ["The request should have one header Host."])
+        if asked.changes and asked.is_foreign:
             return error_response(403, ["Requests of web pages from another origin are refused."])
+        host = asked.host
         if self._tokens is None and host is not None and host not in self._loopback_hosts:
             if not _is_loopback(host):
                 return error_response(
@@ -127,6 +134,38 @@ class Application:
             if len(self._loopback_hosts) < _MAX_HOSTS_REMEMBERED:
                 self._loopback_hosts.add(host)
         return None
+
+
+class _Asked:
+    """What the headers of a request say about where it comes from, found in one pass."""
+
+    __slots__ = ("changes", "host", "hosts", "needs_host", "origin", "request_id", "site")
+
+    def __init__(self, scope: Scope) -> None:
+        self.request_id: bytes | None = None
+        self.host: bytes | None = None
+        self.hosts = 0
+        self.origin: bytes | None = None
+        self.site: bytes | None = None
+        self.changes = scope["method"] not in _SAFE_METHODS
+        self.needs_host = scope.get("http_version") == "1.1"
+        for name, value in scope["headers"]:
+            if name == b"host":
+                self.host = value
+                self.hosts += 1
+            elif name == b"origin":
+                self.origin = value
+            elif name == b"sec-fetch-site":
+                self.site = value
+            elif name == b"x-request-id" and _REQUEST_ID.match(value):
+                self.request_id = value
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a browser sends it for a page of another origin."""
+        if self.origin is not None and _authority(self.origin) != self.host:
+            return True
+        return self.site is not None and self.site not in _OWN_SITES
 
 
 class _Exchange:
@@ -185,26 +224,15 @@ def _other_method(method: str, path: str, resolved: Resolved) -> Response:
     return error_response(405, [sentence], {"Allow": resolved.allow})
 
 
-def _headers_of_interest(scope: Scope) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """The request id, the host and the origin, found in one pass."""
-    request_id = host = origin = None
-    for name, value in scope["headers"]:
-        if name == b"host":
-            host = value
-        elif name == b"origin":
-            origin = value
-        elif name == b"x-request-id" and _REQUEST_ID.match(value):
-            request_id = value
-    return request_id, host, origin
-
-
 def _authority(origin: bytes) -> bytes:
     return origin.partition(b"://")[2]
 
 
 def _is_loopback(host: bytes) -> bool:
-    name = host.decode("latin-1").lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    match = _HOST.match(host.decode("latin-1").lower())
+    if match is None:
+        return False
+    name = match["name"] or match["six"]
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:

@@ -18,6 +18,7 @@ class Parameter:
     description: str
     schema: Mapping[str, Any]
     example: Any
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def _operation(operation: Operation, doc: Doc) -> dict[str, Any]:
         {
             "name": parameter.name,
             "in": parameter.place,
-            "required": False,
+            "required": parameter.required,
             "description": parameter.description,
             "schema": dict(parameter.schema),
             "example": parameter.example,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Context", Request], Awaitable[Response]]
 
-_VERSION_PREFIX = "/v1"
+VERSION_PREFIX = "/v1"
 
 
 class Access(Enum):
@@ -77,7 +77,7 @@ class OperationTable:
 
     def resolve(self, path: str) -> Resolved | None:
         """What ``path`` leads to: with or without `/v1`, with or without one trailing slash."""
-        if path.startswith(_VERSION_PREFIX) and path[3:4] == "/":
+        if path.startswith(VERSION_PREFIX) and path[3:4] == "/":
             path = path[3:]
         if path.endswith("/") and len(path) > 1:
             path = path[:-1]

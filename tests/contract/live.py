@@ -8,8 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-import uvicorn
-
+from app.api.server import Server
 from tests.contract.world import World
 
 
@@ -21,14 +20,12 @@ class Answer:
 
 
 @contextlib.asynccontextmanager
-async def listening(world: World) -> AsyncIterator[int]:
+async def listening(world: World, *, connections_max: int = 100) -> AsyncIterator[int]:
     """The port that the world's application is served on, as `slotwise serve` serves it."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(64)
-    config = uvicorn.Config(world.app, log_config=None, access_log=False, lifespan="off", server_header=False)
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    server = Server(world.app, connections_max=connections_max)
     task = asyncio.create_task(server._serve(sockets=[listener]))
     try:
         yield listener.getsockname()[1]

@@ -141,7 +141,7 @@ async def test_a_batch_job_is_cancelled_and_not_stopped(database_url: str, tmp_p
         assert answer.json()["errors"] == [
             "A BATCH job has no batch boundary at which it could be stopped; cancel it instead."
         ]
-        assert (await world.http.patch(f"/jobs/{job_id}")).status_code == 202
+        assert (await world.http.patch(f"/jobs/{job_id}?mode=cancel")).status_code == 202
         await world.status(job_id, "CANCELED")
         assert {status for status, _ in (await vertices(world, job_id)).values()} == {"CANCELED"}
 
@@ -270,7 +270,7 @@ async def test_a_run_that_does_not_count_is_discarded(database_url: str, tmp_pat
         assert states == [("bought", 2, "RUNNING"), ("bought", 1, "DISCARDED")]
         # How far the first run was says nothing of the second one.
         assert (await progress(world, job_id))["bought"] is None
-        await world.http.patch(f"/jobs/{job_id}")
+        await world.http.patch(f"/jobs/{job_id}?mode=cancel")
         await world.status(job_id, "CANCELED")
         assert (await world.get(f"/jobs/{job_id}/decisions"))[0]["regionRun"]["state"] == "DISCARDED"
 

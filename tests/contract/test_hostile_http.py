@@ -149,12 +149,38 @@ async def test_a_web_page_of_another_origin_is_refused(world: World) -> None:
         answer = await world.http.post("/jobs", json=GRAPH, headers={"Origin": origin})
         assert answer.status_code == 403, origin
         assert (await world.http.post(f"/jobs/{job_id}/stop", headers={"Origin": origin})).status_code == 403
-    assert (await world.http.get("/jobs", headers={"Host": "evil.example:8081"})).status_code == 403
-    assert (await world.http.get("/jobs", headers={"Host": "127.0.0.1.evil.example"})).status_code == 403
-    for host in ("localhost:8081", "127.0.0.1:8081", "[::1]:8081", "127.0.0.2"):
-        assert (await world.http.get("/jobs", headers={"Host": host})).status_code == 200
-    same = {"Host": "localhost:8081", "Origin": "http://localhost:8081"}
+    for site in ("cross-site", "same-site", "CROSS-SITE", ""):
+        answer = await world.http.post(f"/jobs/{job_id}/stop", headers={"Sec-Fetch-Site": site})
+        assert answer.status_code == 403, site
+    # A link on someone's page may lead here.
+    assert (await world.http.get("/docs", headers={"Sec-Fetch-Site": "cross-site"})).status_code == 200
+    same = {"Host": "localhost:8081", "Origin": "http://localhost:8081", "Sec-Fetch-Site": "same-origin"}
     assert (await world.http.post("/jobs", json=GRAPH, headers=same)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("LOCALHOST:8081", 200), ("127.0.0.1:8081", 200), ("[::1]:8081", 200), ("127.0.0.2", 200),
+     ("a.localhost:1", 200), ("localhost.evil.com", 403), ("evillocalhost", 403), ("localhost:evil.example", 403),
+     ("localhost:8081.evil.example", 403), ("127.0.0.1.evil.example", 403), ("evil.example:8081", 403),
+     ("[::1].evil.example", 403), ("[::1", 403), ("[]", 403), ("[localhost]", 403), ("", 403), ("0.0.0.0", 403),
+     ("localhost@evil.example", 403), ("localhost evil.example", 403), ("localhost:123456", 403)],
+)  # fmt: skip
+async def test_only_names_of_this_machine_are_loopback(world: World, host: str, status: int) -> None:
+    assert (await world.http.get("/jobs", headers={"Host": host})).status_code == status
+
+
+async def test_a_request_has_one_host(world: World) -> None:
+    get = b"GET /jobs HTTP/1.1\r\n"
+    async with listening(world) as port:
+        for hosts in (
+            b"",
+            b"Host: localhost\r\nHost: localhost\r\n",
+            b"Host: evil.example\r\nhost: localhost\r\n",
+        ):
+            assert "Host" in refusal(await exchange(port, get + hosts + b"\r\n"), 400)
+        # HTTP/1.0 knows none.
+        assert (await exchange(port, b"GET /jobs HTTP/1.0\r\n\r\n")).status == 200
 
 
 async def test_a_crash_of_ours_is_500_with_an_error_id_and_no_trace(
@@ -213,12 +239,14 @@ async def test_ending_and_forgetting(any_world: World) -> None:
     world = any_world
     job_id = await world.running()
     for method, path in (
-        ("PATCH", f"/jobs/{ZERO}"),
+        ("PATCH", f"/jobs/{ZERO}?mode=cancel"),
         ("DELETE", f"/jobs/{ZERO}"),
         ("POST", f"/jobs/{ZERO}/stop"),
     ):
         assert (await world.http.request(method, path)).status_code == 404
-    assert (await world.http.patch(f"/jobs/{job_id}", params={"mode": "stop"})).status_code == 400
+    for target in (f"/jobs/{job_id}?mode=stop", f"/jobs/{job_id}?mode=", f"/jobs/{job_id}"):
+        refused = await world.http.patch(target)
+        assert refused.status_code == 400 and "mode should be cancel" in refused.json()["errors"][0], target
     assert (await world.http.delete(f"/jobs/{job_id}")).status_code == 409
     await world.http.post(f"/jobs/{job_id}/stop")
     await world.status(job_id, "FINISHED")

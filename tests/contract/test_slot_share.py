@@ -169,7 +169,7 @@ async def test_a_stale_version_an_unknown_job_and_one_that_has_ended(world: Worl
     assert (await declare(world, job_id, FULL, **{"If-Match": "*"})).status_code == 200
     assert (await declare(world, "f" * 32, FULL)).status_code == 404
     assert (await world.http.get(path_of("f" * 32))).status_code == 404
-    await world.http.patch(f"/jobs/{job_id}")
+    await world.http.patch(f"/jobs/{job_id}?mode=cancel")
     await world.status(job_id, "CANCELED")
     answer = await declare(world, job_id, USUAL)
     assert answer.status_code == 409

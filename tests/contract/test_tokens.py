@@ -51,7 +51,15 @@ async def test_without_a_valid_token_nothing_is_told(guarded: World) -> None:
 
 
 async def test_health_and_documentation_need_no_token(guarded: World) -> None:
-    for path in ("/health/live", "/health/ready", "/v1/health/ready", "/openapi.json", "/docs"):
+    for path in (
+        "/health/live",
+        "/health/ready",
+        "/v1/health/ready",
+        "/openapi.json",
+        "/docs",
+        "/v1/docs",
+        "/v1/openapi.json",
+    ):
         assert (await guarded.http.get(path)).status_code == 200, path
     document = (await guarded.http.get("/openapi.json")).json()
     assert document["security"] == [{"token": []}]

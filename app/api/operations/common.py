@@ -9,5 +9,7 @@ from app.api.documentation import Parameter
 JOB_PATH = "/jobs/{jobid}"
 
 
-def query_parameter(name: str, description: str, schema: dict[str, Any], example: Any) -> Parameter:
-    return Parameter(name, "query", description, schema, example)
+def query_parameter(
+    name: str, description: str, schema: dict[str, Any], example: Any, *, required: bool = False
+) -> Parameter:
+    return Parameter(name, "query", description, schema, example, required)

@@ -62,7 +62,9 @@ _CANCEL = Doc(
     status=202,
     answer=Empty,
     example={},
-    parameters=(query_parameter("mode", "cancel is the only mode.", {"enum": ["cancel"]}, "cancel"),),
+    parameters=(
+        query_parameter("mode", "cancel is the only mode.", {"enum": ["cancel"]}, "cancel", required=True),
+    ),
     errors={409: "The job has ended: it is FINISHED."},
 )
 _FORGET = Doc(

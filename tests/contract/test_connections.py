@@ -1,0 +1,236 @@
+"""Connections of hostile and slow clients, over real sockets: bounded in size, time and number, and others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.api import connections
+from app.api.connections import HEAD_LIMIT_BYTES, HEADERS_MAX
+from tests.contract.live import Answer, exchange, listening, read_answer
+from tests.contract.world import World, eventually
+
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+START = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
+# Of a client while another one does its worst.
+PATIENCE_S = 1.0
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def refusal(answer: Answer, status: int) -> str:
+    assert answer.status == status, answer
+    assert answer.headers["connection"] == "close"
+    (sentence,) = json.loads(answer.body)["errors"]
+    return str(sentence)
+
+
+async def held_up_s(port: int, attack: asyncio.Task[Answer]) -> float:
+    """The longest that another client waited for an answer while ``attack`` went on."""
+    longest_s = 0.0
+    while not attack.done():
+        begun_s = time.monotonic()
+        assert (await exchange(port, LIVE)).status == 200
+        longest_s = max(longest_s, time.monotonic() - begun_s)
+    return longest_s
+
+
+@contextlib.asynccontextmanager
+async def opened(port: int, count: int, *sent: bytes) -> AsyncIterator[list[Streams]]:
+    """So many connections, on which ``sent`` (one after the other) was sent."""
+    streams: list[Streams] = []
+    texts = itertools.cycle(sent)
+    try:
+        for _ in range(count):
+            streams.append(await asyncio.open_connection("127.0.0.1", port))
+            streams[-1][1].write(next(texts))
+        yield streams
+    finally:
+        for _, writer in streams:
+            writer.close()
+
+
+async def closed(reader: asyncio.StreamReader) -> bytes:
+    """What came before the server closed the connection."""
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(20):
+            return await reader.read()
+    return b""
+
+
+async def test_a_head_is_bounded_and_holds_nobody_up(world: World) -> None:
+    large = b"a" * (64 * 1024 * 1024)
+    async with listening(world) as port:
+        for head, status in {
+            START + b"X: " + large: 431,
+            START + large: 431,
+            b"GET /" + large: 414,
+            large: 400,
+            # Folded into one, and into many.
+            START + b"".join(b"X%d: %s\r\n" % (n, b"a" * 7000) for n in range(10)) + b"\r\n": 431,
+            START + b"".join(b"X%d: 1\r\n" % n for n in range(HEADERS_MAX)) + b"\r\n": 431,
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1;" + large: 431,
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: "
+            + large: 431,
+            b"\r\n" * (32 * 1024 * 1024): 431,
+        }.items():
+            attack = asyncio.create_task(exchange(port, head))
+            longest_s = await held_up_s(port, attack)
+            refusal(await attack, status)
+            assert longest_s < PATIENCE_S, (head[:60], longest_s)
+        fits = START + b"X: " + b"a" * (HEAD_LIMIT_BYTES - 200) + b"\r\n\r\n"
+        assert (await exchange(port, fits)).status == 200
+        many = START + b"".join(b"X%d: 1\r\n" % n for n in range(HEADERS_MAX - 1)) + b"\r\n"
+        assert (await exchange(port, many)).status == 200
+
+
+async def test_what_is_not_http_is_400_with_a_sentence(world: World) -> None:
+    chunked = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    async with listening(world) as port:
+        for request in (
+            b"get /jobs HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"GET /jobs HTTP/9.9\r\nHost: localhost\r\n\r\n",
+            b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nX : 1\r\n\r\n",
+            b"GET /jobs HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+            b"GET /jobs\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            chunked + b"Content-Length: 2\r\n\r\n0\r\n\r\n",
+            chunked + b"\r\n-1\r\n\r\n",
+            chunked + b"\r\nfffffffffffffffff\r\n\r\n",
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -2\r\n\r\n{}",
+            b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00",
+        ):
+            assert "not valid HTTP" in refusal(await exchange(port, request), 400), request
+        assert (await exchange(port, LIVE)).status == 200
+
+
+async def test_what_follows_a_body_is_no_header(world: World) -> None:
+    job_id = await world.running()
+    before = (
+        b"POST /jobs/%s/stop HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n" % job_id.encode()
+    )
+    after = b"2\r\n{}\r\n0\r\nOrigin: http://evil.example\r\nHost: evil.example\r\nX-Request-Id: r1\r\n\r\n"
+    async with listening(world) as port:
+        answer = await exchange(port, before + b"\r\n" + after)
+    assert answer.status == 202
+    assert "x-request-id" not in answer.headers
+
+
+async def test_slow_heads_and_bodies_are_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEAD_S", "BODY_PAUSE_S"):
+        monkeypatch.setattr(connections, name, 0.5)
+    body = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{"
+    half = [b"GET /he", START, START + b"X: ", b"\r\n", body]
+    async with listening(world) as port:
+        async with opened(port, len(half), *half) as streams:
+            for sent, (reader, _) in zip(half, streams, strict=True):
+                async with asyncio.timeout(20):
+                    assert "arriv" in refusal(await read_answer(reader), 408), sent
+        async with opened(port, 1, b"") as ((reader, _),):
+            assert await closed(reader) == b""
+        async with opened(port, 2, START, body) as streams:
+            # A byte now and then does not keep them.
+            drips = [asyncio.create_task(_drip(writer)) for _, writer in streams]
+            for reader, _ in streams:
+                async with asyncio.timeout(20):
+                    refusal(await read_answer(reader), 408)
+            await asyncio.gather(*drips)
+        async with opened(port, 1, LIVE) as ((reader, writer),):
+            assert (await read_answer(reader)).status == 200
+            # Between requests a client may take its time.
+            await asyncio.sleep(2.5)
+            writer.write(LIVE)
+            assert (await read_answer(reader)).status == 200
+
+
+async def _drip(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        for _ in range(30):
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.1)
+
+
+async def long_poll(world: World, wait_ms: int) -> bytes:
+    """What a driver asks that has nothing to do."""
+    job_id = await world.running()
+    spec = world.driver().spec
+    path = f"/internal/v1/jobs/{job_id}/attempts/1/orders"
+    headers = {"Authorization": f"Bearer {spec['secret']}", "X-Slotwise-Epoch": str(spec["epoch"])}
+    orders = (await world.http.get(path, headers=headers)).json()
+    head = [f"GET {path}?plan={orders['plan_version']}&wait_ms={wait_ms} HTTP/1.1", "Host: localhost"]
+    return "\r\n".join([*head, *(f"{name}: {value}" for name, value in headers.items()), "", ""]).encode()
+
+
+async def test_hoarded_connections_shut_nobody_out(world: World) -> None:
+    poll = await long_poll(world, 2000)
+    half_body = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+    async with listening(world, connections_max=20) as port:
+        poller = asyncio.create_task(exchange(port, poll))
+        async with opened(port, 100, b"", b"GET /he", START + b"X: 1", half_body, LIVE) as streams:
+            for _ in range(20):
+                assert (await exchange(port, LIVE)).status == 200
+            # Those that were silent for longest had to go.
+            for reader, _ in streams[:60]:
+                await closed(reader)
+            assert not poller.done()
+        assert (await poller).status == 200
+
+
+async def test_when_all_connections_are_used_a_newcomer_is_told(world: World) -> None:
+    poll = await long_poll(world, 60_000)
+    async with listening(world, connections_max=3) as port, opened(port, 3, poll):
+
+        async def full() -> bool:
+            answer = await exchange(port, LIVE)
+            return answer.status == 503 and "3 connections" in refusal(answer, 503)
+
+        await eventually(full, "a newcomer is told that there is no connection left")
+
+
+async def test_requests_that_wait_for_answers_are_answered_in_order_and_not_hoarded(world: World) -> None:
+    count = 5_000
+    async with listening(world) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def send() -> None:
+            for _ in range(count // 100):
+                writer.write(LIVE * 99 + b"GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                await writer.drain()
+
+        async def receive() -> Answer:
+            for n in range(1, count + 1):
+                answer = await read_answer(reader)
+                assert answer.status == (404 if n % 100 == 0 else 200), n
+            return answer
+
+        sending = asyncio.create_task(send())
+        assert await held_up_s(port, asyncio.create_task(receive())) < PATIENCE_S
+        await sending
+        writer.close()
+
+
+async def test_a_client_that_does_not_read_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ANSWER_PAUSE_S", 0.5)
+    page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with listening(world) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.setblocking(False)
+
+            async def left() -> bool:
+                try:
+                    client.send(page * 100)
+                except BlockingIOError:
+                    return False
+                except ConnectionError:
+                    return True
+                return False
+
+            await eventually(left, "the connection is closed")
