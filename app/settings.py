@@ -18,11 +18,20 @@ from pydantic import (
     model_validator,
 )
 
-from app.model.addresses import SPARK_PREFIX, is_loopback
-from app.model.clustersettings import check_driver_host, check_kubernetes, check_standalone
+from app.model.addresses import is_loopback
+from app.model.clustersettings import (
+    KUBERNETES,
+    NEEDED,
+    STANDALONE,
+    check_driver_host,
+    check_kubernetes,
+    check_standalone,
+    kinds_of,
+)
 from app.model.javaoptions import java_options_fault
-from app.model.kubenames import MASTER_PREFIX, parse_quantity
+from app.model.kubenames import parse_quantity
 from app.model.resultsurl import results_root
+from app.model.setting_values import fault_of, kind_of
 
 ENV_PREFIX = "SLOTWISE_"
 
@@ -30,34 +39,10 @@ ENV_PREFIX = "SLOTWISE_"
 # with `app.cluster.processes.DRIVER_ENV_PREFIX`.
 OTHER_VARIABLES = frozenset({"SLOTWISE_SERVER", "SLOTWISE_TOKEN", "SLOTWISE_CONFIG", "SLOTWISE_DEBUG"})
 
-STANDALONE, KUBERNETES = "spark-standalone", "kubernetes"
-
+# Kubernetes knows them as texts such as 500m, and a file may have the number 1 too.
+_QUANTITIES = ("cluster_executor_cpu", "cluster_executor_cpu_limit")
+_MAY_BE_EMPTY = ("driver_java_options",)
 _MOST_CORES = 1024
-# What the kinds of clusters cannot do without, and how it begins.
-_NEEDED = {
-    STANDALONE: {"cluster_master": SPARK_PREFIX, "cluster_webui": "http"},
-    KUBERNETES: {
-        "cluster_master": MASTER_PREFIX,
-        "cluster_namespace": "",
-        "cluster_image": "",
-        "cluster_slots": "",
-    },
-}
-_OF_ALL_CLUSTERS = ("cluster_master", "cluster_driver_host", "cluster_executor_memory_mb")
-
-
-def _kinds_of(name: str) -> tuple[str, ...]:
-    """The kinds of clusters that a setting is for."""
-    if not name.startswith("cluster_"):
-        return ("embedded", STANDALONE, KUBERNETES)
-    if name in _OF_ALL_CLUSTERS:
-        return (STANDALONE, KUBERNETES)
-    return (STANDALONE,) if name == "cluster_webui" else (KUBERNETES,)
-
-
-def kind_of_master(master: str) -> str:
-    """The kind of the cluster that has this master."""
-    return KUBERNETES if master.startswith(MASTER_PREFIX) else STANDALONE
 
 
 class SettingsError(ValueError):
@@ -205,12 +190,19 @@ class Settings(BaseModel):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("data_dir", "jobs_dir", "cache_dir", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
-    def _named(cls, value: object, info: ValidationInfo) -> object:
-        if value == "":
-            # It would be the current directory.
-            raise ValueError(f"{info.field_name}: should not be empty; leave it out for the default.")
+    def _of_its_kind(cls, value: object, info: ValidationInfo) -> object:
+        """Nothing is taken for what it is not: neither true for 1, nor an empty text for the current directory."""
+        name = str(info.field_name)
+        if value is None or (name in _MAY_BE_EMPTY and value == ""):
+            return value
+        if name in _QUANTITIES and type(value) in (int, float):
+            value = str(value)
+        as_text = name in (info.context or ())
+        told = str(value) if isinstance(value, Path) else value
+        if fault := fault_of(kind_of(cls.model_fields[name].annotation), told, as_text=as_text):
+            raise ValueError(f"{name}: {fault}")
         return value
 
     @field_validator(
@@ -223,8 +215,13 @@ class Settings(BaseModel):
         "cluster_pod_template",
     )
     @classmethod
-    def _absolute(cls, value: Path | None) -> Path | None:
-        return None if value is None else value.expanduser().absolute()
+    def _absolute(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        try:
+            return None if value is None else value.expanduser().absolute()
+        except RuntimeError:
+            raise ValueError(
+                f"{info.field_name}: there is no such home directory (found {str(value)!r})."
+            ) from None
 
     @field_validator("results_url")
     @classmethod
@@ -241,19 +238,13 @@ class Settings(BaseModel):
             raise ValueError(f"driver_java_options: {fault}")
         return value
 
-    @field_validator("cluster_executor_cpu", "cluster_executor_cpu_limit", mode="before")
-    @classmethod
-    def _number(cls, value: Any) -> Any:
-        """In a file, 1 is as good as "1"."""
-        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
     @field_validator("cluster_driver_host")
     @classmethod
     def _reachable(cls, value: str) -> str:
         check_driver_host(value)
         return value
 
-    @field_validator("cluster_executor_cpu", "cluster_executor_cpu_limit")
+    @field_validator(*_QUANTITIES)
     @classmethod
     def _cores(cls, value: str | None, info: ValidationInfo) -> str | None:
         try:
@@ -267,7 +258,7 @@ class Settings(BaseModel):
     def _cluster(self) -> Settings:
         kind = self.cluster_kind
         for name in sorted(self.model_fields_set - {"cluster_kind"}):
-            kinds = _kinds_of(name)
+            kinds = kinds_of(name)
             if kind not in kinds and getattr(self, name) is not None:
                 raise ValueError(
                     f"{name}: is for cluster_kind {' or '.join(kinds)}, and cluster_kind is {kind}."
@@ -279,7 +270,7 @@ class Settings(BaseModel):
                 else "cluster_slots says how many"
             )
             raise ValueError(f"slots: with cluster_kind {kind} {who}.")
-        for name, prefix in _NEEDED.get(kind, {}).items():
+        for name, prefix in NEEDED.get(kind, {}).items():
             value = getattr(self, name)
             if value is None or not str(value).startswith(prefix) or not str(value).strip():
                 how = f", and starts with {prefix}" if prefix else ""
@@ -334,7 +325,11 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
     """
     values: dict[str, Any] = {}
     errors: list[str] = []
-    path = config_file or (Path(os.environ["SLOTWISE_CONFIG"]) if os.environ.get("SLOTWISE_CONFIG") else None)
+    path = config_file
+    if path is None and (named := os.environ.get("SLOTWISE_CONFIG")) is not None:
+        if not named.strip():
+            raise SettingsError(["SLOTWISE_CONFIG should not be empty: unset it if there is no file."])
+        path = Path(named)
     if path is not None:
         values.update(_read_file(path))
     known = {ENV_PREFIX + name.upper(): name for name in Settings.model_fields}
@@ -348,11 +343,14 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
             close = _closest(variable.removeprefix(ENV_PREFIX).lower())
             hint = f" Did you mean {ENV_PREFIX}{close.upper()}?" if close else ""
             errors.append(f"Environment variable {variable} is not a setting.{hint}")
-    values.update({name: value for name, value in overrides.items() if value is not None})
+    given = {name: value for name, value in overrides.items() if value is not None}
+    # Neither has types: what the command line knows as numbers are numbers already.
+    as_text = {known[variable] for variable in os.environ if variable in known} | given.keys()
+    values.update(given)
     if errors:
         raise SettingsError(errors)
     try:
-        return Settings.model_validate(values)
+        return Settings.model_validate(values, context=as_text)
     except ValidationError as error:
         raise SettingsError([_sentence(item) for item in error.errors()]) from None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from app.cli.errors import CliError
-from app.cli.options import JsonOption
+from app.cli.options import JsonOption, path_of
 from app.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ cluster = typer.Typer(
 
 DirectoryOption = Annotated[
     Path | None,
-    typer.Option("--directory", help="Where it keeps its files; default ~/.local/state/slotwise/cluster."),
+    typer.Option(
+        "--directory",
+        metavar="PATH",
+        parser=path_of,
+        help="Where it keeps its files; default ~/.local/state/slotwise/cluster.",
+    ),
 ]
 CoresOption = Annotated[int, typer.Option(min=1, max=1024, help="Cores, and so slots, of each worker.")]
 MemoryOption = Annotated[

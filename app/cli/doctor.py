@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.errors import CliError, UsageError
-from app.cli.options import JsonOption
+from app.cli.options import JsonOption, path_of
 from app.cli.output import is_terminal, print_json, say
 from app.durablefiles import is_open_to_others
 
@@ -41,7 +41,10 @@ class Check:
 
 def doctor(
     port: Annotated[int | None, typer.Option(help="The port that a server is to listen on.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="The data directory that a server is to use.")] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", parser=path_of, help="The data directory that a server is to use."),
+    ] = None,
     cluster_master: Annotated[
         str | None, typer.Option(help="The master of a cluster, as for slotwise serve.")
     ] = None,
@@ -49,11 +52,14 @@ def doctor(
     cluster_driver_host: Annotated[
         str | None, typer.Option(help="Address of this host under which executors reach the drivers.")
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", parser=path_of, help="Settings in TOML.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check that this machine can run a server: each line says ok, or what is wrong and what to do."""
-    from app.settings import SettingsError, kind_of_master, load_settings
+    from app.model.clustersettings import kind_of_master
+    from app.settings import SettingsError, load_settings
 
     try:
         settings = load_settings(
@@ -91,7 +97,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     """All checks, in the order in which they matter."""
     from app.cli.kubernetes_checks import kubernetes_lines
     from app.cli.standalone_checks import standalone_lines
-    from app.settings import KUBERNETES, STANDALONE
+    from app.model.clustersettings import KUBERNETES, STANDALONE
 
     checks: list[Callable[[Settings], Check | None]] = [
         _python,

@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+
+def path_of(text: str) -> Path:
+    """The parser of an option: an empty text would be the current directory."""
+    if not text.strip():
+        raise typer.BadParameter("should not be empty: leave it out for the default.")
+    return Path(text)
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 ServerOption = Annotated[
     str | None,
@@ -16,7 +24,12 @@ ServerOption = Annotated[
 ]
 TokenOption = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="File with the bearer token; default: SLOTWISE_TOKEN."),
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        parser=path_of,
+        help="File with the bearer token; default: SLOTWISE_TOKEN.",
+    ),
 ]
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", show_default=False, help="Its id, the start of its id, or its name.")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli.errors import CliError, UsageError
+from app.cli.options import path_of
 from app.cli.output import is_terminal, say
 
 
@@ -18,7 +19,11 @@ def serve(
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Directory of the database, jobs and logs; default ~/.local/state/slotwise."),
+        typer.Option(
+            metavar="PATH",
+            parser=path_of,
+            help="Directory of the database, jobs and logs; default ~/.local/state/slotwise.",
+        ),
     ] = None,
     slots: Annotated[
         int | None, typer.Option(help="Slots that this host offers; default: its cores.")
@@ -37,12 +42,15 @@ def serve(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings in TOML; see docs/configuration.md."),
+        typer.Option(
+            "--config", metavar="FILE", parser=path_of, help="Settings in TOML; see docs/configuration.md."
+        ),
     ] = None,
 ) -> None:
     """Start a server: it listens on loopback, and keeps everything in its data directory."""
     # Imported here so that every other command starts without the server's libraries.
-    from app.settings import SettingsError, kind_of_master, load_settings
+    from app.model.clustersettings import kind_of_master
+    from app.settings import SettingsError, load_settings
 
     try:
         settings = load_settings(

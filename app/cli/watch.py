@@ -115,8 +115,6 @@ def is_away(error: CliError) -> bool:
 def plain_line(seen: Look, *, with_rates: bool = True) -> str:
     """`RUNNING Executing  flights 2/2  delays 4/4  backlog 1,200`: parallelism in force / observed tasks."""
     parts = [seen.status if seen.phase is None or seen.ended else f"{seen.status} {seen.phase}"]
-    if seen.failure is not None:
-        parts.append(seen.failure)
     for vertex in seen.vertices:
         if seen.is_batch:
             at = "" if vertex.parallelism is None else f" {vertex.parallelism}"
@@ -137,6 +135,8 @@ def plain_line(seen: Look, *, with_rates: bool = True) -> str:
     if seen.rescales and not seen.is_batch:
         newest = seen.rescales[0]
         parts.append(f"last rescale {newest['triggerCause']} {newest['terminalState'] or 'in progress'}")
+    if seen.failure is not None:
+        parts.append(seen.failure)
     return "  ".join(parts)
 
 

@@ -4,8 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.model.addresses import is_host, is_loopback, spark_masters, web_pages
-from app.model.kubenames import api_server, is_label, is_subdomain, parse_quantity
+from app.model.addresses import SPARK_PREFIX, is_host, is_loopback, spark_masters, web_pages
+from app.model.kubenames import MASTER_PREFIX, api_server, is_label, is_subdomain, parse_quantity
+
+EMBEDDED, STANDALONE, KUBERNETES = "embedded", "spark-standalone", "kubernetes"
+
+# What the kinds of clusters cannot do without, and how it begins.
+NEEDED = {
+    STANDALONE: {"cluster_master": SPARK_PREFIX, "cluster_webui": "http"},
+    KUBERNETES: {
+        "cluster_master": MASTER_PREFIX,
+        "cluster_namespace": "",
+        "cluster_image": "",
+        "cluster_slots": "",
+    },
+}
+_OF_ALL_CLUSTERS = ("cluster_master", "cluster_driver_host", "cluster_executor_memory_mb")
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    """The kinds of clusters that a setting is for."""
+    if not name.startswith("cluster_"):
+        return (EMBEDDED, STANDALONE, KUBERNETES)
+    if name in _OF_ALL_CLUSTERS:
+        return (STANDALONE, KUBERNETES)
+    return (STANDALONE,) if name == "cluster_webui" else (KUBERNETES,)
+
+
+def kind_of_master(master: str) -> str:
+    """The kind of the cluster that has this master."""
+    return KUBERNETES if master.startswith(MASTER_PREFIX) else STANDALONE
 
 
 def check_driver_host(value: str) -> None:

@@ -16,9 +16,10 @@ from app.cluster.kubernetes.template import is_on_host_network, read_template, w
 from app.cluster.ports import ExecutorCluster
 from app.cluster.standalone.cluster import StandaloneCluster
 from app.model.addresses import is_loopback, web_pages
+from app.model.clustersettings import KUBERNETES
 from app.model.kubenames import api_server
 from app.scheduler.adaptive.state import Restarting, RetryingExecutionGraphCreation, WaitingForResources
-from app.settings import KUBERNETES, Settings
+from app.settings import Settings
 from app.worker.control_plane import ControlPlane
 from app.worker.task_managers import Shown, namespace_of, workers_of
 from app.worker.views import Unavailable, UnknownJob

@@ -7,7 +7,8 @@ was started: it would use slots of a cluster that nobody counts any more, and be
 from __future__ import annotations
 
 from app.model.addresses import SPARK_PREFIX, spark_masters
-from app.settings import KUBERNETES, Settings
+from app.model.clustersettings import KUBERNETES
+from app.settings import Settings
 
 
 def place_of(settings: Settings) -> str:

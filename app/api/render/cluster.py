@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.api.info import ServerInfo
+from app.model.clustersettings import KUBERNETES
 from app.model.status import JobStatus
-from app.settings import KUBERNETES, Settings
+from app.settings import Settings
 from app.store.members import Member
 from app.worker.cluster import MemberView
 from app.worker.views import JobView, TaskManager

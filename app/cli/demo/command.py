@@ -23,7 +23,7 @@ from app.cli.demo.display import Display, LiveDisplay, PlainDisplay
 from app.cli.demo.scenario import Scenario
 from app.cli.demo.server import DemoServer
 from app.cli.errors import CliError, UsageError
-from app.cli.options import JsonOption
+from app.cli.options import JsonOption, path_of
 from app.cli.output import is_terminal, print_json, say, warn
 from app.cli.submit import read_artifacts, read_graph, send, wait_until_running
 
@@ -32,7 +32,10 @@ DIFFERENCES_SHOWN = 20
 
 
 def demo(
-    data_dir: Annotated[Path | None, typer.Option(help="An empty directory to work in; it is kept.")] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", parser=path_of, help="An empty directory to work in; it is kept."),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
     seconds: Annotated[
         int, typer.Option(min=20, max=3600, help="How long the replay of the year takes.")

@@ -154,3 +154,15 @@ def test_a_percent_more_is_no_line_more(slotwise: Run, batch: Any) -> None:
     outcome = slotwise("watch", JOB_ID, "--interval", "0.1")
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["RUNNING", "FINISHED"]
     assert outcome.out.count("%") == 2
+
+
+def test_a_failure_that_the_job_has_not_got_over_is_told(slotwise: Run, metrics: Any) -> None:
+    ended = metrics.routes["GET", f"/jobs/{JOB_ID}"](None)[1]
+    failure = {"timestampInMillis": 1_795_204_805_000, "attempt": 3, "message": "boom\n  at f"}
+    between = {**ended, "state": "CREATED", "lastFailure": failure}
+    metrics.on(
+        "GET", f"/jobs/{JOB_ID}", (200, between), (200, between), (200, {**ended, "state": "FINISHED"})
+    )
+    first, _ = slotwise("watch", "delays", "--interval", "0.1").out.splitlines()
+    assert first.startswith("RESTARTING  flights 1")
+    assert "  attempt 3 failed at 2026-" in first and first.endswith(": boom")
