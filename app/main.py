@@ -262,6 +262,7 @@ def _housekeeper(
         drop_results=places.drop_results,
         drop_strays=Strays(store, places.jobs_dir).drop,
         max_age_days=settings.history_max_age_days,
+        requests_max_count=settings.requests_max_count,
         ended_jobs_max_age_days=settings.ended_jobs_max_age_days,
         ended_jobs_max_count=settings.ended_jobs_max_count,
     )

@@ -178,6 +178,11 @@ class Settings(BaseModel):
         None, description="Where the class data archive is kept; default: the user's cache."
     )
     history_max_age_days: int = Field(90, ge=1, description="Rescale records older than this are deleted.")
+    requests_max_count: int = Field(
+        10_000,
+        ge=1,
+        description="Of each job, so many idempotency keys and versions of its requirements are kept.",
+    )
     ended_jobs_max_age_days: int = Field(
         90, ge=1, description="Jobs that ended longer ago are forgotten, with their history and files."
     )

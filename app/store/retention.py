@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import case, func, or_, select
+from sqlalchemy import and_, case, func, or_, select, text
 from sqlalchemy.engine import Connection
 
-from app.store.tables import AttemptState, attempts, idempotency, requirements, rescales
+from app.store.tables import AttemptState, age_clock, attempts, idempotency, requirements, rescales
 
 _JOBS_PER_QUERY = 500
 
@@ -38,33 +38,66 @@ def prune(
     return int(removed.rowcount)
 
 
-def prune_requests(
-    connection: Connection, job_id: str, keep: int, older_than_ms: int, limit: int | None = None
-) -> int:
-    """Remove idempotency keys older than ``older_than_ms``, and requirements that are as old and not the newest."""
-    old_keys = (
+def prune_keys(connection: Connection, job_id: str, older_than_ms: int, limit: int | None = None) -> int:
+    """Remove idempotency keys older than ``older_than_ms``."""
+    doomed = (
         select(idempotency.c.key)
         .where(idempotency.c.job_id == job_id, idempotency.c.created_ms < older_than_ms)
         .limit(limit)
     )
-    keys = connection.execute(
-        idempotency.delete().where(idempotency.c.job_id == job_id, idempotency.c.key.in_(old_keys))
+    removed = connection.execute(
+        idempotency.delete().where(idempotency.c.job_id == job_id, idempotency.c.key.in_(doomed))
     )
+    return int(removed.rowcount)
+
+
+def oldest_key_kept_ms(connection: Connection, job_id: str, most: int) -> int | None:
+    """When the oldest of the newest ``most`` idempotency keys was made; None if there are fewer."""
+    query = (
+        select(idempotency.c.created_ms)
+        .where(idempotency.c.job_id == job_id)
+        .order_by(idempotency.c.created_ms.desc())
+        .limit(1)
+        .offset(most - 1)
+    )
+    return connection.execute(query).scalar()
+
+
+def prune_versions(
+    connection: Connection, job_id: str, keep: int, older_than_ms: int, most: int, limit: int | None = None
+) -> int:
+    """Remove versions of the requirements beyond the newest ``most``, and those that are older than ``older_than_ms``
+    and not among the newest ``keep``. The newest one is in force, and stays."""
     newest = select(func.max(requirements.c.version)).where(requirements.c.job_id == job_id).scalar_subquery()
-    old_versions = (
-        select(requirements.c.version)
+    version, is_old = requirements.c.version, requirements.c.created_ms < older_than_ms
+    doomed = (
+        select(version)
         .where(
             requirements.c.job_id == job_id,
-            requirements.c.version <= newest - max(1, keep),
-            requirements.c.created_ms < older_than_ms,
+            or_(version <= newest - max(1, most), and_(version <= newest - max(1, keep), is_old)),
         )
-        .order_by(requirements.c.version)
+        .order_by(version)
         .limit(limit)
     )
-    versions = connection.execute(
-        requirements.delete().where(requirements.c.job_id == job_id, requirements.c.version.in_(old_versions))
+    removed = connection.execute(
+        requirements.delete().where(requirements.c.job_id == job_id, version.in_(doomed))
     )
-    return int(keys.rowcount + versions.rowcount)
+    return int(removed.rowcount)
+
+
+def read_age_clock(connection: Connection) -> int | None:
+    return connection.execute(select(age_clock.c.reached_ms)).scalar()
+
+
+def advance_age_clock(connection: Connection, reached_ms: int) -> None:
+    """It never goes back: another server may have come further."""
+    connection.execute(
+        text(
+            "INSERT INTO age_clock (id, reached_ms) VALUES (1, :reached) ON CONFLICT (id) DO UPDATE "
+            "SET reached_ms = excluded.reached_ms WHERE age_clock.reached_ms < excluded.reached_ms"
+        ),
+        {"reached": reached_ms},
+    )
 
 
 def prune_attempts(connection: Connection, job_id: str, keep: int, limit: int | None = None) -> int:
@@ -103,12 +136,16 @@ def dead_attempts(connection: Connection, job_ids: list[str]) -> dict[str, tuple
     return found
 
 
-def prunable(connection: Connection, keep: Mapping[str, int], older_than_ms: int) -> list[str]:
-    """The jobs of ``keep`` of which `prune` or `prune_requests` would remove something, in its order."""
+def prunable(connection: Connection, keep: Mapping[str, int], older_than_ms: int, most: int) -> list[str]:
+    """The jobs of ``keep`` of which `prune`, `prune_keys` or `prune_versions` would remove something, in its order.
+
+    ``most``: how many keys and versions of a job there may be.
+    """
     found: set[str] = set()
     job_ids = list(keep)
     for first in range(0, len(job_ids), _JOBS_PER_QUERY):
         found |= _prunable(connection, job_ids[first : first + _JOBS_PER_QUERY], keep, older_than_ms)
+        found |= _too_many(connection, job_ids[first : first + _JOBS_PER_QUERY], most)
     return [job_id for job_id in job_ids if job_id in found]
 
 
@@ -148,4 +185,12 @@ def _prunable(
     for job_id, behind in connection.execute(old_versions):
         if behind >= max(1, keep[job_id]):
             found.add(job_id)
+    return found
+
+
+def _too_many(connection: Connection, job_ids: list[str], most: int) -> set[str]:
+    found: set[str] = set()
+    for table in (idempotency, requirements):
+        query = select(table.c.job_id).where(table.c.job_id.in_(job_ids)).group_by(table.c.job_id)
+        found.update(row.job_id for row in connection.execute(query.having(func.count() > most)))
     return found

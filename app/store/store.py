@@ -175,14 +175,28 @@ class Store:
         """
         return await self._write(retention.prune, job_id, keep, older_than_ms, limit)
 
-    async def prune_requests(
-        self, job_id: str, *, keep: int, older_than_ms: int, limit: int | None = None
-    ) -> int:
-        """Remove idempotency keys made before ``older_than_ms``, and versions of the requirements that are as old.
+    async def prune_keys(self, job_id: str, *, older_than_ms: int, limit: int | None = None) -> int:
+        """Remove idempotency keys made before ``older_than_ms``; at most ``limit`` in this transaction."""
+        return await self._write(retention.prune_keys, job_id, older_than_ms, limit)
 
-        The newest ``keep`` versions (at least one) remain. ``limit``: at most so many of each in this transaction.
+    async def oldest_key_kept_ms(self, job_id: str, *, most: int) -> int | None:
+        """When the oldest of the newest ``most`` idempotency keys was made; None if there are fewer."""
+        return await self._read(retention.oldest_key_kept_ms, job_id, most)
+
+    async def prune_versions(
+        self, job_id: str, *, keep: int, older_than_ms: int, most: int, limit: int | None = None
+    ) -> int:
+        """Remove versions of the requirements beyond the newest ``most``, and those made before ``older_than_ms`` that
+        are not among the newest ``keep``. The newest one stays. ``limit``: at most so many in this transaction.
         """
-        return await self._write(retention.prune_requests, job_id, keep, older_than_ms, limit)
+        return await self._write(retention.prune_versions, job_id, keep, older_than_ms, most, limit)
+
+    async def age_clock(self) -> int | None:
+        """How far the time has come by which ages are told; None before it was ever told."""
+        return await self._read(retention.read_age_clock)
+
+    async def advance_age_clock(self, reached_ms: int) -> None:
+        await self._write(retention.advance_age_clock, reached_ms)
 
     async def prune_attempts(self, job_id: str, *, keep: int, limit: int | None = None) -> int:
         """Remove dead attempts that are not among the newest ``keep`` of the job. Returns the number removed."""
@@ -192,9 +206,12 @@ class Store:
         """By job: its oldest stored attempt, and its newest one of which nothing lives. Others are left out."""
         return await self._read(retention.dead_attempts, list(job_ids))
 
-    async def prunable(self, keep: Mapping[str, int], *, older_than_ms: int) -> list[str]:
-        """Those of the jobs from which `prune` or `prune_requests` would remove something; ``keep`` is by job."""
-        return await self._read(retention.prunable, keep, older_than_ms)
+    async def prunable(self, keep: Mapping[str, int], *, older_than_ms: int, most: int) -> list[str]:
+        """Those of the jobs from which `prune`, `prune_keys` or `prune_versions` would remove something.
+
+        ``keep`` is by job; ``most``: how many keys and versions each may have.
+        """
+        return await self._read(retention.prunable, keep, older_than_ms, most)
 
     # Ownership
 

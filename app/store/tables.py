@@ -207,6 +207,15 @@ idempotency = Table(
     sqlite_with_rowid=False,
 )
 
+# How far the time has come by which ages are told; one row, and none before the first housekeeping.
+age_clock = Table(
+    "age_clock",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("reached_ms", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="id"),
+)
+
 # ``uuid`` is derived from the job's id and the number, the primary key, and looked up among the records of one job. An
 # index of its own, in which neighbours are strangers, would cost each PUT a page.
 rescales = Table(

@@ -11,6 +11,10 @@ class Clock(Protocol):
         """Epoch milliseconds. Within one process it never goes back and never jumps."""
         ...
 
+    def wall_ms(self) -> int:
+        """Epoch milliseconds as the clock of the machine is set now: it may jump, and be wrong."""
+        ...
+
     def not_before(self, at_ms: int) -> None:
         """Never tell a time before ``at_ms``: something is stored that happened then."""
         ...
@@ -29,7 +33,7 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._ahead_ms = self._wall_ms() - self._steady_ms()
+        self._ahead_ms = self.wall_ms() - self._steady_ms()
 
     def now_ms(self) -> int:
         return self._steady_ms() + self._ahead_ms
@@ -40,7 +44,7 @@ class SystemClock:
     def steady_ms(self) -> int:
         return self._steady_ms()
 
-    def _wall_ms(self) -> int:
+    def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def _steady_ms(self) -> int:

@@ -15,6 +15,7 @@ import structlog
 
 from app.store.errors import StoreError
 from app.store.store import Store
+from app.worker.age_clock import AgeClock
 from app.worker.clock import Clock
 from app.worker.job_files import tidy_attempts
 from app.worker.views import ControlPlaneError, JobView, UnknownJob
@@ -31,7 +32,8 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Housekeeper:
-    """Keeps to ``max_age_days`` for all ``jobs``, and to `web.adaptive-scheduler.rescale-history.size` of each.
+    """Keeps to ``max_age_days`` for all ``jobs``, and to `web.adaptive-scheduler.rescale-history.size` of each. Of each
+    job there are at most ``requests_max_count`` idempotency keys, and as many versions of its requirements.
 
     Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
     that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of
@@ -51,18 +53,20 @@ class Housekeeper:
         drop_strays: Callable[[], Awaitable[int]],
         clock: Clock,
         max_age_days: int,
+        requests_max_count: int,
         ended_jobs_max_age_days: int,
         ended_jobs_max_count: int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._store = store
         self._jobs = jobs
-        self._clock = clock
+        self._age_clock = AgeClock(store, clock)
         self._job_dir = job_dir
         self._forget = forget
         self._drop_results = drop_results
         self._drop_strays = drop_strays
         self._max_age_ms = max_age_days * _DAY_MS
+        self._requests_max_count = requests_max_count
         self._ended_max_age_ms = ended_jobs_max_age_days * _DAY_MS
         self._ended_max_count = ended_jobs_max_count
         # Up to which attempt the files of a job are tidy, and whether they are so for good.
@@ -94,12 +98,15 @@ class Housekeeper:
         Raises:
             StoreError: it cannot be told what there is to remove.
         """
-        failed_to_forget = await self._forget_ended()
-        older_than_ms = self._clock.now_ms() - self._max_age_ms
+        now_ms = await self._age_clock.now_ms()
+        failed_to_forget = await self._forget_ended(now_ms)
+        older_than_ms = now_ms - self._max_age_ms
         views = {view.state.job_id: view for view in self._jobs()}
         keep = {job_id: view.state.options.rescale_history_size for job_id, view in views.items()}
         removed = failed = 0
-        for job_id in await self._store.prunable(keep, older_than_ms=older_than_ms):
+        for job_id in await self._store.prunable(
+            keep, older_than_ms=older_than_ms, most=self._requests_max_count
+        ):
             try:
                 removed += await self._tidy_job(job_id, keep[job_id], older_than_ms)
             except StoreError as error:
@@ -113,13 +120,13 @@ class Housekeeper:
             log.warning("what submissions left could not be removed", error=str(error))
         return removed + of_attempts, failed + not_tidy + failed_to_forget
 
-    async def _forget_ended(self) -> int:
+    async def _forget_ended(self, now_ms: int) -> int:
         """Forget the jobs that ended long ago, or that are too many; the number of those that could not be."""
         ended = sorted(
             ((view.ended_ms, view.state.job_id) for view in self._jobs() if view.ended_ms is not None),
             reverse=True,
         )
-        older_than_ms = self._clock.now_ms() - self._ended_max_age_ms
+        older_than_ms = now_ms - self._ended_max_age_ms
         failed = 0
         for place, (ended_ms, job_id) in enumerate(ended):
             if place < self._ended_max_count and ended_ms >= older_than_ms:
@@ -161,22 +168,26 @@ class Housekeeper:
             self._drop_results(job_id)
 
     async def _prune_attempts(self, job_id: str) -> int:
-        removed = 0
-        while True:
-            rows = await self._store.prune_attempts(job_id, keep=ATTEMPTS_KEPT, limit=_ROWS_PER_TRANSACTION)
-            removed += rows
-            if rows < _ROWS_PER_TRANSACTION:
-                return removed
+        return await _in_slices(self._store.prune_attempts, job_id, keep=ATTEMPTS_KEPT)
 
     async def _tidy_job(self, job_id: str, keep: int, older_than_ms: int) -> int:
-        removed = 0
-        while True:
-            records = await self._store.prune(
-                job_id, keep=keep, older_than_ms=older_than_ms, limit=_ROWS_PER_TRANSACTION
+        store, most = self._store, self._requests_max_count
+        oldest_ms = await store.oldest_key_kept_ms(job_id, most=most)
+        keys_before_ms = older_than_ms if oldest_ms is None else max(older_than_ms, oldest_ms)
+        return (
+            await _in_slices(store.prune, job_id, keep=keep, older_than_ms=older_than_ms)
+            + await _in_slices(store.prune_keys, job_id, older_than_ms=keys_before_ms)
+            + await _in_slices(
+                store.prune_versions, job_id, keep=keep, older_than_ms=older_than_ms, most=most
             )
-            requests = await self._store.prune_requests(
-                job_id, keep=keep, older_than_ms=older_than_ms, limit=_ROWS_PER_TRANSACTION
-            )
-            removed += records + requests
-            if records + requests < _ROWS_PER_TRANSACTION:
-                return removed
+        )
+
+
+async def _in_slices(prune: Callable[..., Awaitable[int]], job_id: str, **which: int) -> int:
+    """The rows that were removed, in transactions that are short."""
+    removed = 0
+    while True:
+        rows = await prune(job_id, **which, limit=_ROWS_PER_TRANSACTION)
+        removed += rows
+        if rows < _ROWS_PER_TRANSACTION:
+            return removed

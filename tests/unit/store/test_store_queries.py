@@ -133,11 +133,13 @@ async def test_old_requests_are_removed_but_never_the_newest_requirements(store:
         key = AddIdempotencyKey(f"key-{seq}", "hash", seq, True, samples.NOW_MS + seq)
         await store.commit(samples.put(JOB, seq).add(key))
     # Older than version 4: keys 2 and 3, and versions 1 to 3.
-    assert await store.prune_requests(JOB, keep=1, older_than_ms=samples.NOW_MS + 4) == 5
+    older_than_ms = samples.NOW_MS + 4
+    assert await store.prune_keys(JOB, older_than_ms=older_than_ms) == 2
+    assert await store.prune_versions(JOB, keep=1, older_than_ms=older_than_ms, most=100) == 3
     assert [found.version for found in await store.requirements(JOB)] == [6, 5, 4]
     assert await store.answer(JOB, "key-3") is None
     assert await store.answer(JOB, "key-4") is not None
-    await store.prune_requests(JOB, keep=0, older_than_ms=2**60)
+    await store.prune_versions(JOB, keep=0, older_than_ms=2**60, most=100)
     assert [found.version for found in await store.requirements(JOB)] == [6]
 
 

@@ -344,6 +344,21 @@ def test_a_developer_runs_any_command_of_alembic(database_url: str) -> None:
         engine.dispose()
 
 
+def test_the_age_clock_of_a_database_in_use_begins_when_bounds_were_last_declared(database_url: str) -> None:
+    engine = create(parse_url(database_url), write=True, pool_size=1)
+    try:
+        run_alembic([database_url, "upgrade", "0002"])
+        with engine.begin() as connection:
+            _fill(connection)
+            connection.execute(text("UPDATE jobs SET submitted_ms = 70"))
+            declared = connection.execute(text("SELECT max(created_ms) FROM requirements")).scalar_one()
+        run_alembic([database_url, "upgrade", "head"])
+        with engine.connect() as connection:
+            assert connection.execute(text("SELECT id, reached_ms FROM age_clock")).all() == [(1, declared)]
+    finally:
+        engine.dispose()
+
+
 def test_a_wrong_url_on_the_command_line_is_a_sentence() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "app.store", "mysql://host/db", "current"],

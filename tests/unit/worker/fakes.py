@@ -112,6 +112,8 @@ class FakeClock:
     def now_ms(self) -> int:
         return 1_760_000_000_000 + int(asyncio.get_running_loop().time() * 1000) + self.ahead_ms
 
+    wall_ms = now_ms
+
     def not_before(self, at_ms: int) -> None:
         self.ahead_ms += max(0, at_ms - self.now_ms())
 

@@ -11,7 +11,7 @@ class Machine(SystemClock):
     wall = 5_000_000
     steady = 100
 
-    def _wall_ms(self) -> int:
+    def wall_ms(self) -> int:
         return self.wall
 
     def _steady_ms(self) -> int:

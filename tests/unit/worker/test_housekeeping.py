@@ -15,7 +15,7 @@ from app.model.status import JobStatus
 from app.store import AddIdempotencyKey, Store, StoreUnavailable, UnitOfWork
 from app.worker import housekeeping
 from app.worker.housekeeping import EVERY_S, FIRST_AFTER_S, RETRY_AFTER_S, Housekeeper
-from app.worker.views import JobView, Unavailable
+from app.worker.views import JobView
 from tests.unit.store import samples
 from tests.unit.worker.fakes import FakeClock, Rig, rig_on
 
@@ -27,8 +27,15 @@ JOB, OTHER = samples.job_id(1), samples.job_id(2)
 class Clock:
     at_ms: int = samples.NOW_MS
 
-    def now_ms(self) -> int:
+    def wall_ms(self) -> int:
         return self.at_ms
+
+    def steady_ms(self) -> int:
+        """The server has run all the time."""
+        return self.at_ms
+
+    def now_ms(self) -> int:
+        raise AssertionError("ages are not told by the clock that only this process knows")
 
     def not_before(self, at_ms: int) -> None:
         raise AssertionError("housekeeping never sets the clock")
@@ -86,6 +93,7 @@ def housekeeper(
 
     defaults = {
         "drop_strays": no_strays,
+        "requests_max_count": 1000,
         "job_dir": lambda job_id: Path("/nowhere") / job_id,
         "forget": forget,
         "drop_results": lambda job_id: None,
@@ -146,6 +154,40 @@ async def test_what_is_older_than_the_settings_allow_goes(database_url: str) -> 
         assert await numbers(store) == [3]
 
 
+async def test_of_a_job_that_runs_for_ever_the_newest_keys_and_versions_are_kept(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_ROWS_PER_TRANSACTION", 2)
+    async with keeper_on(database_url, {JOB: 1000, OTHER: 1000}, requests_max_count=3) as (store, _, keeper):
+        await fill(store, 1, 9)
+        await fill(store, 2, 2)
+        sizes: list[int] = []
+        for name in ("prune_keys", "prune_versions"):
+            prune = getattr(store, name)
+
+            async def counted(*args: Any, prune: Any = prune, **kwargs: Any) -> int:
+                sizes.append(await prune(*args, **kwargs))
+                return sizes[-1]
+
+            monkeypatch.setattr(store, name, counted)
+        assert await keeper.tidy() == (13, 0)
+        assert sizes == [2, 2, 2, 0, 2, 2, 2, 1], "in small transactions"
+        assert [one.version for one in await store.requirements(JOB)] == [10, 9, 8]
+        kept = [seq for seq in range(2, 11) if await store.answer(JOB, f"key-{seq}") is not None]
+        assert kept == [8, 9, 10]
+        assert len(await store.requirements(OTHER)) == 3
+        assert await keeper.tidy() == (0, 0)
+
+
+async def test_the_requirements_in_force_are_never_removed(database_url: str) -> None:
+    async with keeper_on(database_url, {JOB: 0}, days=1, requests_max_count=1) as (store, clock, keeper):
+        await fill(store, 1, 4)
+        await keeper.tidy()
+        clock.at_ms += 400 * DAY_MS
+        await keeper.tidy()
+        assert [one.version for one in await store.requirements(JOB)] == [5]
+
+
 async def test_much_is_removed_in_small_transactions(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +217,8 @@ async def test_nothing_is_written_where_nothing_is_to_be_removed(
             raise AssertionError("a job with nothing to remove was written")
 
         monkeypatch.setattr(store, "prune", unexpected)
-        monkeypatch.setattr(store, "prune_requests", unexpected)
+        monkeypatch.setattr(store, "prune_keys", unexpected)
+        monkeypatch.setattr(store, "prune_versions", unexpected)
         assert await keeper.tidy() == (0, 0)
 
 
@@ -240,6 +283,7 @@ async def test_the_jobs_of_a_control_plane_are_kept_in_order(sqlite_url: str, tm
         await rig.plane.cancel(job)
         await rig.until_kind(job, "Finished")
         rig.clock.ahead_ms += 91 * DAY_MS
+        rig.clock.stopped_ms += 91 * DAY_MS
         await keeper.tidy()
         assert await rig.plane.rescales(job) == [], "jobs that have ended are looked after as well"
 
@@ -334,64 +378,3 @@ async def test_an_attempt_that_is_being_prepared_is_left_alone(sqlite_url: str, 
         (ahead / "spec-1.json").write_text("{}")
         await housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir).tidy()
         assert secrets_of(rig, job) == [2, 3]
-
-
-async def run_another(rig: Rig) -> str:
-    rig.host.drivers.clear()
-    return await rig.run()
-
-
-async def end_job(rig: Rig) -> str:
-    job = await run_another(rig)
-    await rig.plane.cancel(job)
-    await rig.until_kind(job, "Finished")
-    rig.clock.ahead_ms += 1000
-    return job
-
-
-async def test_ended_jobs_are_forgotten_when_they_are_too_old_or_too_many(
-    sqlite_url: str, tmp_path: Path
-) -> None:
-    async with rig_on(sqlite_url, tmp_path) as rig:
-        first, second, third = [await end_job(rig) for _ in range(3)]
-        running = await run_another(rig)
-
-        def keeper(**limits: int) -> Housekeeper:
-            plane = rig.plane
-            return housekeeper(
-                rig.store, plane.jobs, rig.clock, job_dir=rig.places.job_dir, forget=plane.forget, **limits
-            )
-
-        def shown() -> set[str]:
-            return {one.state.job_id for one in rig.plane.jobs()}
-
-        assert await keeper(ended_jobs_max_count=3).tidy() == (0, 0)
-        assert shown() == {first, second, third, running}
-        await keeper(ended_jobs_max_count=2).tidy()
-        assert shown() == {second, third, running}
-        assert await rig.store.load_job(first) is None and not rig.places.job_dir(first).exists()
-        (ended_ms,) = [one.ended_ms for one in rig.plane.jobs() if one.state.job_id == second]
-        assert ended_ms is not None
-        rig.clock.ahead_ms += ended_ms + DAY_MS + 100 - rig.clock.now_ms()
-        await keeper(ended_jobs_max_age_days=1).tidy()
-        assert shown() == {third, running}
-        rig.clock.ahead_ms += 10 * DAY_MS
-        await keeper(ended_jobs_max_age_days=1).tidy()
-        assert shown() == {running}, "however old, a job that has not ended stays"
-
-
-async def test_an_ended_job_that_cannot_be_forgotten_does_not_keep_the_others(
-    sqlite_url: str, tmp_path: Path
-) -> None:
-    async with rig_on(sqlite_url, tmp_path) as rig:
-        jobs = [await end_job(rig) for _ in range(2)]
-
-        async def forget(job_id: str) -> None:
-            if job_id == jobs[1]:
-                raise Unavailable("The disk is full.")
-            await rig.plane.forget(job_id)
-
-        rig.clock.ahead_ms += 100 * DAY_MS
-        keeper = housekeeper(rig.store, rig.plane.jobs, rig.clock, forget=forget)
-        assert (await keeper.tidy())[1] == 1
-        assert [one.state.job_id for one in rig.plane.jobs()] == [jobs[1]]
