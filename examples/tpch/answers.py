@@ -1,6 +1,6 @@
 """The right answers: the queries as TPC-H writes them, run by DuckDB over the same Parquet files.
 
-``python examples/tpch/answers.py q3 --data /data/sf1 --out /tmp/q3`` says whether a job's result is right.
+``python examples/tpch/answers.py q3 --data /data/sf1 --out /tmp/tpch-q3`` says whether a job's result is right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Six TPC-H queries as batch job graphs, with a durable result at every join.
 
-``python examples/tpch/graphs.py q3 --data /data/sf1 --out /tmp/q3 > q3.json`` writes one, for ``slotwise submit``. The
-data are the Parquet files of ``tpchgen-cli parquet``: ``lineitem.parquet`` and so on.
+``python examples/tpch/graphs.py q3 --data /data/sf1 --out /tmp/tpch-q3 > tpch-q3.json`` writes one, for
+``slotwise submit``. The data are the Parquet files of ``tpchgen-cli parquet``: ``lineitem.parquet`` and so on.
 
 A query is written as (name, inputs, SQL). An input is a name, read as it is produced (PIPELINED), or a name with keys
 in brackets, which waits for a result that is partitioned by them: ``orders[o_orderkey]``; ``nations[*]`` is broadcast.
