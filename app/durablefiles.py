@@ -3,6 +3,7 @@ standard library only."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -17,12 +18,28 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """
     # Hidden: what lists the directory, or allows no name that begins with a dot, does not meet it.
     temporary = path.with_name(f".{path.name}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    # Made anew: whoever may write into the directory could have put a link there.
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(fd, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """What is in ``path``, of which somebody else may have made a link or a pipe.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or has more than ``most_bytes``.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+            raise OSError(errno.EINVAL, "It is no regular file, or too large", str(path))
+        return file.read(most_bytes)
 
 
 def make_private(directory: Path) -> None:

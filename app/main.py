@@ -10,6 +10,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,27 +23,27 @@ from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.server import Server, raise_descriptor_limit
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
+from app.cluster.driveruser import DriverUser, DriverUserError
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java, JavaNotUsable, usable_java
 from app.cluster.kubernetes.api import ApiError
 from app.cluster.kubernetes.template import TemplateError
 from app.cluster.ports import ExecutorCluster
-from app.durablefiles import is_open_to_others, make_private
 from app.logs import configure_logs
-from app.model.resultsurl import is_local
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
 from app.store.jobsdir import claim_jobs_dir
 from app.store.seats import Seat
 from app.store.store import Store
+from app.worker.addresses import write_server_address
 from app.worker.clock import Clock, SystemClock
 from app.worker.cluster import Cluster
 from app.worker.control_plane import ControlPlane
+from app.worker.directories import DirectoryRefused, driver_user, prepare
 from app.worker.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
 from app.worker.housekeeping import Housekeeper
 from app.worker.job import JobPlaces
-from app.worker.job_files import check_links
 from app.worker.membership import Membership, PlaceTaken
 from app.worker.placement import place_of
 from app.worker.strays import Strays, open_store
@@ -83,22 +84,24 @@ class _Running:
 async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> None:
     try:
         java = usable_java()
-    except JavaNotUsable as error:
-        raise StartRefused(str(error)) from error
-    try:
         tokens = TokenFile(settings.token_file) if settings.token_file else None
-    except TokenFileError as error:
+        data_dir = prepare(settings)
+    except (JavaNotUsable, TokenFileError, DirectoryRefused) as error:
         raise StartRefused(str(error)) from error
     connections_max = raise_descriptor_limit()
-    data_dir = _prepare(settings.data_dir)
-    if settings.results_url is not None and is_local(settings.results_url):
-        _prepare_results(Path(settings.results_url))
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
         url = _url(listener)
         membership = _claim(stack, settings, data_dir, url)
-        archive = ArchiveBuilder(settings.cache_dir or default_cache_dir(), java)
-        async with _running(settings, membership, java, archive, url) as running:
+        apart = settings.run_drivers_as is not None
+        cache_dir = settings.cache_dir or (data_dir / "cache" if apart else default_cache_dir())
+        try:
+            user = driver_user(settings, membership.run_dir, cache_dir, java.command)
+        except DriverUserError as error:
+            raise StartRefused(str(error)) from error
+        archive = ArchiveBuilder(cache_dir, java)
+        new_host = partial(_host, settings, membership, java, archive, user)
+        async with _running(settings, membership, archive, url, new_host) as running:
             control_plane = running.control_plane
             app = create_app(
                 control_plane,
@@ -149,7 +152,11 @@ def _claim(stack: contextlib.ExitStack, settings: Settings, data_dir: Path, url:
 
 @contextlib.asynccontextmanager
 async def _running(
-    settings: Settings, membership: Membership, java: Java, archive: ArchiveBuilder, url: str
+    settings: Settings,
+    membership: Membership,
+    archive: ArchiveBuilder,
+    url: str,
+    new_host: Callable[[], EmbeddedHost],
 ) -> AsyncIterator[_Running]:
     """The control plane with its store and its host, started; let go of in the opposite order."""
     lease_ttl_ms = int(settings.lease_seconds * 1000)
@@ -157,7 +164,7 @@ async def _running(
         store = await open_store(settings.place_of_jobs, settings.url, membership, lease_ttl_ms)
     except StoreError as error:
         raise StartRefused(str(error)) from error
-    host = _host(settings, membership, java, archive)
+    host = new_host()
     clock = SystemClock()
     spark = _spark_cluster(settings, clock, membership.home)
     places = _places(settings, membership, url, spark)
@@ -182,7 +189,7 @@ async def _running(
             member = await membership.join(store)
         except (PlaceTaken, StoreError) as error:
             raise StartRefused(str(error)) from error
-        _write_address(places.address_file, url)
+        write_server_address(places.address_file, url)
         # On SQLite there is nobody who could take a lease that has expired.
         renew_every_s = lease_ttl_ms / 3000 if store.database.dialect != "sqlite" else None
         cluster = await control_plane.start(
@@ -274,7 +281,9 @@ def _width(settings: Settings, membership: Membership) -> int:
     return max(settings.slots, os.cpu_count() or 1) if membership.is_shared else settings.slots
 
 
-def _host(settings: Settings, membership: Membership, java: Java, archive: ArchiveBuilder) -> EmbeddedHost:
+def _host(
+    settings: Settings, membership: Membership, java: Java, archive: ArchiveBuilder, user: DriverUser | None
+) -> EmbeddedHost:
     return EmbeddedHost(
         membership.run_dir,
         java=java,
@@ -283,6 +292,7 @@ def _host(settings: Settings, membership: Membership, java: Java, archive: Archi
         memory_mb=settings.driver_memory_mb,
         java_options=driver_java_options(settings),
         archive=archive if settings.appcds else None,
+        user=user,
     )
 
 
@@ -292,35 +302,6 @@ def _spark_cluster(settings: Settings, clock: Clock, home: str) -> ExecutorClust
         return cluster_of(settings, clock.now_ms, home)
     except (ApiError, TemplateError) as error:
         raise StartRefused(str(error)) from error
-
-
-def _prepare(data_dir: Path) -> Path:
-    try:
-        make_private(data_dir)
-        probe = data_dir / f".probe-{os.getpid()}"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise StartRefused(
-            f"The data directory {data_dir} cannot be used: {error.strerror}. Choose another one with --data-dir."
-        ) from error
-    if is_open_to_others(data_dir):
-        log.warning(
-            "everyone on this host can look into the data directory, where passwords of jobs are",
-            data_dir=str(data_dir),
-            advice=f"chmod o-rwx {data_dir}",
-        )
-    return data_dir
-
-
-def _prepare_results(folder: Path) -> None:
-    try:
-        check_links(folder)
-    except OSError as error:
-        raise StartRefused(
-            f"results_url: the folder {folder} cannot hold results, which need new files and hard links: "
-            f"{error.strerror}."
-        ) from error
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -357,10 +338,3 @@ def _url(listener: socket.socket) -> str:
     if host in ("0.0.0.0", "::"):  # noqa: S104 - looked for, not bound
         host = "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _write_address(path: Path, url: str) -> None:
-    """Tell running drivers where this control plane is."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(url + "\n", encoding="utf-8")
-    os.replace(temporary, path)

@@ -164,6 +164,9 @@ class Settings(BaseModel):
         description="File of who may call, one `name:sha256:<hash of a token>` per line. A change is taken up in a "
         "second.",
     )
+    run_drivers_as: str | None = Field(
+        None, min_length=1, description="User that drivers run as; only where the server is root."
+    )
     warm_drivers: int = Field(
         1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."
     )

@@ -94,6 +94,8 @@ class ArchiveBuilder:
                 stderr=output,
                 env={**inherited_environment(), DRIVER_ENV_PREFIX + "JAVA": self._java.command},
                 start_new_session=True,
+                # Class data of Spark and nothing else: drivers of another user may read it.
+                umask=0o022,
                 # It must never slow down a job that starts meanwhile. Nothing else runs between fork and exec.
                 preexec_fn=lambda: os.nice(10),
             )

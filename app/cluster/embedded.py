@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from app.cluster.appcds import ArchiveBuilder
+from app.cluster.driveruser import DriverUser
 from app.cluster.java import Java
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
 from app.cluster.processes import (
@@ -43,6 +44,7 @@ class EmbeddedHost:
         memory_mb: int,
         java_options: str = "",
         archive: ArchiveBuilder | None = None,
+        user: DriverUser | None = None,
     ) -> None:
         self._run_dir = run_dir
         self._java = java
@@ -51,6 +53,7 @@ class EmbeddedHost:
         self._memory_mb = memory_mb
         self._java_options = tuple(shlex.split(java_options))
         self._archive = archive
+        self._user = user
         self._warm: list[LocalDriver] = []
         self._all: set[LocalDriver] = set()
         self._failures = 0
@@ -123,6 +126,7 @@ class EmbeddedHost:
             driver_id=driver_id,
             run_dir=self._run_dir,
             warm=warm,
+            user=self._user,
             environment={
                 DRIVER_ENV_PREFIX + "ARCHIVE": str(archive) if archive else "",
                 DRIVER_ENV_PREFIX + "WARM_MASTER": f"local[{self._slots}]",

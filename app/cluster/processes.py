@@ -23,6 +23,7 @@ import psutil
 import structlog
 
 from app import filelocks
+from app.cluster.driveruser import DriverUser
 from app.cluster.environment import inherited_environment
 from app.cluster.ports import DriverLaunchError, DriverRef
 
@@ -119,8 +120,11 @@ def trim_logs(run_dir: Path) -> None:
 class LocalDriver:
     """A driver process of this host, started here or adopted. Implements `app.cluster.ports.DriverHandle`."""
 
-    def __init__(self, ref: DriverRef, child: subprocess.Popen[bytes] | None) -> None:
+    def __init__(
+        self, ref: DriverRef, child: subprocess.Popen[bytes] | None, user: DriverUser | None = None
+    ) -> None:
         self._ref = ref
+        self._user = user
         self._child = child
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -156,6 +160,13 @@ class LocalDriver:
                 f"The driver process {self._ref.pid} ended with exit status {self._exited.result()} before it could "
                 f"take the job."
             )
+        try:
+            if self._user is not None:
+                await asyncio.to_thread(self._user.open_job, spec_file)
+        except OSError as error:
+            raise DriverLaunchError(
+                f"The files of the job cannot be opened to the user of its driver: {error}."
+            ) from error
         try:
             self._child.stdin.write(f"{spec_file}\n".encode())
             self._child.stdin.flush()
@@ -236,8 +247,15 @@ class LocalDriver:
             self._child.stdout.close()
 
 
-def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapping[str, str]) -> LocalDriver:
-    """Start a driver process in a session of its own, so that it outlives this one.
+def start_driver(
+    *,
+    driver_id: str,
+    run_dir: Path,
+    warm: bool,
+    environment: Mapping[str, str],
+    user: DriverUser | None = None,
+) -> LocalDriver:
+    """Start a driver process in a session of its own, so that it outlives this one; as ``user`` if there is one.
 
     It inherits nothing but its standard streams, and the environment without the settings of the server. Its standard
     input is the rope that it hangs on until it has a job (end of file there ends it), its output says READY, its errors
@@ -251,6 +269,8 @@ def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapp
     log_file = run_dir / f"{driver_id}.log"
     command = [sys.executable, "-m", "app.driver", *(["--warm"] if warm else [])]
     try:
+        if user is not None:
+            user.open_run(lock_file, lock_file.with_suffix(".scratch"))
         with open(log_file, "ab") as errors:
             child = subprocess.Popen(
                 command,
@@ -261,14 +281,16 @@ def start_driver(*, driver_id: str, run_dir: Path, warm: bool, environment: Mapp
                 cwd=run_dir,
                 env={
                     **inherited_environment(),
+                    **(user.environment() if user is not None else {}),
                     **environment,
                     DRIVER_ENV_PREFIX + "LOCK": str(lock_file),
                     DRIVER_ENV_PREFIX + "SOCKETS": str(_socket_dir(driver_id)),
                 },
+                **(user.popen() if user is not None else {}),
             )
         started_at = psutil.Process(child.pid).create_time()
     except (OSError, psutil.NoSuchProcess) as error:
         raise DriverLaunchError(f"A driver process could not be started: {error}.") from error
     ref = DriverRef(driver_id, child.pid, started_at, str(lock_file))
     log.info("driver process started", driver=driver_id, pid=child.pid, warm=warm)
-    return LocalDriver(ref, child)
+    return LocalDriver(ref, child, user)

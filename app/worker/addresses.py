@@ -27,10 +27,20 @@ def write_address(file: Path, url: str, epoch: int) -> bool:
         temporary = file.with_name(f".{file.name}.tmp")
         # Not synced: after a power failure no driver is left to read it, and the next start writes it anew.
         temporary.write_text(f"{url}\n{epoch}\n", encoding="ascii")
+        # Drivers may run as another user, and are kept out by the directory if need be.
+        temporary.chmod(0o644)
         os.replace(temporary, file)
         return True
     finally:
         os.close(lock_fd)
+
+
+def write_server_address(file: Path, url: str) -> None:
+    """Tell running drivers where this control plane is, in the file that all its jobs have where jobs cannot move."""
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(url + "\n", encoding="utf-8")
+    temporary.chmod(0o644)
+    os.replace(temporary, file)
 
 
 def _epoch(file: Path) -> int:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from app.cluster.ports import DriverRef
-from app.durablefiles import write_whole
+from app.durablefiles import read_regular, write_whole
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Report, outcome_document
 from app.store.writes import Write
+
+_MOST_BYTES = 16 << 20  # a report is far smaller, and drivers write this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def write_outcome(work_dir: Path, report: Report) -> None:
 def read_outcome(work_dir: Path) -> Report | None:
     """The last word of a driver, if it had one and it can be read."""
     try:
-        return Report(**json.loads((work_dir / OUTCOME_FILE).read_text(encoding="utf-8")))
+        return Report(**json.loads(read_regular(work_dir / OUTCOME_FILE, _MOST_BYTES)))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -16,8 +16,8 @@ from app.cli import doctor
 from app.cluster.java import Java
 from app.cluster.standalone.daemons import ClusterError, DevCluster
 from app.durablefiles import make_private
-from app.main import _prepare
 from app.settings import load_settings
+from app.worker.directories import prepare
 
 PAGES = Path(__file__).parents[2] / "docs"
 
@@ -57,7 +57,7 @@ def test_a_data_directory_that_everyone_can_look_into_is_told(tmp_path: Path) ->
 
     def told() -> tuple[list[Any], bool]:
         with capture_logs() as logs:
-            _prepare(place)
+            prepare(load_settings(data_dir=place))
         check = doctor._data_dir(load_settings(data_dir=place))
         assert check.ok or f"chmod o-rwx {place}" in check.advice
         return [entry["advice"] for entry in logs], check.ok
