@@ -165,7 +165,7 @@ class Settings(BaseModel):
         "second.",
     )
     run_drivers_as: str | None = Field(
-        None, min_length=1, description="User that drivers run as; only where the server is root."
+        None, description="User that drivers run as; only where the server is root."
     )
     warm_drivers: int = Field(
         1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."

@@ -127,7 +127,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("lease_seconds", "1", "greater than or equal to 2"),
     ("cluster_unschedulable_seconds", "0.5", "greater than or equal to 1"),
     ("slot_holding_ms", "-1", "greater than or equal to 0"),
-    ("run_drivers_as", "", "at least 1 character"),
+    ("run_drivers_as", "", "should not be empty"),
     ("warm_drivers", "-1", "greater than or equal to 0"),
     ("warm_drivers", "65", "less than or equal to 64"),
     ("driver_memory_mb", "255", "greater than or equal to 256"),
