@@ -32,6 +32,8 @@ _STATUS: dict[type[ControlPlaneError], int] = {
 }
 
 _RETRY_AFTER_S = 1
+_SENTENCES_MAX = 1000
+"""More than any job graph that is allowed can have of a kind."""
 
 
 class ApiError(Exception):
@@ -56,6 +58,8 @@ def error_response(
     status: int, errors: list[str], headers: Mapping[str, str] | None = None, **members: Any
 ) -> Response:
     """An error body. ``members`` are added to it."""
+    if len(errors) > _SENTENCES_MAX:
+        errors = [*errors[:_SENTENCES_MAX], f"There are {len(errors) - _SENTENCES_MAX} more errors."]
     return json_response({"errors": errors, **members}, status, headers)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -18,7 +20,11 @@ from app.model.strictjson import StrictJsonError, decode_json_strict
 
 BODY_LIMIT_BYTES = 1024 * 1024
 _MAX_QUERY_PARAMETERS = 32
+_DECODED_AT_ONCE_BYTES = 16 * 1024
 T = TypeVar("T")
+
+# One thread: what is decoded is Python's work, and several would take the event loop's turns.
+_decoders = ThreadPoolExecutor(1, "decode")
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}\Z")
 
@@ -147,28 +153,41 @@ async def read_body(request: Request, limit_bytes: int = BODY_LIMIT_BYTES) -> by
     return b"".join(chunks)
 
 
+async def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    """What ``decode`` makes of ``body``: of a long one in a thread, so that others are answered meanwhile."""
+    if len(body) <= _DECODED_AT_ONCE_BYTES:
+        return decode(body)
+    return await asyncio.get_running_loop().run_in_executor(_decoders, decode, body)
+
+
 def too_large(limit_bytes: int) -> ApiError:
     # The connection stays open: the server passes over the rest, so that a client that sends before it reads
     # meets this answer and no broken connection.
     return ApiError(413, f"The body is too large: at most {limit_bytes} bytes are allowed.")
 
 
-async def read_json_object(request: Request, *, what: str, empty_ok: bool = False) -> dict[str, Any]:
-    """The body as a JSON object, strictly decoded. ``what`` names it in sentences."""
+async def read_json_object(
+    request: Request, parse: Callable[[dict[str, Any]], T], *, what: str, empty_ok: bool = False
+) -> T:
+    """What ``parse`` makes of the body, a JSON object that is strictly decoded. ``what`` names it in sentences."""
     body = await read_body(request)
     if not body.strip():
         if empty_ok:
-            return {}
+            return parse({})
         raise bad_request(f"The request body is empty: {what} is expected.")
-    try:
-        value = decode_json_strict(body)
-    except StrictJsonError as error:
-        raise bad_request(*error.errors) from None
-    if not isinstance(value, dict):
-        raise bad_request(
-            f"The request body should be a JSON object: {what} is expected, found {kind_of(value)}."
-        )
-    return value
+
+    def parsed(text: bytes) -> T:
+        try:
+            value = decode_json_strict(text)
+        except StrictJsonError as error:
+            raise bad_request(*error.errors) from None
+        if not isinstance(value, dict):
+            raise bad_request(
+                f"The request body should be a JSON object: {what} is expected, found {kind_of(value)}."
+            )
+        return parse(value)
+
+    return await decoded(parsed, body)
 
 
 def kind_of(value: object) -> str:

@@ -33,7 +33,7 @@ from app.model.strictjson import MAX_DEPTH, MAX_INTEGER
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_ALIASES: Final = 100
-MAX_NODES: Final = 200_000
+MAX_NODES: Final = 50_000
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?\Z")

@@ -31,6 +31,7 @@ _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 2.0
 _BATCH_REPORTS_KEPT = 5_000
 _REPORTS_PER_CALL = 500
+_TEXT_LIMIT_CHARS = 32 * 1024
 _GONE = 410
 
 
@@ -86,6 +87,7 @@ class ControlPlaneClient:
 
     def report(self, **fields: Any) -> None:
         """Take down a report for delivery; it gets the next number."""
+        fields = {name: _bounded(value) for name, value in fields.items()}
         with self._changed:
             report = Report(seq=self._next_seq, at_ms=time.time_ns() // 1_000_000, **fields)
             self._next_seq += 1
@@ -240,6 +242,16 @@ class ControlPlaneClient:
             if report.type == "batch":
                 del self._reports[position]
                 return
+
+
+def _bounded(value: Any) -> Any:
+    """A text that the control plane takes: valid Unicode, and of a message of megabytes its beginning and its end."""
+    if not isinstance(value, str):
+        return value
+    if len(value) > _TEXT_LIMIT_CHARS:
+        half = _TEXT_LIMIT_CHARS // 2
+        value = f"{value[:half]} [... {len(value) - 2 * half} characters left out ...] {value[-half:]}"
+    return value.encode("utf-8", "replace").decode()
 
 
 def _level(orders: Orders) -> tuple[int, str, int, str]:

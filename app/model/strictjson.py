@@ -1,7 +1,8 @@
 """JSON read strictly: one reading of each text, and a sentence with line and column for what is refused.
 
 Refused beyond what is no JSON at all: duplicate names, NaN and Infinity, numbers that no double or 64-bit integer
-holds, half surrogate pairs, a byte order mark, other encodings than UTF-8, and more than `MAX_DEPTH` levels.
+holds, half surrogate pairs, a byte order mark, other encodings than UTF-8, more than `MAX_DEPTH` levels, and more than
+`MAX_COLLECTIONS` objects and arrays.
 
 The standard library's decoder reads; only if it, or a check after it, objects is the text read again by a slow reader
 that knows where it is.
@@ -15,7 +16,9 @@ import re
 from typing import Any, Final, NoReturn
 
 MAX_DEPTH: Final = 64
+MAX_COLLECTIONS: Final = 20_000
 MAX_INTEGER: Final = 2**63 - 1
+_MANY_VALUES: Final = 20_000
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -48,13 +51,18 @@ def decode_json_strict(data: bytes | str) -> Any:
         StrictJsonError: it is none, or one that is refused.
     """
     text = data if isinstance(data, str) else _decode(data)
+    # The fast reader lets no other thread have a turn, so what is long is read slowly at once; as is what may be nested
+    # too deeply.
+    if (
+        text.count("[") + text.count("{") > MAX_DEPTH
+        or text.count(",") > _MANY_VALUES
+        or _HALF_PAIR.search(text)
+    ):
+        return _Reader(text).document()
     try:
-        value = _fast.decode(text)
+        return _fast.decode(text)
     except (ValueError, RecursionError):
         return _Reader(text).document()
-    if _HALF_PAIR.search(text) or (text.count("[") + text.count("{") > MAX_DEPTH):
-        return _Reader(text).document()
-    return value
 
 
 def _decode(data: bytes) -> str:
@@ -108,6 +116,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._collections = 0
 
     def document(self) -> Any:
         if self._text.startswith("\ufeff"):
@@ -144,6 +153,9 @@ class _Reader:
     def _value(self, depth: int) -> Any:
         char = self._next()
         if char in ("{", "["):
+            self._collections += 1
+            if self._collections > MAX_COLLECTIONS:
+                self._refuse(f"there are too many objects and arrays: at most {MAX_COLLECTIONS} are allowed.")
             if depth == MAX_DEPTH:
                 self._refuse(f"the value is nested too deeply: at most {MAX_DEPTH} levels are allowed.")
             return self._object(depth + 1) if char == "{" else self._array(depth + 1)

@@ -16,7 +16,7 @@ from app.model.options import JobOptions
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.events import CancelRequested, StartScheduling
-from app.scheduler.adaptive.state import Stop
+from app.scheduler.adaptive.state import JobState, Stop
 from app.scheduler.adaptive.step import initial_state, status_of
 from app.store.errors import StoreError
 from app.store.members import Member
@@ -44,7 +44,7 @@ from app.worker.requirements import (
 )
 from app.worker.retrying import reading
 from app.worker.sharing import share_slots
-from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission
+from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission, share_hash
 from app.worker.stops import decide_stop
 from app.worker.submission import make_durable, refused_by_cluster
 from app.worker.task_managers import Shown, members_of_host, pool_of
@@ -187,28 +187,29 @@ class ControlPlane:
         return newest_first(self._keeper.unreadable.all())
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
-        key = update.idempotency_key
-        identity = RequestKey(key, request_hash(update)) if key is not None else None
-        if identity is not None and not self._job_knows(job_id, identity.key):
+        identity = (
+            RequestKey(update.idempotency_key, request_hash(update)) if update.idempotency_key else None
+        )
+        refusal = "its resource requirements cannot be changed"
+        return await self._put(job_id, refusal, lambda state: decide_update(state, update), identity)
+
+    async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
+        identity = RequestKey(update.idempotency_key, share_hash(update)) if update.idempotency_key else None
+        refusal, now_ms = "its slot share cannot be changed", self._clock.now_ms()
+        put = self._put(job_id, refusal, lambda state: decide_share(state, update, now_ms), identity)
+        return (await put).version
+
+    async def _put(
+        self, job_id: str, refusal: str, decide: Callable[[JobState], Verdict], identity: RequestKey | None
+    ) -> RequirementsResult:
+        job = self._keeper.jobs.get(job_id)
+        if identity is not None and (job is None or not job.worker.knows_answer(identity.key)):
             stored = await reading(self._store.answer(job_id, identity.key))
             if stored is not None:
                 answer = RequirementsResult(stored.version, stored.changed)
                 return repeated(identity, (stored.request_hash, answer))
-        job = self._running(job_id, "its resource requirements cannot be changed")
-        result: RequirementsResult = await job.worker.ask(
-            lambda state: decide_update(state, update), identity
-        )
+        result: RequirementsResult = await self._running(job_id, refusal).worker.ask(decide, identity)
         return result
-
-    async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
-        job = self._running(job_id, "its slot share cannot be changed")
-        now_ms = self._clock.now_ms()
-        version: int = await job.worker.ask(lambda state: decide_share(state, update, now_ms))
-        return version
-
-    def _job_knows(self, job_id: str, key: str) -> bool:
-        job = self._keeper.jobs.get(job_id)
-        return job is not None and job.worker.knows_answer(key)
 
     async def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun:
         await reading(self._keeper.desk.refresh())
@@ -320,6 +321,9 @@ class ControlPlane:
         return []
 
     # -- drivers
+
+    async def admit_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> None:
+        await self._of_driver(job_id, attempt, secret, epoch)
 
     async def driver_register(
         self, job_id: str, attempt: int, secret: str, epoch: int, registration: Registration

@@ -96,6 +96,10 @@ class ControlPlaneFacade(Protocol):
         """Why this control plane cannot serve, in sentences; empty when it can."""
         ...
 
+    async def admit_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> None:
+        """Refuse whoever is not the driver of the attempt, before more is read of what it sends."""
+        ...
+
     async def driver_register(
         self, job_id: str, attempt: int, secret: str, epoch: int, registration: Registration
     ) -> Orders: ...

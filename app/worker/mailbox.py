@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +55,11 @@ class Request:
     decide: Callable[[JobState], Verdict]
     future: asyncio.Future[Any]
     key: RequestKey | None = None
+
+
+def request_hash_of(parts: list[object]) -> str:
+    """What makes two requests of equal ``parts`` with one Idempotency-Key the same request."""
+    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
 
 
 def repeated(key: RequestKey, known: tuple[str, RequirementsResult]) -> RequirementsResult:

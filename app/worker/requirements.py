@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 
 from app.model.ids import derive_id
@@ -14,7 +12,7 @@ from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
-from app.worker.mailbox import Verdict
+from app.worker.mailbox import Verdict, request_hash_of
 from app.worker.slot_shares import refusal_by_cap
 from app.worker.views import (
     InvalidRequest,
@@ -127,8 +125,7 @@ def request_hash(update: RequirementsUpdate) -> str:
         parts.append(sorted(update.state_partitions.items()))
     if update.retry:
         parts.append(True)
-    text = json.dumps(parts, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return request_hash_of(parts)
 
 
 def reactive_sentence(state: JobState) -> str:

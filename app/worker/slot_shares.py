@@ -12,8 +12,8 @@ from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
 from app.scheduler.slots import minimal_slots
-from app.worker.mailbox import Verdict
-from app.worker.views import StaleVersion, StateConflict
+from app.worker.mailbox import Verdict, request_hash_of
+from app.worker.views import RequirementsResult, StaleVersion, StateConflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,14 @@ class SlotShareUpdate:
     if_match: int | None = None
     requested_by: str | None = None
     reason: str | None = None
+    idempotency_key: str | None = None
+
+
+def share_hash(update: SlotShareUpdate) -> str:
+    """What makes two requests with one Idempotency-Key the same request. No PUT of requirements has this hash."""
+    return request_hash_of(
+        ["slot-share", update.weight, update.priority, update.cap, update.if_match, update.reason]
+    )
 
 
 def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Verdict:
@@ -48,7 +56,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Verdi
             "read it again and decide anew."
         )
     if known.asks(update.weight, update.priority, update.cap):
-        return Verdict(None, known.version)
+        return Verdict(None, RequirementsResult(known.version, changed=False))
     conflict = beyond_cap(minimal_slots(state.graph, state.requirements), update.cap)
     if conflict is not None:
         raise StateConflict(conflict)
@@ -56,7 +64,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Verdi
     share = SlotShare(
         version, update.weight, update.priority, update.cap, update.requested_by, update.reason, now_ms
     )
-    return Verdict(SlotShareUpdated(share), version)
+    return Verdict(SlotShareUpdated(share), RequirementsResult(version, changed=True))
 
 
 def refusal_by_cap(state: JobState, requirements: Requirements) -> str | None:

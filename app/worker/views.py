@@ -104,7 +104,7 @@ class RequirementsUpdate:
 
 @dataclass(frozen=True, slots=True)
 class RequirementsResult:
-    """``changed`` is false for bounds equal to those in force. ``version`` is the one in force now."""
+    """Of a PUT of bounds or of a slot share: ``changed`` is false for those in force. ``version``: in force now."""
 
     version: int
     changed: bool

@@ -258,6 +258,50 @@ async def test_ending_and_forgetting(any_world: World) -> None:
     assert (await world.get("/jobs"))["jobs"] == []
 
 
+async def test_a_wrong_secret_is_refused_before_anything_of_the_body_is_read(world: World) -> None:
+    job_id = await world.running()
+    spec = world.driver().spec
+    for secret, attempt in (("wrong", 1), (spec["secret"], 2)):
+        for path in ("reports", "register"):
+            head = (
+                f"POST /internal/v1/jobs/{job_id}/attempts/{attempt}/{path} HTTP/1.1\r\nHost: localhost\r\n"
+                f"Authorization: Bearer {secret}\r\nX-Slotwise-Epoch: {spec['epoch']}\r\n"
+                "Content-Length: 15000000\r\n\r\n"
+            ).encode()
+            async with listening(world) as port:
+                assert (await exchange(port, head)).status == 410, "the body was never sent"
+
+
+async def test_numbers_of_drivers_are_such_that_can_be_stored(world: World) -> None:
+    job_id = await world.running()
+    spec = world.driver().spec
+    path = f"/internal/v1/jobs/{job_id}/attempts/1/reports"
+    good = {"Authorization": f"Bearer {spec['secret']}", "X-Slotwise-Epoch": str(spec["epoch"])}
+    for number in (str(2**63), "-" + str(2**63 + 1), "9" * 4000, "NaN", "Infinity", "1e999", "9" * 400_000):
+        body = f'{{"reports": [{{"seq": {number}, "at_ms": 1, "type": "batch"}}]}}'
+        answer = await world.http.post(path, headers=good, content=body.encode())
+        assert answer.status_code == 400, number[:20]
+    assert (await world.get(f"/jobs/{job_id}/status"))["status"] == "RUNNING"
+
+
+async def test_more_reports_than_a_call_may_have_are_taken_by_and_by(world: World) -> None:
+    job_id = await world.running()
+    spec = world.driver().spec
+    path = f"/internal/v1/jobs/{job_id}/attempts/1/reports"
+    good = {"Authorization": f"Bearer {spec['secret']}", "X-Slotwise-Epoch": str(spec["epoch"])}
+    driver = world.driver()
+    async with driver._reporting:
+        first = driver._seq + 1
+        report = {"at_ms": 1, "type": "batch", "stack": "x" * 1000}
+        reports = [{"seq": seq, **report} for seq in range(first, first + 2500)]
+        acknowledged = []
+        for taken in (0, 1000, 2000):
+            answer = await world.http.post(path, headers=good, json={"reports": reports[taken:]})
+            acknowledged.append(answer.json()["acknowledged"] - first + 1)
+        driver._seq += 2500
+    assert acknowledged == [1000, 2000, 2500]
+
+
 async def test_drivers_are_fenced(world: World) -> None:
     job_id = await world.running()
     spec = world.driver().spec

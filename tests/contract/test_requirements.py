@@ -98,6 +98,16 @@ async def test_idempotency_key(any_world: World) -> None:
     assert "f3c1" in reused.json()["errors"][0]
 
 
+async def test_the_same_key_with_another_condition_or_reason_is_another_request(any_world: World) -> None:
+    job_id = await any_world.running()
+    key = {"Idempotency-Key": "f3c1", "If-Match": '"1"', "X-Slotwise-Reason": "why"}
+    assert (await any_world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
+    for other in ({"If-Match": '"2"'}, {"If-Match": "*"}, {"X-Slotwise-Reason": "why not"}):
+        reused = await any_world.put(job_id, GOOD, **{**key, **other})
+        assert reused.status_code == 409 and "used before for another request" in reused.text, other
+    assert (await any_world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
+
+
 @pytest.mark.parametrize("key", ["", "a" * 256, "with blank", "tab\tbed", "umläut"])
 async def test_bad_idempotency_keys(world: World, key: str) -> None:
     job_id = await world.running()

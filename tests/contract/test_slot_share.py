@@ -312,3 +312,27 @@ async def test_a_database_that_cannot_be_written_is_503_and_nothing_has_changed(
 async def test_the_usual_graph_has_the_usual_share(world: World) -> None:
     job_id = await world.submit(GRAPH)
     assert await world.get(path_of(job_id)) == USUAL
+
+
+async def test_a_repeated_request_with_its_key_is_answered_again_and_changes_nothing(
+    any_world: World,
+) -> None:
+    world = any_world
+    job_id = await world.running(graph("one", 2))
+    key = {"Idempotency-Key": "f3c1", "If-Match": '"1"'}
+    assert (await declare(world, job_id, FULL, **key)).headers["etag"] == '"2"'
+    assert (await declare(world, job_id, USUAL)).headers["etag"] == '"3"'
+    again = await declare(world, job_id, FULL, **key)
+    assert (again.status_code, again.headers["etag"]) == (200, '"2"')
+    assert (await world.get(path_of(job_id))) == USUAL
+    for body, headers in (
+        (USUAL, key),
+        (FULL, {**key, "If-Match": '"3"'}),
+        (FULL, {"Idempotency-Key": "f3c1"}),
+    ):
+        reused = await declare(world, job_id, body, **headers)
+        assert reused.status_code == 409 and "used before for another request" in reused.text
+    # A key stands for one request of a job, whichever it is.
+    other = await world.put(job_id, bounds(numbers=(1, 1), store=(1, 1)), **{"Idempotency-Key": "f3c1"})
+    assert other.status_code == 409
+    assert (await declare(world, job_id, FULL, **{"Idempotency-Key": "with blank"})).status_code == 400

@@ -12,9 +12,11 @@ from app.model.sentences import shown
 from app.worker.views import StaleVersion
 
 MAX_REASON_LENGTH = 1000
+MAX_IDEMPOTENCY_KEY_LENGTH = 255
 
 _ETAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\Z')
 _VERSION = re.compile(r"[1-9][0-9]{0,14}\Z")
+_IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -50,6 +52,17 @@ def reason(request: Request) -> str | None:
     if len(value) > MAX_REASON_LENGTH or _CONTROL.search(value):
         raise bad_request(
             f"The header X-Slotwise-Reason should be at most {MAX_REASON_LENGTH} characters without control"
+            " characters."
+        )
+    return value
+
+
+def idempotency_key(request: Request) -> str | None:
+    """What makes a repeated request the same one."""
+    value = header(request, "idempotency-key")
+    if value is not None and not _IDEMPOTENCY_KEY.match(value):
+        raise bad_request(
+            f"The header Idempotency-Key should be 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} visible ASCII"
             " characters."
         )
     return value

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import re
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -16,8 +17,8 @@ from starlette.responses import Response
 
 from app.api.answers import json_response
 from app.api.context import Context
-from app.api.errors import bad_request
-from app.api.requests import header, path_id, query, read_body, whole_number
+from app.api.errors import ApiError, bad_request
+from app.api.requests import decoded, header, path_id, query, read_body, whole_number
 from app.model import protocol
 from app.model.batch import Result
 from app.model.protocol import Acknowledgement, Orders, Registration, Report, VertexBatch
@@ -25,9 +26,17 @@ from app.worker.views import Fenced
 
 BODY_LIMIT_BYTES = 16 * 1024 * 1024
 """A driver that was alone for long sends many reports at once."""
+REPORTS_PER_CALL = 1000
+"""What a call has beyond them is not looked at: the driver sends again what is not acknowledged."""
+REPORT_LIMIT_CHARS = 512 * 1024
 
 _MAX_WAIT_MS = 60_000
 _MAX_NUMBER = 10**15
+_COLLECTIONS_MAX = 50_000
+_LONGEST_NUMBER = 19
+_REPORTS = re.compile(r'\s*+\{\s*+"reports"\s*+:\s*+\[\s*+')
+_NEXT = re.compile(r"\s*+,\s*+")
+_END = re.compile(r"\s*+\]\s*+\}\s*+\Z")
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _RESTARTS = re.compile(r"[0-9a-f]{1,64}:[0-9]{1,15}(?:,[0-9a-f]{1,64}:[0-9]{1,15}){0,999}\Z")
 
@@ -42,7 +51,8 @@ class _Caller:
     epoch: int
 
 
-def _caller(request: Request) -> _Caller:
+async def _caller(context: Context, request: Request) -> _Caller:
+    """Who calls, admitted by its secret before anything of the body is read."""
     attempt: str = request.scope["path_params"]["attempt"]
     epoch = header(request, "x-slotwise-epoch") or ""
     scheme, _, secret = (header(request, "authorization") or "").partition(" ")
@@ -50,13 +60,15 @@ def _caller(request: Request) -> _Caller:
         raise Fenced("The secret of the attempt is missing.")
     if not _NUMBER.match(attempt) or not _NUMBER.match(epoch):
         raise bad_request("The attempt in the path and the header X-Slotwise-Epoch should be whole numbers.")
-    return _Caller(path_id(request, "jobid"), int(attempt), secret.strip(), int(epoch))
+    caller = _Caller(path_id(request, "jobid"), int(attempt), secret.strip(), int(epoch))
+    await context.control_plane.admit_driver(caller.job_id, caller.attempt, caller.secret, caller.epoch)
+    return caller
 
 
 async def register(context: Context, request: Request) -> Response:
     query(request)
-    caller = _caller(request)
-    registration = _decode(Registration, await _json(request))
+    caller = await _caller(context, request)
+    registration = _decode(Registration, _json(await read_body(request)))
     orders = await context.control_plane.driver_register(
         caller.job_id, caller.attempt, caller.secret, caller.epoch, registration
     )
@@ -65,7 +77,7 @@ async def register(context: Context, request: Request) -> Response:
 
 async def orders(context: Context, request: Request) -> Response:
     parameters = query(request, ("plan", "stop", "slots", "restarts", "wait_ms"))
-    caller = _caller(request)
+    caller = await _caller(context, request)
     answer = await context.control_plane.driver_orders(
         caller.job_id,
         caller.attempt,
@@ -92,13 +104,10 @@ def _restarts(text: str) -> dict[str, int]:
 
 async def reports(context: Context, request: Request) -> Response:
     query(request)
-    caller = _caller(request)
-    body = await _json(request)
-    entries = body.get("reports")
-    if not isinstance(entries, list):
-        raise bad_request("The field reports should be an array.")
+    caller = await _caller(context, request)
+    taken = await decoded(_reports, await read_body(request, BODY_LIMIT_BYTES))
     acknowledged = await context.control_plane.driver_reports(
-        caller.job_id, caller.attempt, caller.secret, caller.epoch, [_report(entry) for entry in entries]
+        caller.job_id, caller.attempt, caller.secret, caller.epoch, taken
     )
     return json_response(dataclasses.asdict(Acknowledgement(acknowledged)))
 
@@ -107,15 +116,46 @@ def _orders(answer: Orders) -> Response:
     return json_response(dataclasses.asdict(answer))
 
 
-async def _json(request: Request) -> dict[str, Any]:
-    body = await read_body(request, BODY_LIMIT_BYTES)
+def _json(body: bytes) -> Any:
     try:
-        value = json.loads(body)
+        return _decoder.decode(body.decode())
     except (ValueError, RecursionError):
-        raise bad_request("The body is not JSON.") from None
-    if not isinstance(value, dict):
-        raise bad_request("The body should be a JSON object.")
-    return value
+        raise _no_json() from None
+
+
+def _reports(body: bytes) -> list[Report]:
+    """The first `REPORTS_PER_CALL` reports, decoded one by one: while the decoder is at work, no other thread is."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise _no_json() from None
+    start = _REPORTS.match(text)
+    if start is None:
+        raise bad_request('The body should be {"reports": [...]}.')
+    found: list[Report] = []
+    base = at = start.end()
+    window = text[base : base + 2 * REPORT_LIMIT_CHARS]
+    while _END.match(text, at) is None and len(found) < REPORTS_PER_CALL:
+        if found:
+            comma = _NEXT.match(text, at)
+            if comma is None:
+                raise _no_json()
+            at = comma.end()
+        if at - base > REPORT_LIMIT_CHARS:
+            base, window = at, text[at : at + 2 * REPORT_LIMIT_CHARS]
+        if at == base and window.count("[") + window.count("{") > _COLLECTIONS_MAX:
+            raise bad_request("The reports have too many objects and arrays.")
+        try:
+            entry, end = _decoder.raw_decode(window, at - base)
+        except (ValueError, RecursionError):
+            raise _no_json() from None
+        found.append(_report(entry))
+        at = base + end
+    return found
+
+
+def _no_json() -> ApiError:
+    return bad_request("The body is not JSON.")
 
 
 def _report(entry: Any) -> Report:
@@ -133,6 +173,22 @@ def _report(entry: Any) -> Report:
             "The fields results and lost of a report should be arrays of what their names say."
         ) from None
     return _decode(Report, {**entry, **nested})
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _LONGEST_NUMBER or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError("64 bits do not hold it")
+    return int(digits)
+
+
+def _real(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError("a double does not hold it")
+    return value
+
+
+_decoder = json.JSONDecoder(parse_int=_whole, parse_float=_real, parse_constant=_real)
 
 
 def _decode(kind: type[D], value: Any) -> D:

@@ -35,11 +35,11 @@ async def cancel(context: Context, request: Request) -> Response:
 async def stop(context: Context, request: Request) -> Response:
     query(request)
     job_id = path_id(request, "jobid")
-    body = await read_json_object(
-        request, what='{} or {"triggerId": "<32 hexadecimal digits>"}', empty_ok=True
+    wanted = await read_json_object(
+        request, parse_stop, what='{} or {"triggerId": "<32 hexadecimal digits>"}', empty_ok=True
     )
     trigger_id = await context.control_plane.stop(
-        job_id, trigger_id=parse_stop(body), requested_by=requested_by(request)
+        job_id, trigger_id=wanted, requested_by=requested_by(request)
     )
     return json_response({"request-id": trigger_id}, 202)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from starlette.requests import Request
@@ -11,19 +10,18 @@ from starlette.responses import Response
 from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
 from app.api.context import Context
 from app.api.errors import bad_request
-from app.api.handlers.conditions import etag, if_match, reason
+from app.api.handlers.conditions import etag, idempotency_key, if_match, reason
 from app.api.handlers.jobs import find_job
 from app.api.render.explanation import dry_run as render_dry_run
-from app.api.requests import boolean, header, kind_of, query, read_json_object, requested_by
+from app.api.requests import boolean, kind_of, query, read_json_object, requested_by
+from app.model.graphdoc import MAX_VERTICES
 from app.model.ids import InvalidId, normalize_id
 from app.model.jobgraph import JobGraph, JobType
 from app.model.sentences import shown
 from app.scheduler.batch.scheduling import undecided
 from app.worker.views import RequirementsUpdate
 
-MAX_IDEMPOTENCY_KEY_LENGTH = 255
-
-_IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")
+_KEYS_MAX = 2 * MAX_VERTICES
 # Of a vertex, beside its bounds: an extension of ours.
 _PARTITIONS = "statePartitions"
 _FORM = '{"<vertex id or name>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}, ...}'
@@ -47,15 +45,17 @@ async def put(context: Context, request: Request) -> Response:
     view = find_job(context, request)
     job_id = view.state.job_id
     version = if_match(request, view.state.requirements.version, "The requirements are")
-    idempotency_key = _idempotency_key(request)
+    key = idempotency_key(request)
     why = reason(request)
-    document = await read_json_object(request, what=_FORM)
-    bounds, partitions = parse_requirements(document, view.state.graph)
+    graph = view.state.graph
+    bounds, partitions = await read_json_object(
+        request, lambda document: parse_requirements(document, graph), what=_FORM
+    )
     update = RequirementsUpdate(
         bounds=bounds,
         state_partitions=partitions,
         if_match=version,
-        idempotency_key=idempotency_key,
+        idempotency_key=key,
         requested_by=requested_by(request),
         reason=why,
         retry=retry,
@@ -64,7 +64,7 @@ async def put(context: Context, request: Request) -> Response:
         return json_response(render_dry_run(await context.control_plane.dry_run(job_id, update)))
     result = await context.control_plane.update_requirements(job_id, update)
     headers = {"ETag": etag(result.version)}
-    if view.state.graph.type is JobType.BATCH:
+    if graph.type is JobType.BATCH:
         # Those that the bounds count for: what is decided stays.
         left = undecided(context.control_plane.job(job_id).state)
         headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)
@@ -82,6 +82,10 @@ def parse_requirements(
     """
     if not document:
         raise bad_request(f"The request body does not specify resource requirements: {_FORM} is expected.")
+    if len(document) > _KEYS_MAX:
+        raise bad_request(
+            f"The request body names {len(document)} vertices: no job has more than {MAX_VERTICES}."
+        )
     bounds: dict[str, tuple[int, int]] = {}
     partitions: dict[str, int] = {}
     errors: list[str] = []
@@ -164,14 +168,4 @@ def _bound(place: str, name: str, parallelism: dict[str, Any], errors: list[str]
             f"For {place}, {name} should be an integer (-1 for the default), found {kind_of(value)}."
         )
         return 0
-    return value
-
-
-def _idempotency_key(request: Request) -> str | None:
-    value = header(request, "idempotency-key")
-    if value is not None and not _IDEMPOTENCY_KEY.match(value):
-        raise bad_request(
-            f"The header Idempotency-Key should be 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} visible ASCII"
-            " characters."
-        )
     return value

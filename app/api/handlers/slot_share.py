@@ -10,7 +10,7 @@ from starlette.responses import Response
 from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
 from app.api.context import Context
 from app.api.errors import bad_request
-from app.api.handlers.conditions import etag, if_match, reason
+from app.api.handlers.conditions import etag, idempotency_key, if_match, reason
 from app.api.handlers.jobs import find_job
 from app.api.requests import kind_of, query, read_json_object, requested_by
 from app.model.sentences import shown
@@ -37,8 +37,15 @@ async def put(context: Context, request: Request) -> Response:
     view = find_job(context, request)
     version = if_match(request, view.state.share.version, "The slot share is")
     why = reason(request)
-    numbers = parse_share(await read_json_object(request, what=_FORM))
-    update = SlotShareUpdate(**numbers, if_match=version, requested_by=requested_by(request), reason=why)
+    key = idempotency_key(request)
+    numbers = await read_json_object(request, parse_share, what=_FORM)
+    update = SlotShareUpdate(
+        **numbers,
+        if_match=version,
+        requested_by=requested_by(request),
+        reason=why,
+        idempotency_key=key,
+    )
     in_force = await context.control_plane.update_slot_share(view.state.job_id, update)
     return BytesResponse(EMPTY_OBJECT, headers={"ETag": etag(in_force)})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any
 
 from python_multipart.exceptions import MultipartParseError
 from starlette.datastructures import Headers, UploadFile
@@ -16,9 +15,10 @@ from starlette.responses import Response
 from app.api.answers import json_response
 from app.api.context import Context
 from app.api.errors import ApiError, bad_request
-from app.api.requests import BODY_LIMIT_BYTES, header, query, read_body, requested_by, too_large
+from app.api.requests import BODY_LIMIT_BYTES, decoded, header, query, read_body, requested_by, too_large
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.model.graphdoc import GraphErrors, parse_document
+from app.model.jobgraph import JobGraph
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
@@ -50,31 +50,35 @@ async def submit(context: Context, request: Request) -> Response:
             form.errors.append("The form has no part named graph.")
         if form.errors or form.graph is None:
             raise bad_request(*form.errors)
-        document, files = _document(form.graph, is_json=form.graph_is_json), form.files
+        graph, files = await _graph(form.graph, is_json=form.graph_is_json), form.files
     elif media in _JSON or media in _YAML:
         body = await read_body(request)
-        document = _document(body, is_json=media in _JSON)
+        graph = await _graph(body, is_json=media in _JSON)
     else:
         raise ApiError(
             415,
             f"The Content-Type {shown(media)} is not supported: send application/json, application/yaml or"
             f" {_FORM}.",
         )
-    try:
-        graph = parse_document(document)
-    except GraphErrors as error:
-        raise bad_request(*error.errors) from None
     job_id = await context.control_plane.submit(graph, files, requested_by=requested_by(request))
     return json_response({"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}, 202, {"Location": f"/jobs/{job_id}"})
 
 
-def _document(body: bytes, *, is_json: bool) -> Any:
+async def _graph(body: bytes, *, is_json: bool) -> JobGraph:
     if not body.strip():
         raise bad_request("The job graph is empty: a document with name and vertices is expected.")
     try:
-        return decode_json_strict(body) if is_json else decode_yaml_strict(body)
-    except (StrictJsonError, StrictYamlError) as error:
+        return await decoded(_graph_of_json if is_json else _graph_of_yaml, body)
+    except (StrictJsonError, StrictYamlError, GraphErrors) as error:
         raise bad_request(*error.errors) from None
+
+
+def _graph_of_json(body: bytes) -> JobGraph:
+    return parse_document(decode_json_strict(body))
+
+
+def _graph_of_yaml(body: bytes) -> JobGraph:
+    return parse_document(decode_yaml_strict(body))
 
 
 async def _read_form(request: Request) -> _Form:

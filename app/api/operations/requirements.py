@@ -64,6 +64,16 @@ def _reason(example: str) -> Parameter:
     )
 
 
+def _idempotency_key(example: str) -> Parameter:
+    return Parameter(
+        "Idempotency-Key",
+        "header",
+        "A repeated request with the same key and body repeats its answer and changes nothing.",
+        {"type": "string", "pattern": "^[!-~]{1,255}$"},
+        example,
+    )
+
+
 _REQUIREMENTS_SCHEMA: dict[str, Any] = {
     **_requirements(_BOUND, asked=True),
     "minProperties": 1,
@@ -102,13 +112,7 @@ _WRITE = Doc(
             "retry", "Try again what was taken back, with the same bounds.", {"type": "boolean"}, True
         ),
         _if_match("the requirements are"),
-        Parameter(
-            "Idempotency-Key",
-            "header",
-            "A repeated request with the same key and body repeats its answer and changes nothing.",
-            {"type": "string", "pattern": "^[!-~]{1,255}$"},
-            "f3c1-evening-peak",
-        ),
+        _idempotency_key("f3c1-evening-peak"),
         _reason("the evening peak"),
     ),
     body=Body(
@@ -156,7 +160,11 @@ _WRITE_SHARE = Doc(
     ),
     answer=Empty,
     example={},
-    parameters=(_if_match("the slot share is"), _reason("the nightly report is late")),
+    parameters=(
+        _if_match("the slot share is"),
+        _idempotency_key("f3c1-nightly-report"),
+        _reason("the nightly report is late"),
+    ),
     body=Body(
         "All three fields. The content type does not matter: the body is read as JSON, strictly.",
         {

@@ -159,3 +159,14 @@ def test_while_nobody_answers_old_batches_are_forgotten_and_nothing_else(
     kept: list[dict[str, Any]] = rig.server.reports
     assert [report["type"] for report in kept] == ["running", "batch", "batch", "batch"]
     assert [report["batch_id"] for report in kept[1:]] == [7, 8, 9]
+
+
+def test_texts_are_such_that_the_server_takes_them(rig: Rig) -> None:
+    rig.client.start()
+    rig.client.report(type="failed", error="begin" + "x" * 20_000_000 + "end", stack="\ud800 half a pair")
+    assert rig.client.flush(60)
+    (report,) = rig.server.reports
+    assert len(report["error"]) < 40_000
+    assert report["error"].startswith("beginx") and report["error"].endswith("xend")
+    assert "characters left out" in report["error"]
+    assert report["stack"] == "? half a pair"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.model.strictjson import MAX_DEPTH, StrictJsonError, decode_json_strict
+from app.model.strictjson import MAX_COLLECTIONS, MAX_DEPTH, StrictJsonError, decode_json_strict
 
 
 def refusal(data: bytes | str) -> StrictJsonError:
@@ -154,3 +154,12 @@ def test_it_accepts_no_more_than_the_standard_library(text: str) -> None:
     except StrictJsonError:
         return
     assert json.loads(text) == value
+
+
+def test_the_number_of_objects_and_arrays_is_bounded() -> None:
+    fits = "[" + "[]," * (MAX_COLLECTIONS - 2) + "[]]"
+    assert len(decode_json_strict(fits)) == MAX_COLLECTIONS - 1
+    with pytest.raises(StrictJsonError, match=f"at most {MAX_COLLECTIONS} are allowed"):
+        decode_json_strict("[" + fits + "]")
+    # Brackets in a text are none.
+    assert decode_json_strict('["' + "[" * (2 * MAX_COLLECTIONS) + '"]') == ["[" * (2 * MAX_COLLECTIONS)]

@@ -1,0 +1,95 @@
+"""Bodies that are made to be read slowly: whoever else asks is answered meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from app.api.requests import BODY_LIMIT_BYTES
+from tests.contract.live import Answer, exchange, listening
+from tests.contract.world import World
+
+SIZE = BODY_LIMIT_BYTES - 100
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PATIENCE_S = 1.0
+
+JSON = {
+    "lists": b"[" + b"[]," * (SIZE // 3) + b"[]]",
+    "nested lists": b"[" + (b"[" * 60 + b"]" * 60 + b",") * (SIZE // 121) + b"[]]",
+    "objects": b'{"vertices":[' + b"{}," * (SIZE // 3 - 10) + b"{}]}",
+    "keys": ("{" + ",".join(f'"{n:x}":1' for n in range(SIZE // 10)) + "}").encode(),
+    "a key twice at the end": ("{" + ",".join(f'"{n:x}":1' for n in range(SIZE // 11)) + ',"1":2}').encode(),
+    "a long number": b'{"name":' + b"9" * (SIZE - 20) + b"}",
+    "a long text": b'{"name":"' + b"a" * (SIZE - 20) + b'"}',
+    "escapes": b'{"name":"' + b"\\ud83d\\ude00" * (SIZE // 12 - 10) + b'"}',
+}
+YAML = {
+    "block": b"- 1\n" * (SIZE // 4),
+    "flow": b"[" + b"[]," * (SIZE // 3 - 10) + b"[]]",
+    "keys": "\n".join(f"k{n:x}: 1" for n in range(SIZE // 11)).encode(),
+    "aliases": b"a: &x [" + b"1," * 1900 + b"1]\nb: [" + b"*x," * 99 + b"*x]\n",
+    "anchors": b"[" + b"&a 1," * (SIZE // 5 - 10) + b"1]",
+}
+
+
+def request(method: str, path: str, body: bytes, *headers: str) -> bytes:
+    head = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+async def refused(port: int, sent: bytes) -> Answer:
+    """The answer, while another client is answered quickly."""
+    attack = asyncio.create_task(exchange(port, sent))
+    longest_s = 0.0
+    while not attack.done():
+        begun_s = time.monotonic()
+        assert (await exchange(port, LIVE)).status == 200
+        longest_s = max(longest_s, time.monotonic() - begun_s)
+    assert longest_s < PATIENCE_S
+    return await attack
+
+
+@pytest.mark.parametrize("kind", JSON)
+async def test_json(world: World, kind: str) -> None:
+    job_id = await world.running()
+    body = JSON[kind]
+    async with listening(world) as port:
+        for method, path in (
+            ("POST", "/jobs"),
+            ("PUT", f"/jobs/{job_id}/resource-requirements"),
+            ("PUT", f"/jobs/{job_id}/slot-share"),
+            ("POST", f"/jobs/{job_id}/stop"),
+        ):
+            answer = await refused(port, request(method, path, body))
+            assert answer.status == 400, (path, answer.body[:200])
+            assert len(answer.body) < 500_000
+
+
+@pytest.mark.parametrize("kind", YAML)
+async def test_yaml(world: World, kind: str) -> None:
+    async with listening(world) as port:
+        answer = await refused(port, request("POST", "/jobs", YAML[kind], "Content-Type: application/yaml"))
+    assert answer.status == 400
+    assert len(answer.body) < 500_000
+
+
+async def test_reports_of_drivers(world: World) -> None:
+    job_id = await world.running()
+    spec = world.driver().spec
+    path = f"/internal/v1/jobs/{job_id}/attempts/1/reports"
+    headers = [f"Authorization: Bearer {spec['secret']}", f"X-Slotwise-Epoch: {spec['epoch']}"]
+    size = 15 * 1024 * 1024
+    report = {"seq": 0, "at_ms": 1, "type": "batch", "stack": "x" * 100}
+    async with listening(world) as port:
+        for body, status in (
+            (b'{"reports": [' + b"[]," * (size // 3) + b"[]]}", 400),
+            (b'{"reports": [[' + b"[]," * (size // 3) + b"[]]]}", 400),
+            (b'{"reports": [{"seq":1,"vertices":[' + b"{}," * (size // 3) + b"{}]}]}", 400),
+            (b'{"reports": [' + json.dumps(report).encode() + b" " * size + b"]}", 200),
+            (b'{"reports": [' + b",".join([json.dumps(report).encode()] * (size // 170)) + b"]}", 200),
+        ):
+            answer = await refused(port, request("POST", path, body, *headers))
+            assert answer.status == status, (body[:60], answer)
