@@ -20,7 +20,7 @@ from tests.contract.world import World, eventually
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 START = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
 # Of a client while another one does its worst.
-PATIENCE_S = 1.0
+PATIENCE_S = 2.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

@@ -14,7 +14,7 @@ from tests.contract.world import World
 
 SIZE = BODY_LIMIT_BYTES - 100
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
-PATIENCE_S = 1.0
+PATIENCE_S = 2.0
 
 JSON = {
     "lists": b"[" + b"[]," * (SIZE // 3) + b"[]]",
