@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.scheduler.adaptive.events import BatchCompleted, PlanApplied
+from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, SlotsChanged
 from app.scheduler.adaptive.state import Pace
 from app.scheduler.adaptive.step import explain
-from tests.unit.scheduler.driving import Job
+from tests.unit.scheduler.driving import STABILIZATION, Job, slots
 
 GOOD = (Pace("query", 50_000, 5_000),)
 """10,000 rows per second."""
@@ -102,3 +102,20 @@ def test_it_can_be_turned_off_alone() -> None:
 def test_no_more_is_kept_than_is_needed() -> None:
     job = batches(raised(options={"slotwise.rollback.watch-period": "1 h"}), 200, 9_000)
     assert job.state.watch is not None and len(job.state.watch.after) == 7
+
+
+def test_nothing_is_taken_back_for_its_pace_while_another_change_is_in_the_making() -> None:
+    job = raised(options={STABILIZATION: "1 h"}).put(1, 6)
+    assert job.open.cause.value == "UPDATE_REQUIREMENT", "it waits for two slots more"
+    batches(job, 20, 100, every_ms=2_000)
+    assert (job.kind, job.state.taken_back) == ("Executing", None)
+    assert job.open.cause.value == "UPDATE_REQUIREMENT"
+
+
+def test_nothing_is_taken_back_for_its_pace_while_the_cluster_cannot_be_seen() -> None:
+    """Executors that are lost are not replaced meanwhile, and that is why it is slow."""
+    job = raised().do(SlotsChanged(slots(4), away=True))
+    batches(job, 20, 100, every_ms=2_000)
+    assert (job.kind, job.parallelism, job.state.taken_back) == ("Executing", [4, 4, 4], None)
+    batches(job.hold(4), 7, 100, every_ms=2_000)
+    assert job.state.taken_back is not None

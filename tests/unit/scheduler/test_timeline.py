@@ -132,6 +132,14 @@ def test_a_first_batch_that_takes_longer_than_the_cooldown_still_completes_its_r
     assert job.ended() == [("INITIAL_SCHEDULE", "SUCCEEDED", 1)]
 
 
+def test_what_came_before_the_first_batch_has_its_record_from_that_batch_on() -> None:
+    """Not only from the restart on, which may be a cooldown later."""
+    job = Job(chain(in_place=False), upper=4, options={COOLDOWN: "1 h"})
+    job.do(StartScheduling()).hold(2).wait(60_000).starts().hold(4).wait(500).commit()
+    assert job.ended() == [("INITIAL_SCHEDULE", "SUCCEEDED", 1)]
+    assert (job.open.cause.value, job.open.start_ms) == ("NEW_RESOURCE_AVAILABLE", job.now_ms)
+
+
 def test_the_figures_of_the_driver_are_kept() -> None:
     job = Job(upper=4).run().hold(4).applied(output_gap_ms=17, reprocessed_records=0)
     record = job.records[-1]
