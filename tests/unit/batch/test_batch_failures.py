@@ -20,7 +20,7 @@ from app.scheduler.adaptive.step import explain, status_of
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.worker.drivers import orders_for
 from app.worker.views import JobView
-from tests.unit.batch.driving import T0_MS, running
+from tests.unit.batch.driving import MB, T0_MS, running
 
 
 def test_a_region_that_left_too_little_runs_again() -> None:
@@ -195,3 +195,13 @@ def test_the_same_error_of_the_code_ends_the_job_at_the_third_time() -> None:
     raises("customers")
     assert job.kind == "Failing"
     assert "came 3 times in a row" in " ".join(explain(job.state, job.now_ms)[0])
+
+
+def test_sizes_that_an_earlier_driver_found_count_where_the_next_one_does_not_find_any() -> None:
+    job = running()
+    job.do(AttemptFailed(1, "killed", stopped=True)).wait()
+    assert job.kind == "CreatingExecutionGraph"
+    job.run(orders=50 * MB)
+    assert job.state.batch is not None
+    found = {job.name(vertex): size for vertex, size in job.state.batch.source_bytes}
+    assert found == {"customers": 3 * MB, "orders": 50 * MB}

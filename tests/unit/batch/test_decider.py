@@ -31,6 +31,13 @@ def decided(inputs: Inputs, rule: DeciderRule, lower: int = 1, upper: int = 16) 
     return decide(inputs, rule, volume_bytes=MB, limits=between(lower, upper))
 
 
+def test_a_lower_bound_that_came_after_the_write_asks_for_no_more_tasks_than_there_are_parts() -> None:
+    wanted = between(8, 16).readable(4)
+    assert (wanted.lowest, wanted.highest, wanted.reason) == (4, 4, LimitedBy.SUBPARTITIONS)
+    found = decided(Inputs(hashed=(result(MB, MB, 0, 0),)), DeciderRule.EVEN_DATA, lower=8)
+    assert found.groups == ((0,), (1,), (2,), (3,)), "its parts are divided by what is in them all the same"
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_l23_all_inputs_are_broadcast(rule: DeciderRule) -> None:
     assert decided(Inputs(broadcast=(result(100 * MB),)), rule, lower=2).parallelism == 2

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from app.model.graphdoc import parse_document
+from app.model.graphdoc import parse_document, to_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.batch.layout import layout_of
-from tests.unit.batch.driving import BatchJob
+from app.scheduler.batch.scheduling import out_of_reach
+from tests.unit.batch.driving import MB, BatchJob, chain
 
 
 def shared(*readers: tuple[str, str, int]) -> JobGraph:
@@ -37,5 +38,32 @@ def test_a_result_has_as_many_parts_as_the_reader_that_needs_most() -> None:
         job = BatchJob(shared(*((f"by-{upper}", "day", upper) for upper in uppers))).run()
         (output,) = job.orders["orders"].outputs
         assert output.subpartitions == 16
-        job.finish("orders", *(64 * 1024 * 1024,) * 16)
+        job.finish("orders", *(64 * MB,) * 16)
         assert (job.decision("by-4").parallelism, job.decision("by-16").parallelism) == (4, 16)
+
+
+def test_a_result_is_kept_until_the_last_of_its_readers_is_done() -> None:
+    for first, last in (("by-4", "by-16"), ("by-16", "by-4")):
+        job = BatchJob(shared(("by-4", "day", 4), ("by-16", "day", 16))).run().finish("orders")
+        job.finish(f"{first}+store-{first}").fail(f"{last}+store-{last}").wait()
+        assert list(job.orders) == [f"{last}+store-{last}"], "what it reads is there still"
+        job.finish(f"{last}+store-{last}")
+        assert job.state.batch is not None and job.state.batch.results == ()
+
+
+def test_bounds_are_out_of_reach_of_a_vertex_whose_narrowest_input_has_fewer_parts() -> None:
+    """orders has 16 parts for a reader of its own, customers has 4."""
+    graph = chain(joined=(1, 4))
+    document = to_document(graph)
+    edge = {"vertex": "orders", "partitioner": "HASH", "exchange": "BLOCKING", "keys": ["k"]}
+    document["vertices"] += [
+        {"name": "wide", "inputs": [edge], "sql": "SELECT k FROM orders", "parallelism": 16},
+        {"name": "store-wide", "inputs": ["wide"], "sink": {"format": "noop"}},
+    ]
+    job = BatchJob(parse_document(document)).run()
+    parts = {name: order.outputs[0].subpartitions for name, order in job.orders.items()}
+    assert parts == {"customers": 4, "orders": 16}
+    before = job.state.requirements
+    job.put(joined=(1, 16))
+    found = [(vertex.name, most) for vertex, most in out_of_reach(job.state, before)]
+    assert found == [("joined", 4)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.scheduler.adaptive.events import AttemptFailed, AttemptStartFailed, StartScheduling
+from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, AttemptStartFailed, StartScheduling
 from app.scheduler.adaptive.starting import BACKOFF_TIMER
 from tests.unit.scheduler.driving import Job
 
@@ -40,3 +40,10 @@ def test_an_attempt_that_is_told_dead_twice_does_not_begin_the_backoff_anew(agai
     else:
         job.do(AttemptFailed(1, "another", stopped=True))
     assert job.timer_in_ms(BACKOFF_TIMER) == 400
+
+
+def test_an_attempt_that_is_known_dead_does_not_finish_the_job_any_more() -> None:
+    job = Job(options=EXACT).run()
+    job.do(AttemptFailed(1, "boom", stopped=False)).stops().do(AttemptFinished(1))
+    assert (job.kind, job.timer_in_ms(BACKOFF_TIMER)) == ("Restarting", 1_000)
+    assert job.wait(1_000).kind == "CreatingExecutionGraph"

@@ -13,6 +13,7 @@ from app.scheduler.adaptive.effects import (
     StopAttempt,
     StopMode,
 )
+from app.scheduler.adaptive.ending import MAX_CONCURRENT_FAILURES
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
@@ -20,6 +21,7 @@ from app.scheduler.adaptive.events import (
     BatchCompleted,
     CancelRequested,
     GlobalFailure,
+    StartScheduling,
     StopRequested,
     SuspendRequested,
 )
@@ -75,6 +77,32 @@ def test_l16_a_failure_while_the_attempt_is_being_ended_is_only_recorded(kind: s
     assert job.state.phase_version == version
     assert [one.error for one in job.state.failures[-1]][-2:] == ["another", "a third"]
     assert job.state.restart.attempts == (1 if kind == "Restarting" else 0)
+
+
+@pytest.mark.parametrize("kind", ["Restarting", "Failing", "Canceling"])
+def test_failures_of_an_attempt_that_is_being_ended_are_kept_up_to_a_number(kind: str) -> None:
+    job = in_phase(kind)
+    for number in range(200):
+        job.do(GlobalFailure(f"failure {number}"))
+    assert 2 <= len(job.state.failures[-1]) <= MAX_CONCURRENT_FAILURES + 1
+    assert len(job.state.failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "status"),
+    [
+        (CancelRequested("ann"), "Canceling", JobStatus.CANCELED),
+        (GlobalFailure("no disk", recoverable=False), "Failing", JobStatus.FAILED),
+    ],
+)
+def test_a_driver_that_waits_for_its_next_attempt_is_killed_before_its_job_is_over(
+    event: CancelRequested | GlobalFailure, kind: str, status: JobStatus
+) -> None:
+    job = in_phase("Restarting").stops(driver_alive=True).hold(0).wait(10_000)
+    assert job.kind == "WaitingForResources" and job.state.driver_waiting
+    job.do(event)
+    assert (job.kind, job.effect(StopAttempt).mode) == (kind, StopMode.KILL)
+    assert job.stops().status is status
 
 
 @pytest.mark.parametrize(
@@ -133,6 +161,13 @@ def test_l16_suspend_in_each_state(kind: str) -> None:
     assert job.status is JobStatus.SUSPENDED
     assert not job.status.is_globally_terminal
     assert job.effects == (), "the driver runs on: another control plane may adopt it"
+
+
+def test_a_stop_that_fails_before_the_first_batch_leaves_the_record_for_that_batch_to_complete() -> None:
+    job = Job().do(StartScheduling()).hold(2).starts().do(StopRequested("t1"))
+    job.do(AttemptStopped(1, driver_alive=True, error="the disk is full"))
+    assert (job.kind, job.records) == ("Executing", [])
+    assert job.commit().ended() == [("INITIAL_SCHEDULE", "SUCCEEDED", 1)]
 
 
 def test_l17_a_stop_that_fails_runs_on_with_a_new_cooldown_and_leaves_the_record_alone() -> None:

@@ -84,3 +84,14 @@ def test_a_job_that_waits_starts_with_what_it_may_have() -> None:
     job.wait(job.state.options.submission_stabilization_ms)
     (started,) = [effect for effect in job.history if isinstance(effect, StartAttempt)]
     assert started.plan.slot_count == 2
+
+
+def test_nothing_is_given_back_that_an_attempt_which_is_being_killed_may_use() -> None:
+    job = Job(chain(), upper=4).do(StartScheduling()).hold(4)
+    assert job.kind == "CreatingExecutionGraph"
+    job.do(SlotsChanged(slots(3)))
+    assert job.kind == "WaitingForResources" and job.state.attempt_alive, "a planned slot is gone"
+    job.do(SlotsChanged(slots(3), allowed=1))
+    assert released(job) == [] and len(job.state.slots) == 3
+    job.stops()
+    assert released(job) != [] and len(job.state.slots) == 1

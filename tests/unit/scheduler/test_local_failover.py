@@ -207,6 +207,13 @@ def test_a_rescale_on_trial_is_blamed_and_taken_back() -> None:
     assert job.kind == "Restarting" and job.state.taken_back is not None
 
 
+def test_a_rescale_on_trial_is_not_blamed_for_what_was_done_to_the_query() -> None:
+    job = running(upper=2).put(1, 4).hold(4).applied()
+    fails(job, plan_version=job.state.plan_version, outside=True)
+    assert (job.kind, job.state.taken_back) == ("Executing", None)
+    assert job.wait(5_000).has_effect(RestartQuery)
+
+
 def test_a_rescale_by_restart_takes_the_query_along() -> None:
     options = {
         "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "0 s",
@@ -275,9 +282,9 @@ def test_its_time_begins_when_its_driver_has_called_whoever_has_taken_the_job_up
     assert heard == DriverContact(1, heard=True)
     job.do(heard)
     assert called(job.state) is None and job.timer_in_ms(LOCAL_TIMER) == TIMEOUT_MS
-    before = job.state
-    assert job.do(heard).state is before
-    assert job.wait(TIMEOUT_MS).kind == "Restarting"
+    before = job.wait(1_000).state
+    assert job.do(heard).state is before, "to call again gives it no more time"
+    assert job.wait(TIMEOUT_MS - 1_000).kind == "Restarting"
 
 
 def test_what_is_ordered_before_the_driver_has_called_has_all_its_time_then() -> None:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
-from app.scheduler.adaptive.events import AttemptMisplaced, AttemptStopped, SlotsChanged
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptMisplaced,
+    AttemptStopped,
+    SlotsChanged,
+    StartScheduling,
+)
 from tests.unit.batch.driving import running as running_batch
 from tests.unit.scheduler.driving import Job, slots
 
@@ -51,3 +57,10 @@ def test_a_batch_job_goes_on_with_the_regions_that_are_finished() -> None:
     assert job.kind == "CreatingExecutionGraph"
     job.run(customers=1, orders=1)
     assert list(job.orders) == ["orders"]
+
+
+def test_a_start_that_failed_is_counted_also_if_it_was_on_another_cluster() -> None:
+    job = Job().do(StartScheduling()).hold(2).do(AttemptFailed(1, "no java", stopped=False))
+    assert job.do(AttemptMisplaced(1, WHY)).kind == "CreatingExecutionGraph", "it is being killed already"
+    job.stops()
+    assert (job.kind, job.state.creation_retry.attempts) == ("RetryingExecutionGraphCreation", 1)

@@ -9,6 +9,7 @@ from app.scheduler.adaptive.effects import ReleaseSlots, SendPlan, StartAttempt,
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptStartFailed,
+    BatchCompleted,
     SlotsChanged,
     StartScheduling,
     StateRepartitioned,
@@ -197,3 +198,17 @@ def test_slots_that_were_lost_meanwhile_are_lost_when_it_is_seen_again() -> None
     back(job, 3)
     assert job.effect(SendPlan).plan.slot_count == 3
     assert job.open.cause.value == "RECOVERABLE_FAILOVER"
+
+
+def test_a_driver_that_keeps_to_an_older_plan_is_not_restarted_before_its_slots_are_seen() -> None:
+    job = away(Job(upper=4).run().hold(4))
+
+    def commits_behind() -> Job:
+        for _ in range(30):
+            if job.kind == "Rescaling":
+                job.wait(10_000).do(BatchCompleted(1, "query", 9, job.state.plan_version - 1))
+        return job
+
+    assert commits_behind().kind == "Rescaling"
+    back(job, 4)
+    assert commits_behind().kind == "Restarting"

@@ -116,6 +116,16 @@ def test_what_the_job_is_not_to_blame_for_is_an_ordinary_failover_and_the_trial_
     assert job.parallelism == [2, 2, 2], "it has not run for the watch period yet"
 
 
+def test_a_start_that_fails_when_the_watch_is_over_is_still_the_rescales() -> None:
+    """Time alone proves nothing: the job has not run at it for the watch period."""
+    job = fail(tried_4().applied().wait(58_000), outside=True, error="The driver was killed by signal 9.")
+    job.wait(2_000)
+    assert job.kind == "CreatingExecutionGraph"
+    job.wait(20_000)
+    back_to_work(fail(job))
+    assert job.parallelism == [2, 2, 2] and job.state.taken_back is not None
+
+
 def test_a_crash_at_the_plan_before_is_not_blamed_on_the_plan_that_is_on_its_way() -> None:
     job = running_at_2()
     before = job.state.plan_version

@@ -119,3 +119,14 @@ def test_nothing_is_taken_back_for_its_pace_while_the_cluster_cannot_be_seen() -
     assert (job.kind, job.parallelism, job.state.taken_back) == ("Executing", [4, 4, 4], None)
     batches(job.hold(4), 7, 100, every_ms=2_000)
     assert job.state.taken_back is not None
+
+
+def test_the_pace_of_short_batches_is_that_of_the_time_in_which_they_ran() -> None:
+    job = raised(before=(Pace("query", 1_000, 100),))
+    for _ in range(12):
+        job.wait(5_000)
+        job.batch += 1
+        short = Pace("query", 300, 100)
+        job.do(BatchCompleted(job.state.attempt, "query", job.batch, job.state.plan_version, pace=short))
+    assert job.state.taken_back is not None
+    assert "fell from 10,000 to 3,000 rows per second" in job.state.taken_back.why

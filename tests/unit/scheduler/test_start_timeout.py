@@ -1,10 +1,10 @@
-"""How long an attempt may take to start."""
+"""How long an attempt may take to start, and how long slots for it are waited for."""
 
 from __future__ import annotations
 
 import pytest
 
-from app.scheduler.adaptive.effects import StopAttempt, StopMode
+from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.evolve import evolve
 from tests.unit.scheduler.driving import Job
@@ -37,3 +37,14 @@ def test_what_the_cluster_takes_to_bring_executors_is_not_the_drivers(cluster_ms
 def test_it_is_no_option_of_a_job() -> None:
     mapping = Job().state.options.as_mapping()
     assert OPTION in mapping and not any("cluster" in name for name in mapping)
+
+
+def test_a_wait_for_more_slots_that_is_over_starts_the_job_with_those_that_suffice() -> None:
+    submission = "jobmanager.adaptive-scheduler.submission"
+    options: dict[str, object] = {
+        f"{submission}.resource-wait-timeout": "5 s",
+        f"{submission}.resource-stabilization-timeout": "1 h",
+    }
+    job = Job(upper=4, options=options).do(StartScheduling()).hold(2).wait(4_999)
+    assert job.kind == "WaitingForResources"
+    assert [count for _, count in job.wait(1).effect(StartAttempt).plan.parallelism] == [2, 2, 2]
