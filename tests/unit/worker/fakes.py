@@ -203,6 +203,8 @@ class Rig:
 
         async def commit(unit: UnitOfWork) -> None:
             if error is not None:
+                # No real store answers at once: others have their turn meanwhile.
+                await asyncio.sleep(0)
                 raise error
             await self._commit(unit)
 

@@ -10,8 +10,8 @@ import pytest
 from app.cluster.ports import Offer
 from app.model.graphdoc import parse_document, to_document
 from app.model.rescale import TerminalState, TriggerCause
+from app.store import OutcomeUnknown, StoreUnavailable
 from app.store import StateConflict as StoreConflict
-from app.store import StoreUnavailable
 from app.worker.attempt_record import write_outcome
 from app.worker.views import Fenced, RequirementsUpdate, StaleVersion, StateConflict, Unavailable
 from tests.unit.worker.fakes import Rig, graph, rig_on
@@ -109,6 +109,35 @@ async def test_facts_outlast_a_store_that_is_away(sqlite_url: str, tmp_path: Pat
         rig.fail_commits(None)
         await rig.bring_up(job, 2)
         assert rig.plane.job(job).state.num_restarts == 1
+
+
+async def test_a_put_that_could_not_be_written_is_not_made_later(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        rig.fail_commits(StoreUnavailable("The disk is full."))
+        rig.driver.die(-9)
+        with pytest.raises(Unavailable, match="Nothing was changed"):
+            await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
+        rig.fail_commits(None)
+        # The death of the driver, which could not be written with it, is.
+        await rig.bring_up(job, 2)
+        assert rig.plane.job(job).state.requirements.version == 1
+        assert (await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))).version == 2
+
+
+async def test_a_put_of_which_nobody_knows_whether_it_was_written_is_answered_so(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        rig.fail_commits(OutcomeUnknown("The connection was lost."))
+        with pytest.raises(Unavailable, match="Read the job again to see whether it was") as refusal:
+            await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
+        assert "Nothing was changed" not in str(refusal.value)
+        rig.fail_commits(None)
+        await rig.until(
+            lambda: rig.plane.job(job).state.requirements.version == 2, "the same unit is tried again"
+        )
 
 
 async def test_a_state_of_somebody_else_is_loaded(sqlite_url: str, tmp_path: Path) -> None:

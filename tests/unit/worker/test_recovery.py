@@ -39,6 +39,27 @@ async def test_a_live_driver_is_adopted_and_the_rescale_goes_on(sqlite_url: str,
         assert len(again.host.drivers) == 1 and rig.driver.kills == 0
 
 
+async def test_reports_that_were_taken_down_before_do_not_count_again(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        batch = rig.driver.report("batch", query_id="q", batch_id=1, plan_version=1)
+        await rig.send(job, batch)
+        # What follows makes its number durable.
+        await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
+        stored = await rig.store.load_job(job)
+        assert stored is not None and stored.attempt is not None and stored.attempt.acknowledged == batch.seq
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        # Its answer was lost with the control plane, so the driver sends it again.
+        assert await again.send(job, batch) == batch.seq
+        assert again.plane.job(job).last_batches == {}, "a batch of before counts as one of now"
+        assert again.plane.explanation(job).last_batch_ms is None
+        later = again.driver.report("batch", query_id="q", batch_id=2, plan_version=1)
+        assert await again.send(job, batch, later) == later.seq
+        assert again.plane.job(job).last_batches == {"q": later}
+
+
 async def test_a_driver_that_died_meanwhile_is_replaced(sqlite_url: str, tmp_path: Path) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await rig.run()
