@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from app.driver.sinks.columns import Kind, TableColumn
 from app.driver.sinks.database import Load, Recorded, TableSpec
 from app.driver.sinks.files import FileSink, open_files
 from app.driver.sinks.sqlite import SqliteDatabase
+from app.driver.sinks.staging import StagingArea
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
 QUERY = "0f" * 16
@@ -120,6 +123,19 @@ def test_a_writer_that_is_fenced_leaves_no_file(sink: FileSink, lines: str) -> N
     assert write(sink, "theirs\n", 0) == Written(1)
 
 
+def test_what_another_process_that_lives_is_staging_is_left_alone(tmp_path: Path) -> None:
+    one, other = StagingArea(tmp_path), StagingArea(tmp_path)
+    one.open()
+    with one.batch("0") as directory:
+        directory.mkdir()
+        other.open()
+        one.open()
+        assert directory.is_dir(), "nor does it clear itself away when it is opened again"
+    one.close()
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
+    other.close()
+
+
 # -- SQLite
 
 
@@ -138,7 +154,7 @@ def load_of(database: SqliteDatabase, batch: BatchRef, *values: int) -> Load:
 
 
 def rows(database: SqliteDatabase) -> list[int]:
-    with sqlite3.connect(database.path) as db:
+    with contextlib.closing(sqlite3.connect(database.path)) as db:
         return [n for (n,) in db.execute("SELECT n FROM rows ORDER BY n")]
 
 
@@ -183,3 +199,33 @@ def test_another_query_has_batches_of_its_own(table: SqliteDatabase) -> None:
     assert table.recorded(other) is None
     assert table.load(load_of(table, other, 2), allowed) is None
     assert rows(table) == [1, 2]
+
+
+def test_a_batch_that_is_the_whole_table_replaces_it_and_is_fenced_alike(table: SqliteDatabase) -> None:
+    whole = replace(table, spec=replace(table.spec, replace=True))
+    whole.load(load_of(whole, ref(0), 1, 2), allowed)
+    with pytest.raises(Fenced):
+        whole.load(load_of(whole, ref(1), 7), fenced)
+    assert rows(whole) == [1, 2], "nothing was deleted"
+    whole.load(load_of(whole, ref(1), 3), allowed)
+    assert rows(whole) == [3]
+
+
+def test_a_table_that_is_busy_is_tried_again_and_one_that_is_damaged_is_not(
+    table: SqliteDatabase, tmp_path: Path
+) -> None:
+    impatient = replace(table, busy_timeout_s=0.0)
+    with contextlib.closing(sqlite3.connect(table.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DriverError, match="is locked") as busy:
+            impatient.load(load_of(table, ref(0), 1), allowed)
+        other.execute("ROLLBACK")
+    assert busy.value.recoverable
+    failed = sqlite3.OperationalError("disk I/O error")
+    failed.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    assert table._sentence(failed).recoverable, "one of the kinds of SQLITE_IOERR"
+    damaged = replace(table, path=tmp_path / "damaged.db")
+    damaged.path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(DriverError, match="not a database") as final:
+        damaged.prepare()
+    assert not final.value.recoverable
