@@ -174,8 +174,8 @@ class SkewedClock(SimClock):
         self._skew_ms = int(skew_s * 1000)
         super().__init__(world)
 
-    def _wall_ms(self) -> int:
-        return super()._wall_ms() + self._skew_ms
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._skew_ms
 
     def _steady_ms(self) -> int:
         return super()._steady_ms() + abs(self._skew_ms)

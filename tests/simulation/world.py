@@ -109,7 +109,7 @@ class SimClock(SystemClock):
         self._world = world
         super().__init__()
 
-    def _wall_ms(self) -> int:
+    def wall_ms(self) -> int:
         return self._world.wall_ms
 
     def _steady_ms(self) -> int:
