@@ -19,6 +19,7 @@ from app.api.answers import BytesResponse
 from app.api.auth import ANONYMOUS, PRINCIPAL, Tokens
 from app.api.context import Context
 from app.api.errors import ApiError, error_response, response_of
+from app.api.held_bytes import HeldBytes
 from app.api.routing import Access, OperationTable, Resolved
 from app.worker.views import ControlPlaneError
 
@@ -52,6 +53,7 @@ class Application:
         self._public = public
         self._context = context
         self._tokens = tokens
+        self._held = HeldBytes()
         self._loopback_hosts: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,6 +62,7 @@ class Application:
             return
         scope.setdefault("state", {})
         asked = _Asked(scope)
+        self._held.watch(scope)
         exchange = _Exchange(send, asked.request_id, is_head=scope["method"] == "HEAD")
         try:
             response = self._refusal(asked) or await self._answer(scope, receive)
@@ -68,6 +71,8 @@ class Application:
             log.debug("a client went away", path=scope["path"])
         except Exception:
             await exchange.fail(scope, receive)
+        finally:
+            self._held.release(scope)
 
     async def _answer(self, scope: Scope, receive: Receive) -> ASGIApp:
         method: str = scope["method"]

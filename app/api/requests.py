@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.api.auth import PRINCIPAL
 from app.api.errors import ApiError, bad_request
+from app.api.held_bytes import claim
 from app.model import sentences
 from app.model.ids import InvalidId, normalize_id
 from app.model.sentences import shown
@@ -135,22 +136,29 @@ async def read_body(request: Request, limit_bytes: int = BODY_LIMIT_BYTES) -> by
     """The whole body.
 
     Raises:
-        ApiError: 413 as soon as it is known to be longer than ``limit_bytes``.
+        ApiError: 413 as soon as it is known to be longer than ``limit_bytes``, 503 if there is no room for it now.
     """
+    return b"".join([chunk async for chunk in body_chunks(request, limit_bytes)])
+
+
+async def body_chunks(request: Request, limit_bytes: int) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, with the limits of `read_body`."""
     announced = header(request, "content-length")
-    if announced is not None and announced.isdigit() and int(announced) > limit_bytes:
+    size = int(announced) if announced is not None and announced.isdigit() else 0
+    if size > limit_bytes:
         raise too_large(limit_bytes)
-    chunks: list[bytes] = []
+    # Room for all of it at once: several that are half read could each be in the way of the others.
+    claim(request.scope, size)
     size = 0
     try:
         async for chunk in request.stream():
             size += len(chunk)
             if size > limit_bytes:
                 raise too_large(limit_bytes)
-            chunks.append(chunk)
+            claim(request.scope, size)
+            yield chunk
     except ClientDisconnect:
         raise bad_request("The connection was closed before the whole body had arrived.") from None
-    return b"".join(chunks)
 
 
 async def decoded(decode: Callable[[bytes], T], body: bytes) -> T:

@@ -8,9 +8,10 @@ import time
 
 import pytest
 
+from app.api.handlers.submission import FORM_LIMIT_BYTES
 from app.api.requests import BODY_LIMIT_BYTES
 from tests.contract.live import Answer, exchange, listening
-from tests.contract.world import World
+from tests.contract.world import World, bounds, eventually
 
 SIZE = BODY_LIMIT_BYTES - 100
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -93,3 +94,31 @@ async def test_reports_of_drivers(world: World) -> None:
         ):
             answer = await refused(port, request("POST", path, body, *headers))
             assert answer.status == status, (body[:60], answer)
+
+
+async def test_what_all_bodies_hold_is_bounded_and_given_back(world: World) -> None:
+    job_id = await world.running()
+    form = "Content-Type: multipart/form-data; boundary=b"
+    large = request("POST", "/jobs", b"", form).replace(b"Length: 0", b"Length: %d" % FORM_LIMIT_BYTES)
+    empty = request("POST", "/jobs", b"--b--\r\n" + b" " * 400_000, form)
+    async with listening(world) as port:
+        hoarders = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for _, writer in hoarders:
+            writer.write(large + b"--b\r\n")
+
+        async def full() -> bool:
+            answer = await exchange(port, empty)
+            return answer.status == 503 and answer.headers["retry-after"] == "1"
+
+        # Three of the largest forms and a fourth one that is not small.
+        await eventually(full, "no further form is read")
+        small = json.dumps(bounds(flights=(1, 4), delays=(1, 4), store=(1, 1))).encode()
+        put = request("PUT", f"/jobs/{job_id}/resource-requirements", small)
+        assert (await exchange(port, put)).status == 200
+        for _, writer in hoarders:
+            writer.close()
+
+        async def free() -> bool:
+            return (await exchange(port, empty)).status == 400
+
+        await eventually(free, "forms are read again")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import errno
 import io
 import json
+import os
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -285,3 +288,29 @@ def test_every_library_of_the_driver_is_protected_from_artifacts() -> None:
     tops = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
     assert tops
     assert tops <= NEEDED
+
+
+async def test_a_full_directory_for_temporary_files_is_in_nobodys_way(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    code = CODE + b"# " + b"x" * (4 * 1024 * 1024)
+    answer = await world.http.post(
+        "/jobs", data={"graph": json.dumps(PYTHON_GRAPH)}, files={"files": ("enrich.py", code)}
+    )
+    assert answer.status_code == 202, answer.text
+
+
+async def test_no_room_for_the_files_of_a_job_is_503_and_nothing_is_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("app.worker.submission.write_artifacts", full)
+    answer = await world.http.post(
+        "/jobs", data={"graph": json.dumps(PYTHON_GRAPH)}, files={"files": ("enrich.py", CODE)}
+    )
+    assert answer.status_code == 503
+    assert "No space left on device" in answer.json()["errors"][0]
+    await no_jobs(world)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from python_multipart.exceptions import MultipartParseError
@@ -15,7 +14,16 @@ from starlette.responses import Response
 from app.api.answers import json_response
 from app.api.context import Context
 from app.api.errors import ApiError, bad_request
-from app.api.requests import BODY_LIMIT_BYTES, decoded, header, query, read_body, requested_by, too_large
+from app.api.requests import (
+    BODY_LIMIT_BYTES,
+    body_chunks,
+    decoded,
+    header,
+    query,
+    read_body,
+    requested_by,
+    too_large,
+)
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.jobgraph import JobGraph
@@ -37,6 +45,13 @@ class _Form:
     graph_is_json: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+
+
+class _InMemory(MultiPartParser):
+    """Starlette's, which would put files into the directory for temporary files; that may be full, and what there is
+    room for in memory is counted (`app.api.held_bytes`)."""
+
+    spool_max_size = FORM_LIMIT_BYTES
 
 
 async def submit(context: Context, request: Request) -> Response:
@@ -82,17 +97,10 @@ def _graph_of_yaml(body: bytes) -> JobGraph:
 
 
 async def _read_form(request: Request) -> _Form:
-    body = await read_body(request, FORM_LIMIT_BYTES)
-
-    async def whole() -> AsyncGenerator[bytes, None]:
-        yield body
-
-    # Starlette's own limit is for parts that are no files; files are spooled, and the whole is bounded
-    # already.
+    # Starlette's own limit is for parts that are no files, and the whole is bounded already.
     headers = Headers(scope=request.scope)
-    parser = MultiPartParser(
-        headers, whole(), max_files=_MAX_FILES, max_fields=1, max_part_size=BODY_LIMIT_BYTES
-    )
+    chunks = body_chunks(request, FORM_LIMIT_BYTES)
+    parser = _InMemory(headers, chunks, max_files=_MAX_FILES, max_fields=1, max_part_size=BODY_LIMIT_BYTES)
     try:
         parts = await parser.parse()
     except (MultiPartException, MultipartParseError, KeyError, ValueError, LookupError):

@@ -1,0 +1,53 @@
+"""How many bytes of bodies are in memory at once, of all requests together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.types import Scope
+
+from app.api.errors import ApiError
+
+HELD_LIMIT_BYTES: Final = 96 * 1024 * 1024
+"""Three forms of the largest size. What is made of a body may for a moment be as large again."""
+FREE_BYTES: Final = 64 * 1024
+"""Of each body: that much is in memory before anybody reads it."""
+
+_HELD = "slotwise.held"
+_RETRY_AFTER_S = 1
+
+
+class HeldBytes:
+    """What all requests hold. ``limit_bytes`` is the most."""
+
+    def __init__(self, limit_bytes: int = HELD_LIMIT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.bytes = 0
+
+    def watch(self, scope: Scope) -> None:
+        """Let the request of ``scope`` claim bytes; `release` gives them back."""
+        scope[_HELD] = (self, 0)
+
+    def release(self, scope: Scope) -> None:
+        self.bytes -= scope[_HELD][1]
+
+
+def claim(scope: Scope, size_bytes: int) -> None:
+    """Have room for a body of so many bytes, for as long as the request lasts.
+
+    Raises:
+        ApiError: 503 if there is none.
+    """
+    held: HeldBytes
+    held, own_bytes = scope[_HELD]
+    more_bytes = size_bytes - FREE_BYTES - own_bytes
+    if more_bytes <= 0:
+        return
+    if held.bytes + more_bytes > held.limit_bytes:
+        raise ApiError(
+            503,
+            f"Other bodies are being read, and all together may have {held.limit_bytes} bytes: try again.",
+            headers={"Retry-After": str(_RETRY_AFTER_S)},
+        )
+    held.bytes += more_bytes
+    scope[_HELD] = (held, own_bytes + more_bytes)
