@@ -72,12 +72,12 @@ class Failure:
     @property
     def outside(self) -> bool:
         """Whether executors or their workers were lost, for no reason that the job has given."""
-        return self.by_cluster or _LOST_EXECUTOR.search(self.sentence) is not None
+        return self.by_cluster or (
+            _LOST_EXECUTOR.search(self.sentence.partition("ExecutorLostFailure")[2]) is not None
+        )
 
 
-_LOST_EXECUTOR = re.compile(
-    r"ExecutorLostFailure.*(exited unrelated to the running tasks|[Ww]orker lost|decommission)"
-)
+_LOST_EXECUTOR = re.compile(r"exited unrelated to the running tasks|[Ww]orker lost|decommission")
 _SOURCE_ERROR = "SourceError"
 _IN_THE_WAY = "written by another process"
 
@@ -184,7 +184,7 @@ def _first_paragraph(text: str) -> str:
             break
         kept.append(line.strip())
     paragraph = " ".join(kept)
-    return re.sub(r"\s*SQLSTATE: \w+.*$", "", paragraph) or type(text).__name__
+    return paragraph.partition("SQLSTATE: ")[0].rstrip() or type(text).__name__
 
 
 def _place(text: str) -> str | None:

@@ -21,6 +21,7 @@ from app.model.javaoptions import (
     MEMORY_SETTING,
 )
 from app.model.kubenames import MASTER_PREFIX
+from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -32,17 +33,7 @@ _modifiable: set[str] = set()
 """Settings that a session may set, as Spark said. A session of a region sets some twenty. What Spark does not know may
 be known later, when the library that has it is loaded."""
 
-# A job may not change these: rescaling in place, exactly-once or the metrics would break.
-FIXED_CONF = {
-    # Two repartitions in a row are merged by the optimizer, which gives the stateful stage the number of tasks of
-    # the stage behind it.
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition",
-    # Adaptive execution would choose the number of tasks itself, and splits a batch into several jobs.
-    "spark.sql.adaptive.enabled": "false",
-    "spark.ui.enabled": "false",
-}
-
-# The same on a cluster of executors.
+# On a cluster of executors, besides `FIXED_SETTINGS`.
 CLUSTER_CONF = {
     # A worker that is told to leave announces it.
     "spark.decommission.enabled": "true",
@@ -103,7 +94,7 @@ def check_conf(conf: Mapping[str, str]) -> None:
     Raises:
         DriverError: a job sets what it may not.
     """
-    refused = sorted(key for key in conf if key in FIXED_CONF and conf[key] != FIXED_CONF[key])
+    refused = sorted(key for key in conf if key in FIXED_SETTINGS and conf[key] != FIXED_SETTINGS[key])
     if refused:
         raise DriverError(
             f"The config of the job may not change {', '.join(refused)}: rescaling depends on it."
@@ -172,16 +163,7 @@ def region_session(
         "spark.sql.adaptive.skewJoin.skewedPartitionFactor": str(skew.factor),
         "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": str(skew.threshold_bytes),
     }
-    # How results are read rests on these, so a job may not change them.
-    fixed = {
-        # A result is read by its buckets although nothing in the plan may ask for that yet: they are the tasks.
-        "spark.sql.sources.bucketing.enabled": "true",
-        "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
-        "spark.sql.bucketing.coalesceBucketsInJoin.enabled": "false",
-        # Plans are looked at as texts, whole.
-        "spark.sql.debug.maxToStringFields": "10000",
-    }
-    return own_session(session, {**defaults, **conf, **fixed})
+    return own_session(session, {**defaults, **conf, **FIXED_BATCH_SETTINGS})
 
 
 def open_session(
@@ -213,7 +195,7 @@ def open_session(
     if master.startswith(MASTER_PREFIX):
         # Pods would get this directory too. Theirs are their own; this process' is that of its temporary files.
         del places["spark.local.dir"]
-    fixed = dict(FIXED_CONF)
+    fixed = dict(FIXED_SETTINGS)
     if executors:
         # Executors on other hosts read this setting too, and have no directory of this process, nor its TMPDIR.
         places["spark.python.unix.domain.socket.dir"] = "/tmp"  # noqa: S108

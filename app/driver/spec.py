@@ -22,7 +22,7 @@ def read_spec(path: Path) -> tuple[DriverSpec, JobGraph]:
         value = json.loads(path.read_text(encoding="utf-8"))
         known = {field.name for field in dataclasses.fields(DriverSpec)}
         spec = DriverSpec(**{name: entry for name, entry in value.items() if name in known})
-        return spec, parse_document(spec.graph)
+        return spec, parse_document(spec.graph, stored=True)
     except OSError as error:
         raise DriverError(f"The assignment {path} cannot be read: {error.strerror}.") from error
     except GraphErrors as error:

@@ -37,6 +37,7 @@ from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     DEFAULT_SLOT_SHARING_GROUP,
     MAX_PARALLELISM_LIMIT,
+    MAX_SETTINGS_CHARS,
     JobGraph,
     JobType,
     Operation,
@@ -44,6 +45,7 @@ from app.model.jobgraph import (
     SourceSpec,
 )
 from app.model.options import JobOptions, options_of_the_other_type
+from app.model.ownsettings import refused_setting
 from app.model.sentences import kind_of, shown
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
@@ -67,20 +69,10 @@ _VERTEX_FIELDS = (
 _ID = re.compile(r"[0-9a-fA-F]{32}\Z")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
 
-_OWN_SETTINGS: Final = {
-    "spark.master": "Slotwise decides where the driver runs",
-    "spark.submit.deployMode": "Slotwise starts the driver itself",
-    "spark.sql.streaming.checkpointLocation": "Slotwise keeps a checkpoint per query",
-    "spark.sql.shuffle.partitions": "give maxParallelism at the stateful vertices",
-    "spark.sql.adaptive.enabled": "it would choose the number of tasks itself",
-    "spark.sql.optimizer.excludedRules": "rescaling in place depends on the rules that are excluded",
-    "spark.local.dir": "Slotwise removes what a driver spilled",
-}
-"""Spark settings that are Slotwise's own, and why."""
 
-
-def parse_document(document: object) -> JobGraph:
-    """The job graph that ``document`` (as decoded from JSON or YAML) describes, in topological order.
+def parse_document(document: object, *, stored: bool = False) -> JobGraph:
+    """The job graph that ``document`` (as decoded from JSON or YAML) describes, in topological order. ``stored``: it
+    was accepted before, and what is refused only since then is taken.
 
     Raises:
         GraphErrors: with all errors, each with its place and a sentence.
@@ -89,7 +81,7 @@ def parse_document(document: object) -> JobGraph:
         raise GraphErrors(
             [f"The job graph should be a mapping with {', '.join(_FIELDS)}, found {kind_of(document)}."]
         )
-    errors = Errors()
+    errors = Errors(stored=stored)
     fields = Fields(errors, "", document, _FIELDS, "a job graph")
     fields.present("name", "a text")
     name = fields.name("name", "a text")
@@ -103,6 +95,12 @@ def parse_document(document: object) -> JobGraph:
     raw = _vertices(fields, assumed)
     _check_modules(errors, raw, artifacts, listed=listed)
     _check_paths(errors, raw)
+    if errors.settings_chars > MAX_SETTINGS_CHARS and not stored:
+        errors.add(
+            "config",
+            f"The settings of config and the options of the vertices have {errors.settings_chars} characters together: "
+            f"at most {MAX_SETTINGS_CHARS} are allowed.",
+        )
     order = check_edges(errors, raw, assumed)
     facts = derive(errors, order, assumed) if order else None
     if errors:
@@ -152,8 +150,9 @@ def _jvm_fault(name: str, value: str) -> str | None:
 def _config(fields: Fields, job_type: JobType) -> tuple[tuple[str, str], ...]:
     config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
     for name, value in config:
-        if name in _OWN_SETTINGS:
-            fields.errors.add("config", f"The setting {name} is not allowed: {_OWN_SETTINGS[name]}.")
+        refusal = refused_setting(name, value, batch=job_type is JobType.BATCH)
+        if refusal and not fields.errors.stored:
+            fields.errors.add("config", f"The setting {name} is not allowed: {refusal}.")
         elif fault := _jvm_fault(name, value):
             fields.errors.add(below("config", name), fault)
     _, sentences = JobOptions.from_config(config)

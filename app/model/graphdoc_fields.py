@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from app.model.jobgraph import MAX_SETTING_CHARS
 from app.model.sentences import hint, kind_of, shown
 
 MAX_ERRORS: Final = 100
@@ -29,9 +30,15 @@ class GraphErrors(ValueError):
 
 
 class Errors:
-    """The errors found so far, in the order in which they were found."""
+    """The errors found so far, in the order in which they were found.
 
-    def __init__(self) -> None:
+    ``stored``: the document was accepted before, maybe by an older version. Rules that have come since do not hold for
+    it, or the job could not be read any more.
+    """
+
+    def __init__(self, *, stored: bool = False) -> None:
+        self.stored = stored
+        self.settings_chars = 0
         self._found: dict[str, None] = {}
         self._left_out = 0
 
@@ -226,10 +233,11 @@ class Fields:
                 found.append((key, str(item)))
             elif not isinstance(item, str):
                 self.errors.add(place, f"should be a text, a number or a boolean, found {kind_of(item)}.")
-            elif len(item) > MAX_TEXT_LENGTH:
-                self.errors.add(place, f"is too long: at most {MAX_TEXT_LENGTH} characters are allowed.")
+            elif len(item) > MAX_SETTING_CHARS and not self.errors.stored:
+                self.errors.add(place, f"is too long: at most {MAX_SETTING_CHARS} characters are allowed.")
             elif fault := text_fault(item):
                 self.errors.add(place, fault)
             else:
                 found.append((key, item))
+        self.errors.settings_chars += sum(len(key) + len(item) for key, item in found)
         return tuple(found)

@@ -9,19 +9,16 @@ from typing import Final
 from app.model.graphdoc_fields import Fields
 from app.model.jobgraph import JobType, Operation, OutputMode, PythonSpec, SinkSpec, SourceSpec, SqlSpec
 from app.model.sentences import hint, shown
+from app.model.sink_options import BATCH_TABLE, file_option_faults
+from app.model.source_options import option_faults
 from app.model.sqltext import SqlTextError, check_query, tokens_of
 
 FILE_SOURCES: Final = ("csv", "json", "parquet", "orc", "text")
 NEEDS_SCHEMA: Final = ("csv", "json", "orc")
 REPLAYED: Final = ("csv", "json", "parquet", "text")
 GENERATORS: Final = ("rate", "rate-micro-batch")
-NUMBERS: Final = {
-    "rowsPerSecond": False,
-    "filesPerSecond": False,
-    "rowsPerBatch": True,
-    "maxFilesPerTrigger": True,
-}
-"""Options of sources that are numbers above 0, and whether they are whole."""
+NUMBERS: Final = {"rowsPerSecond": False, "filesPerSecond": False, "maxFilesPerTrigger": True}
+"""Options of files that Spark reads that are numbers above 0, and whether they are whole."""
 
 FILE_SINKS: Final = ("parquet", "json", "csv")
 DATABASE_OPTIONS: Final = {
@@ -63,8 +60,7 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
         name = name.lower()
     streams = job_type is JobType.STREAMING and not static
     path = _path(source, needed=name in FILE_SOURCES, local=streams and name in REPLAYED)
-    if name in (*FILE_SOURCES, *GENERATORS):
-        _check_numbers(source, options)
+    _check_options(source, name, options, streams=streams)
     if static and name not in FILE_SOURCES:
         source.wrong(
             "static", f"is for the formats {', '.join(FILE_SOURCES)} only, found format {shown(name)}."
@@ -75,7 +71,6 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
                 "schema",
                 f"is missing: a streaming {name} source needs one, such as 'carrier STRING, delay INT'.",
             )
-        _check_replay(source, name, options, streams=streams)
     elif name in GENERATORS:
         _check_generator(source, name, job_type)
     if fields.errors.count > known:
@@ -83,9 +78,17 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
     return SourceSpec(name, path, schema, options, static)
 
 
-def _check_replay(source: Fields, name: str, options: tuple[tuple[str, str], ...], *, streams: bool) -> None:
+def _check_options(source: Fields, name: str, options: tuple[tuple[str, str], ...], *, streams: bool) -> None:
+    """Those of what we read ourselves, all of them; of files that Spark reads, only numbers."""
+    if (streams and name in REPLAYED) or name in GENERATORS:
+        for key, sentence in () if source.errors.stored else option_faults(name, dict(options)):
+            source.wrong_option(key, sentence)
+        return
+    if name not in FILE_SOURCES:
+        return
+    _check_numbers(source, options)
     for key, _ in options:
-        if key.lower() not in ("rowspersecond", "filespersecond") or (streams and name in REPLAYED):
+        if key.lower() not in ("rowspersecond", "filespersecond"):
             continue
         why = f"is for the formats {', '.join(REPLAYED)}" if streams else "is for sources that stream"
         source.wrong_option(key, f"{why}: this one is read as fast as it can be.")
@@ -126,7 +129,10 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
         path = None
         if "path" in sink:
             sink.wrong("path", f"is not a field of a sink of format {name}.")
-    if name in DATABASE_OPTIONS:
+    if name in FILE_SINKS and not fields.errors.stored:
+        for key, sentence in file_option_faults(name, dict(options)):
+            sink.wrong_option(key, sentence)
+    elif name in DATABASE_OPTIONS:
         _database(sink, name, options)
     elif name in ("noop", "python") and options:
         sink.wrong("options", f"are not allowed: a {name} sink has none.")
@@ -166,6 +172,8 @@ def _database(sink: Fields, name: str, options: tuple[tuple[str, str], ...]) -> 
     for key in ("url", "table"):
         if key in allowed and not values.get(key, "").strip():
             sink.wrong_option(key, f"is missing: a {name} sink needs it.")
+    if values.get("table", "").rpartition(".")[2].lower() == BATCH_TABLE and not sink.errors.stored:
+        sink.wrong_option("table", f"must not be {BATCH_TABLE}, which records the batches.")
     mode = values.get("mode", "append")
     if mode not in WRITE_MODES:
         sink.wrong_option(

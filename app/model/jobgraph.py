@@ -15,6 +15,12 @@ DEFAULT_SLOT_SHARING_GROUP = "default"
 MAX_PARALLELISM_LIMIT = 32768
 """The largest legal parallelism and max parallelism (Flink's upper bound of key groups)."""
 
+MAX_SETTING_CHARS = 32_768
+"""The longest value of a setting or an option."""
+
+MAX_SETTINGS_CHARS = 262_144
+"""How long all settings and options of a graph may be together: each view of them is searched for secrets."""
+
 DEFAULT_BATCH_PARALLELISM = 32
 """The upper bound of a vertex of a BATCH job that does not say it.
 

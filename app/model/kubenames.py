@@ -16,7 +16,7 @@ _SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9](
 _SERVER = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(?:/[A-Za-z0-9/._-]*)?")
 _LAST_PORT = 65535
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,2}))?")
+_QUANTITY = re.compile(r"([+-]?(?:\d++(?:\.\d*+)?+|\.\d++))(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,2}))?")
 _FACTORS: dict[str, Fraction] = {
     "": Fraction(1),
     **{f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", 1)},

@@ -5,45 +5,41 @@ Rather too much than too little: what is hidden is in the file that it was writt
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from app.model.javaoptions import EXECUTOR_OPTION_SETTINGS, JAVA_OPTION_SETTINGS
-
-HIDDEN: Final = "******"
-
-_WORDS = (
-    r"secret|passw(?:or)?d|passphrase|(?<![a-z])pwd|token|credential|jaas|connection[._-]?string|shared[._-]?access"
-    r"|(?:api|access|account|private|encryption|master|shared|session|signing|storage)[._-]?key"
-    r"|(?<![a-z])sas(?![a-z])|(?<![a-z])authorization|(?<![a-z])(?:db|my|pg)?pass(?![a-z])|keystore[._-]?key"
+from app.model.jobgraph import MAX_SETTING_CHARS
+from app.model.secret_places import (
+    HIDDEN,
+    SETTING,
+    bearers,
+    entries,
+    hide,
+    is_secret,
+    json_web_tokens,
+    pairs,
+    passwords_of_urls,
 )
-_SECRET = re.compile(_WORDS, re.IGNORECASE)
-# scheme://user:password@host, up to the last @ of the word: a password may have one.
-_IN_URL = re.compile(r"([A-Za-z][\w+.-]*://[^\s/?#:@]*):\S*@")
-# name=value, in the query of a URL or between semicolons. The name is the word before the sign. SQL Server has values
-# in braces, where two closing ones stand for one.
-_PAIR = re.compile(r"([\w.%-]+)(\s*=\s*)(\"[^\"]*\"|'[^']*'|\{(?:[^}\n]|\}\})*\}|[^\s&;]*)")
+
 _JAVA_OPTIONS = frozenset({*JAVA_OPTION_SETTINGS, *EXECUTOR_OPTION_SETTINGS})
-
-
-def is_secret(name: str) -> bool:
-    """Whether what goes by this name is to be hidden."""
-    return _SECRET.search(name) is not None
 
 
 def masked(name: str, value: str) -> str:
     """``value`` of a setting, as far as it may be shown."""
-    if is_secret(name):
+    if is_secret(name) or len(value) > MAX_SETTING_CHARS:
         return HIDDEN
     return masked_java_options(value) if name in _JAVA_OPTIONS else masked_text(value)
 
 
 def masked_text(text: str) -> str:
-    """``text`` without passwords in URLs, and without values whose names speak of secrets."""
-    found = _IN_URL.sub(rf"\1:{HIDDEN}@", text)
-    return _PAIR.sub(_hide, found)
+    """``text`` without passwords in URLs, tokens, and values whose names speak of secrets."""
+    text = hide(text, passwords_of_urls(text, SETTING))
+    text = hide(text, entries(text))
+    text = hide(text, pairs(text, SETTING))
+    text = hide(text, bearers(text, SETTING))
+    return hide(text, json_web_tokens(text))
 
 
 def masked_java_options(text: str) -> str:
@@ -83,8 +79,3 @@ def _masked_option(option: str) -> str:
     if sign and is_secret(name):
         return f"{name}={HIDDEN}"
     return masked_text(option)
-
-
-def _hide(pair: re.Match[str]) -> str:
-    name, sign, _value = pair.groups()
-    return f"{name}{sign}{HIDDEN}" if is_secret(name) else pair[0]

@@ -14,56 +14,63 @@ from typing import Final
 
 from app.model.javaoptions import EXECUTOR_OPTION_SETTINGS, JAVA_OPTION_SETTINGS, split_java_options
 from app.model.jobgraph import JobGraph, SinkSpec, SourceSpec
-from app.model.masking import HIDDEN, is_secret
+from app.model.secret_places import (
+    HIDDEN,
+    SETTING,
+    TRACE,
+    Place,
+    bearers,
+    entries,
+    hide,
+    is_secret,
+    json_web_tokens,
+    pairs,
+    passwords_of_urls,
+)
 
 _LEAST_CHARS: Final = 4
 _LEAST_OF_A_WORD: Final = 6
 _UNLIKELY_CHARS: Final = 8
 _LONG_CHARS: Final = 16
 _CUT: Final = "..."
+_LONGEST_CUT: Final = 4_096
+# Beyond this, looking for them would hold everything else up.
+_MOST_KNOWN: Final = 1_000
+_MOST_WORK: Final = 20_000_000
 _JAVA_OPTIONS: Final = frozenset({*JAVA_OPTION_SETTINGS, *EXECUTOR_OPTION_SETTINGS})
 
 # A setting whose name speaks of secrets may say how to get one, whether, or for how long.
 _NO_SECRET: Final = re.compile(r"true|false|none|null|\d{1,7}|[\d.]+\s*(?:ms|s|m|min|h|d)", re.IGNORECASE)
 _PASSWORD: Final = re.compile(r"pass|pwd|secret", re.IGNORECASE)
-_CLASS: Final = re.compile(r"(?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:,\s*(?:[a-z_][\w$]*\.)+[A-Z][\w$]*)*")
+_CLASS: Final = re.compile(r"(?:[a-z_][\w$]*+\.)++[A-Z][\w$]*+(?:,\s*+(?:[a-z_][\w$]*+\.)++[A-Z][\w$]*+)*+")
 _WORD: Final = re.compile(r"[A-Za-z]+|\d+")
 
-# scheme://user:password@host, up to the last @ of the word. A port is no password.
-_IN_URL: Final = re.compile(
-    r"((?<![\w+.-])[A-Za-z][\w+.-]*+://[^\s/?#:@'\"]*):(?!\d{1,5}(?:[/?#,;)\]'\"\s]|$))[^\s'\"]{0,512}@"
-)
 # jdbc:oracle:thin:user/password@host
-_ORACLE: Final = re.compile(r"(jdbc:oracle:\w+:[^\s/@]{0,128})/[^\s'\"]{0,256}?@", re.IGNORECASE)
-# name=value, not name==value. The name is the word before the sign.
-_PAIR: Final = re.compile(
-    r"((?<![\w.%-])[\w.%-]++)([ \t]*=(?!=)[ \t]*)(\"[^\"\n]*\"|'[^'\n]*'|\{(?:[^}\n]|\}\})*\}|[^\s&;]+)"
-)
+_ORACLE: Final = re.compile(r"(jdbc:oracle:\w++:[^\s/@]{0,128}+)/[^\s'\"@]{0,256}+@", re.IGNORECASE)
 # What is on the right of an assignment in a line of a program.
-_CODE: Final = re.compile(r"[A-Za-z_][\w.]*[(\[]")
-# 'name': 'value', as a dictionary is shown, or JSON.
-_ENTRY: Final = re.compile(r"(([\"'])([\w.-]+)\2\s*:\s*)(\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')")
-_BEARER: Final = re.compile(
-    r"(\bAuthorization[\"']?\s*[:=]\s*[\"']?(?:[A-Za-z]+\s+)?|\bBearer\s+(?=\S*\d))([A-Za-z0-9+/._~=-]{8,})",
-    re.IGNORECASE,
+_CODE: Final = re.compile(r"[A-Za-z_][\w.]*+[(\[]")
+# What stands alone: a word, or letters and digits, which one pass finds whatever their number.
+_ALONE: Final = re.compile(r"(?<![\w.$/-])(?:[A-Za-z]++|\d++)(?![\w$/(-])(?!\.\w)")
+_SIGNS: Final = re.compile(r"(?<!\w)\w++")
+_PERCENT: Final = re.compile(r"((?:%[0-9A-Fa-f]{2})++)")
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_TOO_LONG: Final = (
+    "The text is hidden: the job has so many secret values that they cannot be looked for in it."
 )
-_JWT: Final = re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*")
-_INNER: Final = re.compile(r"([\w.-]+)\s*=\s*(\"[^\"]*\"|'[^']*'|\{(?:[^}\n]|\}\})*\}|[^\s&;,]+)")
-_PASSWORD_OF_URL: Final = re.compile(r"[A-Za-z][\w+.-]*://[^\s/?#:@]*:(\S*)@")
-_PERCENT: Final = re.compile(r"((?:%[0-9A-Fa-f]{2})+)")
 
 
 def without_secrets(text: str, known: Sequence[str] = ()) -> str:
     """``text`` without secrets: those that are ``known``, and what looks like one."""
-    for value in known:
-        text = _pattern_of(value).sub(HIDDEN, text)
+    if len(known) > _MOST_KNOWN or len(known) * len(text) > _MOST_WORK:
+        return _TOO_LONG
+    text = _without_known(text, known)
     text = _without_cut_secret(text, known)
-    text = _IN_URL.sub(rf"\1:{HIDDEN}@", text)
+    text = hide(text, passwords_of_urls(text, TRACE))
     text = _ORACLE.sub(rf"\1/{HIDDEN}@", text)
-    text = _ENTRY.sub(_hide_entry, text)
-    text = _PAIR.sub(_hide_pair, text)
-    text = _BEARER.sub(rf"\1{HIDDEN}", text)
-    return _JWT.sub(HIDDEN, text)
+    text = hide(text, (place for place in entries(text) if _is_hidden(place, text)))
+    text = hide(text, (place for place in pairs(text, TRACE) if _is_hidden(place, text)))
+    text = hide(text, bearers(text, TRACE))
+    return hide(text, json_web_tokens(text))
 
 
 def secrets_of(graph: JobGraph) -> tuple[str, ...]:
@@ -71,7 +78,7 @@ def secrets_of(graph: JobGraph) -> tuple[str, ...]:
     another."""
     found: set[str] = set()
     for name, value in _settings_of(graph):
-        for secret in _secrets_in(name, value):
+        for secret in set(_secrets_in(name, value)):
             if _is_worth_hiding(secret.strip()):
                 found |= {form for form in _forms(secret.strip()) if _is_worth_hiding(form)}
     return tuple(sorted(found, key=lambda value: (-len(value), value)))
@@ -98,13 +105,28 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
             key, _, rest = option.partition("=")
             if rest and is_secret(key):
                 yield rest
-    for match in _PASSWORD_OF_URL.finditer(value):
-        yield match[1]
-    for match in _INNER.finditer(value):
-        if is_secret(match[1]):
-            yield match[2].strip("\"'")
-            if match[2].startswith("{"):
-                yield match[2][1:-1].replace("}}", "}")
+    for places in (
+        passwords_of_urls(value, SETTING),
+        entries(value),
+        bearers(value, SETTING),
+        json_web_tokens(value),
+    ):
+        for place in places:
+            yield value[place.start : place.end]
+    for place in pairs(value, SETTING):
+        yield from _meant(value[place.start : place.end])
+
+
+def _meant(value: str) -> Iterator[str]:
+    """What ``value`` of a pair may stand for: it may be quoted, in braces, have backslashes, or end at a comma."""
+    bare = value.strip("\"'")
+    yield bare
+    yield bare.partition(",")[0]
+    yield _ESCAPED.sub(r"\1", bare)
+    if value[:1] in ("'", '"'):
+        yield bare.replace(value[0] * 2, value[0])
+    if value.startswith("{"):
+        yield value[1:-1].replace("}}", "}")
 
 
 def _forms(secret: str) -> set[str]:
@@ -132,12 +154,29 @@ def _is_worth_hiding(value: str) -> bool:
     return _NO_SECRET.fullmatch(value) is None and _CLASS.fullmatch(value) is None
 
 
-def _pattern_of(value: str) -> re.Pattern[str]:
+def _without_known(text: str, known: Sequence[str]) -> str:
     """A short one may be part of names that have nothing to do with it, so it has to stand alone."""
-    exact = re.escape(value)
-    if _WORD.fullmatch(value) and len(value) < _LONG_CHARS:
-        return re.compile(rf"(?<![\w.$/-]){exact}(?![\w$/(-])(?!\.\w)")
-    return re.compile(exact if len(value) >= _UNLIKELY_CHARS else rf"(?<!\w){exact}(?!\w)")
+    words: set[str] = set()
+    signs: set[str] = set()
+    for value in known:
+        if value not in text:
+            continue
+        if _WORD.fullmatch(value) and len(value) < _LONG_CHARS:
+            words.add(value)
+        elif len(value) >= _UNLIKELY_CHARS:
+            text = text.replace(value, HIDDEN)
+        elif _SIGNS.fullmatch(value):
+            signs.add(value)
+        else:
+            text = _pattern_of(value).sub(HIDDEN, text)
+    for alone, values in ((_ALONE, words), (_SIGNS, signs)):
+        if values:
+            text = alone.sub(lambda found, of=values: HIDDEN if found[0] in of else found[0], text)  # type: ignore[misc]
+    return text
+
+
+def _pattern_of(value: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
 
 
 def _without_cut_secret(text: str, known: Sequence[str]) -> str:
@@ -146,25 +185,19 @@ def _without_cut_secret(text: str, known: Sequence[str]) -> str:
         return text
     kept = text[: -len(_CUT)]
     for value in known:
-        for length in range(len(value) - 1, _LEAST_CHARS - 1, -1):
-            if kept.endswith(value[:length]):
-                return f"{kept[:-length]}{HIDDEN}{_CUT}"
+        begin = value[:_LEAST_CHARS]
+        at = kept.find(begin, max(0, len(kept) - min(len(value) - 1, _LONGEST_CUT)))
+        while at >= 0:
+            if value.startswith(kept[at:]):
+                return f"{kept[:at]}{HIDDEN}{_CUT}"
+            at = kept.find(begin, at + 1)
     return text
 
 
-def _hide_pair(pair: re.Match[str]) -> str:
-    name, sign, value = pair.groups()
-    is_code = sign != "=" and _CODE.match(value) is not None
-    return pair[0] if is_code or not _is_hidden(name, value) else f"{name}{sign}{HIDDEN}"
-
-
-def _hide_entry(entry: re.Match[str]) -> str:
-    before, _, name, value = entry.groups()
-    return f"{before}{value[0]}{HIDDEN}{value[0]}" if _is_hidden(name, value[1:-1]) else entry[0]
-
-
-def _is_hidden(name: str, value: str) -> bool:
+def _is_hidden(place: Place, text: str) -> bool:
     """A number of tokens is none; a password may be a number."""
-    if value.startswith(HIDDEN) or not is_secret(name):
+    value = text[place.start : place.end]
+    is_code = place.sign != "=" and _CODE.match(value) is not None and place.sign != ":"
+    if is_code or value.startswith(HIDDEN):
         return False
-    return _PASSWORD.search(name) is not None or not _NO_SECRET.fullmatch(value.rstrip("),"))
+    return _PASSWORD.search(place.name) is not None or not _NO_SECRET.fullmatch(value.rstrip("),"))

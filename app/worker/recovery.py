@@ -131,7 +131,7 @@ class JobKeeper(JobsKnown):
             self.away.add(stored.job_id)
             return None
         try:
-            graph = parse_document(json.loads(stored.document))
+            graph = parse_document(json.loads(stored.document), stored=True)
             state = stored.state(graph)
             job = self._build(
                 state,

@@ -25,7 +25,7 @@ def read_view(stored: StoredJob) -> JobView:
         Exception: it cannot be read: `StoreError`, `GraphErrors`, ValueError, or whatever a damaged document leads to.
     """
     return JobView(
-        state=stored.state(parse_document(json.loads(stored.document))),
+        state=stored.state(parse_document(json.loads(stored.document), stored=True)),
         status=stored.summary.status,
         submitted_ms=stored.summary.submitted_ms,
         ended_ms=stored.summary.ended_ms,

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 _process = secrets.token_hex(4)
 _table_numbers = itertools.count(1)
 
-_HASH_EXCHANGE = re.compile(r"Exchange hashpartitioning\(.*, (\d+)\)")
+# Behind the keys of an exchange by hash.
+_PARTITIONS = re.compile(r", (\d++)\)")
 _PRUNED = re.compile(r"SelectedBucketsCount: (\d+) out of (\d+)")
 _FILE_ERROR = re.compile(r"parquet|FAILED_READ_FILE|CANNOT_READ_FILE", re.IGNORECASE)
 
@@ -343,7 +344,8 @@ class RegionRun:
             if vertex.is_sink:
                 tops.update(edge.vertex_id for edge in vertex.inputs)
         text = "\n".join(frames[top]._jdf.queryExecution().executedPlan().toString() for top in tops)
-        shuffled = {int(found) for found in _HASH_EXCHANGE.findall(text)}
+        exchanges = [line.partition("Exchange hashpartitioning(")[2] for line in text.splitlines()]
+        shuffled = {int(found[-1]) for each in exchanges if (found := _PARTITIONS.findall(each))}
         return count not in shuffled and all(some == every for some, every in _PRUNED.findall(text))
 
 

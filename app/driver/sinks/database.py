@@ -19,12 +19,12 @@ from app.driver.sinks.columns import Kind, TableColumn, UnknownType, arrow_colum
 from app.driver.sinks.parts import write_parquet
 from app.driver.sinks.staging import StagingArea
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
+from app.model.sink_options import BATCH_TABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-BATCH_TABLE = "_slotwise_batches"
 
 KEPT_BATCHES = 1000
 """How many batches of a query stay recorded. The newest alone would do to know a re-run; the others are for people."""

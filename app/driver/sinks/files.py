@@ -22,6 +22,7 @@ from app.driver.sinks.parts import parquet_rows, write_parquet, write_text
 from app.driver.sinks.staging import StagingArea
 from app.durablefiles import sync_to_disk
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
+from app.model.sink_options import FILE_OPTIONS, ONE_CHARACTER, PARQUET_CODECS, TEXT_CODECS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,17 +31,6 @@ STAGING = ".staging"
 
 _WHERE = "it is that of the sink's path"
 
-_TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat")
-_KNOWN = {
-    "parquet": ("batchColumn", "compression"),
-    "json": ("batchColumn", "compression", "ignoreNullFields", *_TIMES),
-    "csv": (
-        "batchColumn", "compression", "emptyValue", "escape", "header", "nullValue", "quote", "quoteAll", "sep",
-        *_TIMES,
-    ),
-}  # fmt: skip
-_PARQUET_CODECS = ("snappy", "zstd", "gzip", "lz4_raw", "none")
-_TEXT_CODECS = ("none", "gzip", "bzip2")
 _SUFFIX = {"none": "", "gzip": ".gz", "bzip2": ".bz2"}
 
 
@@ -146,7 +136,7 @@ def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
     Raises:
         DriverError: its path, an option or its output mode is not possible.
     """
-    options = Options.of(vertex, spec, _KNOWN[spec.format])
+    options = Options.of(vertex, spec, FILE_OPTIONS[spec.format])
     directory = _local_directory(options, spec.path)
     if spec.output_mode is OutputMode.COMPLETE:
         raise options.error(
@@ -154,14 +144,14 @@ def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
             "postgresql sink."
         )
     is_parquet = spec.format == "parquet"
-    codecs = _PARQUET_CODECS if is_parquet else _TEXT_CODECS
+    codecs = PARQUET_CODECS if is_parquet else TEXT_CODECS
     compression = options.choice("compression", codecs, codecs[0])
     passed = {name: value for name, value in options.values.items() if name not in ("batchColumn", "header")}
     if passed.get("quoteAll") is not None:
         options.flag("quoteAll", False)
     passed["compression"] = compression
     if spec.format == "csv":
-        for name in ("sep", "quote", "escape"):
+        for name in ONE_CHARACTER:
             if name in passed and len(passed[name]) != 1:
                 raise options.error(f"has the option {name}: {passed[name]}, which must be one character.")
         passed["header"] = "false"

@@ -14,7 +14,6 @@ from app.driver.failures import DriverError, one_line
 from app.driver.sinks.base import BatchRef, MayCommit
 from app.driver.sinks.columns import Kind, TableColumn
 from app.driver.sinks.database import (
-    BATCH_TABLE,
     KEPT_BATCHES,
     Load,
     Recorded,
@@ -23,6 +22,7 @@ from app.driver.sinks.database import (
     is_repeated,
     quoted,
 )
+from app.model.sink_options import BATCH_TABLE
 
 if TYPE_CHECKING:
     import psycopg

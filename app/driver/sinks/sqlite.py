@@ -16,7 +16,6 @@ from app.driver.failures import DriverError
 from app.driver.sinks.base import BatchRef, MayCommit
 from app.driver.sinks.columns import Kind, TableColumn
 from app.driver.sinks.database import (
-    BATCH_TABLE,
     KEPT_BATCHES,
     Load,
     Recorded,
@@ -26,6 +25,7 @@ from app.driver.sinks.database import (
     quoted,
 )
 from app.model.jobgraph import SinkSpec
+from app.model.sink_options import BATCH_TABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa

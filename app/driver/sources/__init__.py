@@ -22,7 +22,10 @@ from app.driver.sources.control import ControlFile, PlanNumber, SourceSide
 from app.driver.sources.errors import SourceError
 from app.driver.sources.files import FileSource, side_options, spec_to_text
 from app.driver.sources.listing import find_files, path_of
-from app.driver.sources.options import (
+from app.driver.sources.rate import RateSource, rate_options_text
+from app.driver.sources.slices import ReadSpec
+from app.model.jobgraph import JobVertex, SourceSpec
+from app.model.source_options import (
     FILE_FORMATS,
     RATE_FORMATS,
     FileOptions,
@@ -30,9 +33,6 @@ from app.driver.sources.options import (
     parse_file_options,
     parse_rate_options,
 )
-from app.driver.sources.rate import RateSource, rate_options_text
-from app.driver.sources.slices import ReadSpec
-from app.model.jobgraph import JobVertex, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.driver.sources.errors import SourceError
-from app.driver.sources.options import Mode
 from app.driver.sources.records import TextShape, record_bounds
+from app.model.source_options import Mode
 
 _ZONED = r"(?:[Zz]|[+-]\d\d:?\d\d)$"
 

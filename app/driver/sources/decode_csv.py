@@ -10,8 +10,8 @@ import pyarrow.csv as arrow_csv
 
 from app.driver.sources.decode import arrow_type_name, empty_row, excerpt, instants
 from app.driver.sources.errors import SourceError
-from app.driver.sources.options import CsvOptions
 from app.driver.sources.records import TextShape
+from app.model.source_options import CsvOptions
 
 _INSTANT = pa.timestamp("us", "UTC")
 _BLOCK_LIMIT = 1 << 26

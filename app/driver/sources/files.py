@@ -14,10 +14,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from app.driver.sources.control import SourceSide
-from app.driver.sources.options import CsvOptions, FileFormat, FileOptions
 from app.driver.sources.planner import FilePlanner
 from app.driver.sources.reader import Part, RowReader, spare_collector
 from app.driver.sources.slices import ReadSpec, Slice, read_slice
+from app.model.source_options import CsvOptions, FileFormat, FileOptions
 
 
 class FileSource(DataSource):

@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from app.driver.sources.durable import read_durable, write_durably
 from app.driver.sources.files import side_from
-from app.driver.sources.options import RateOptions
 from app.driver.sources.reader import Part, RowReader, spare_collector
+from app.model.source_options import RateOptions
 
 RATE_SCHEMA = "timestamp TIMESTAMP, value BIGINT"
 

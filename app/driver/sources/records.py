@@ -171,11 +171,7 @@ def _well_placed(
 def _ends_one_by_one(content: Bytes, shape: TextShape, start: int) -> Positions:
     """As `_record_ends`, value by value: for files with lone quotes inside values. Some 10 MB/s."""
     assert shape.quote is not None
-    quote, sep = re.escape(bytes([shape.quote])), re.escape(bytes([shape.sep]))
-    value = re.compile(
-        b"(?:%b[^%b]*(?:%b%b[^%b]*)*(?:%b|\\Z))?[^%b\n]*(%b|\n|\\Z)"
-        % (quote, quote, quote, quote, quote, quote, sep, sep)
-    )
+    value = _value_pattern(shape.quote, shape.sep)
     ends: list[int] = []
     position = start
     while position < len(content):
@@ -187,6 +183,14 @@ def _ends_one_by_one(content: Bytes, shape: TextShape, start: int) -> Positions:
             ends.append(match.start(1))
         position = match.end()
     return np.array(ends, np.int64)
+
+
+def _value_pattern(quote_sign: int, sep_sign: int) -> re.Pattern[bytes]:
+    quote, sep = re.escape(bytes([quote_sign])), re.escape(bytes([sep_sign]))
+    return re.compile(
+        b"(?:%b[^%b]*+(?:%b%b[^%b]*+)*+(?:%b|\\Z))?+[^%b\n]*+(%b|\n|\\Z)"
+        % (quote, quote, quote, quote, quote, quote, sep, sep)
+    )
 
 
 def _blank_lines(

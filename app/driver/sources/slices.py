@@ -14,8 +14,8 @@ from app.driver.sources.decode import Decoder, Window, arrow_type_name, decode
 from app.driver.sources.decode_csv import CsvDecoder
 from app.driver.sources.decode_json import JsonDecoder, TextDecoder
 from app.driver.sources.errors import SourceError
-from app.driver.sources.options import FileFormat, FileOptions
 from app.driver.sources.records import open_bytes, read_range
+from app.model.source_options import FileFormat, FileOptions
 
 _BATCH_ROWS = 65_536
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from app.driver.session import DEFAULT_CONF, FIXED_CONF
+from app.driver.session import DEFAULT_CONF
 from app.driver.sinks import BatchRef, Sink, open_sink
 from app.model.jobgraph import JobVertex, OutputMode, PythonSpec, SinkSpec
+from app.model.ownsettings import FIXED_SETTINGS
 from tests.integration.listeners import await_listeners
 
 QUERY = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
@@ -39,7 +40,7 @@ def spark_session() -> Iterator[SparkSession]:
     """A session as a driver has it, with two cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("sinks")
-    settings = {**DEFAULT_CONF, **FIXED_CONF, "spark.sql.shuffle.partitions": "4"}
+    settings = {**DEFAULT_CONF, **FIXED_SETTINGS, "spark.sql.shuffle.partitions": "4"}
     for key, value in settings.items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():

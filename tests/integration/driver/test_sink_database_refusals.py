@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from app.driver.failures import DriverError
 from app.driver.sinks import Written
-from app.driver.sinks.database import BATCH_TABLE
+from app.model.sink_options import BATCH_TABLE
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
 from tests.integration.driver.sink_support import allowed, opened, ref, spark_session, vertex
 

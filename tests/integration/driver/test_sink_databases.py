@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from app.driver.failures import DriverError, Fenced
 from app.driver.sinks import Sink, Written, parts
-from app.driver.sinks.database import BATCH_TABLE
 from app.model.jobgraph import OutputMode
+from app.model.sink_options import BATCH_TABLE
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
 from tests.integration.driver.sink_support import QUERY, Crash, allowed, counting, crash, ref, spark_session
 

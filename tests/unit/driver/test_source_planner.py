@@ -16,17 +16,17 @@ from app.driver.sources.control import ControlFile, SourceSide
 from app.driver.sources.decode_json import TEXT_SHAPE
 from app.driver.sources.errors import SourceError
 from app.driver.sources.filelog import FileLog, LoggedFile
-from app.driver.sources.options import (
+from app.driver.sources.planner import FilePlanner
+from app.driver.sources.records import split_records
+from app.driver.sources.release import ReleaseClock
+from app.driver.sources.slices import ReadSpec, read_slice
+from app.model.source_options import (
     FileFormat,
     FileOptions,
     OptionErrors,
     parse_file_options,
     parse_rate_options,
 )
-from app.driver.sources.planner import FilePlanner
-from app.driver.sources.records import split_records
-from app.driver.sources.release import ReleaseClock
-from app.driver.sources.slices import ReadSpec, read_slice
 
 TEXT = pa.schema([("value", pa.string())])
 
@@ -374,13 +374,13 @@ def test_the_release_clock() -> None:
         (
             "maxFilesPerTrigger",
             "0",
-            "Option maxFilesPerTrigger is '0', but it must be a whole number of at least 1",
+            "Option maxFilesPerTrigger should be a whole number above 0, found '0'",
         ),
-        ("rowsPerSecond", "nan", "must be a number above 0"),
-        ("header", "yes", "Option header is 'yes', but it must be true or false"),
+        ("rowsPerSecond", "nan", "should be a number above 0"),
+        ("header", "yes", "Option header should be true or false, found 'yes'"),
         ("sep", ",,", "Option sep"),
         ("mode", "LENIENT", "FAILFAST, PERMISSIVE or DROPMALFORMED"),
-        ("escape", "!", "Option escape is unknown; the options of a streaming csv source are: .*nullValue"),
+        ("escape", "!", "Option escape is not an option of a streaming csv source.* Allowed are .*nullValue"),
     ],
 )
 def test_wrong_options_of_files(name: str, value: str, message: str) -> None:
@@ -395,5 +395,5 @@ def test_options() -> None:
     assert (options.finite, options.rows_per_second) == (True, 2.5)
     with pytest.raises(OptionErrors) as errors:
         parse_rate_options("rate", {"rowsPerBatch": "1", "rowCount": "-1"})
-    assert len(errors.value.sentences) == 2
+    assert len(errors.value.faults) == 2
     assert parse_rate_options("rate", {"rowsPerSecond": "1000000"}).max_rows_per_trigger == 10_000_000

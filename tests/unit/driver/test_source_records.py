@@ -18,8 +18,8 @@ from app.driver.sources.decode import Window, decode, instants
 from app.driver.sources.decode_csv import CsvDecoder, file_columns
 from app.driver.sources.decode_json import JsonDecoder, TextDecoder
 from app.driver.sources.errors import SourceError
-from app.driver.sources.options import CsvOptions
 from app.driver.sources.records import TextShape, index_records, open_bytes, read_range, split_records
+from app.model.source_options import CsvOptions
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 CSV = TextShape(quote=ord('"'))

@@ -81,6 +81,27 @@ RELATIVE = (
             {"format": "rate-micro-batch", "options": {"rowsPerBatch": "many"}},
             ".options.rowsPerBatch: should be a whole number above 0",
         ),
+        (
+            {"format": "rate-micro-batch", "options": {"numPartitions": 4}},
+            ".options.numPartitions: is not an option of the source rate-micro-batch. Allowed are advanceMillis",
+        ),
+        (
+            {"format": "rate", "options": {"rampUpTime": "5s"}},
+            ".options.rampUpTime: is not an option of the source",
+        ),
+        (
+            {**CSV, "options": {"delimiter": ";"}},
+            ".options.delimiter: is not an option of a streaming csv source.",
+        ),
+        ({**CSV, "options": {"sep": ";;"}}, ".options.sep: should be one ASCII character other than"),
+        (
+            {**CSV, "options": {"mode": "LENIENT"}},
+            ".options.mode: should be FAILFAST, PERMISSIVE or DROPMALFORMED",
+        ),
+        (
+            {"format": "text", "path": "/in", "options": {"wholetext": True}},
+            ".options.wholetext: is not an option of a streaming text source.",
+        ),
         ({"format": "my-source", "static": True}, ".static: is for the formats"),
         ({"format": "my-source", "path": "x"}, ".path: 'x'" + RELATIVE),
     ],
@@ -111,10 +132,15 @@ def test_sources_that_are_right(source: dict[str, Any]) -> None:
 
 
 def test_a_source_as_it_is_kept() -> None:
-    source = {**CSV, "format": "CSV", "path": "file:/in", "options": {"header": True, "max": 5, "rate": 1.5}}
+    source = {
+        **CSV,
+        "format": "CSV",
+        "path": "file:/in",
+        "options": {"header": True, "maxRowsPerTrigger": 5, "nullValue": 1.5},
+    }
     flights = vertex("flights", changed(FLIGHTS, source=source), COUNTS, STORE)
     assert flights.operation == SourceSpec(
-        "csv", "/in", "a INT", (("header", "true"), ("max", "5"), ("rate", "1.5")), False
+        "csv", "/in", "a INT", (("header", "true"), ("maxRowsPerTrigger", "5"), ("nullValue", "1.5")), False
     )
 
 
@@ -191,6 +217,23 @@ def test_batch_jobs_read_what_ends() -> None:
         ),
         ({"format": "sqlite", "path": "/x.db"}, ".options.table: is missing: a sqlite sink needs it."),
         ({"format": "sqlite", "path": "/x.db", "options": {"table": " "}}, ".options.table: is missing"),
+        (
+            {"format": "sqlite", "path": "/x.db", "options": {"table": "main._slotwise_Batches"}},
+            ".options.table: must not be _slotwise_batches, which records the batches.",
+        ),
+        (
+            {"format": "parquet", "path": "/x", "options": {"partitionBy": "a"}},
+            ".options.partitionBy: is not an option of a parquet sink. Allowed are batchColumn, compression.",
+        ),
+        (
+            {"format": "parquet", "path": "/x", "options": {"compression": "lzo"}},
+            ".options.compression: should be one of snappy, zstd, gzip, lz4_raw, none, found 'lzo'.",
+        ),
+        (
+            {"format": "csv", "path": "/x", "options": {"header": "yes"}},
+            ".options.header: should be true or false",
+        ),
+        ({"format": "csv", "path": "/x", "options": {"sep": "||"}}, ".options.sep: should be one character"),
         (
             {"format": "sqlite", "path": "/x.db", "options": {"table": "t", "tabel": "t"}},
             ".options.tabel: is not an option of a sqlite sink. Did you mean 'table'? Allowed are table, mode, keys.",

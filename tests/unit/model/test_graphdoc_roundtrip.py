@@ -46,8 +46,9 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     static: set[str] = set()
     for index, name in enumerate(names[:sources]):
         fixed = draw(st.booleans()) and index > 0
+        options = draw(_options) if fixed or batch else {"nullValue": draw(_text)}
         kinds: list[dict[str, Any]] = [
-            {"format": "csv", "path": "/in", "schema": "k INT", "options": draw(_options), "static": fixed},
+            {"format": "csv", "path": "/in", "schema": "k INT", "options": options, "static": fixed},
             {"format": "parquet", "path": "/in/" + draw(_text), "static": fixed},
         ]
         if not fixed:

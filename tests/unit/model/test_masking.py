@@ -6,7 +6,9 @@ import pytest
 
 from app.model.graphdoc import parse_document
 from app.model.graphdoc_write import to_document
-from app.model.masking import HIDDEN, masked, masked_document, masked_java_options, masked_text
+from app.model.jobgraph import MAX_SETTING_CHARS
+from app.model.masking import masked, masked_document, masked_java_options, masked_text
+from app.model.secret_places import HIDDEN
 from tests.unit.model.documents import document
 
 SECRET = "hunter2"
@@ -34,6 +36,9 @@ SECRET = "hunter2"
         "spark.executorEnv.PGPASS",
         "dbpass",
         "kafka.ssl.keystore.key",
+        "spark.redis.auth",
+        "requirepass",
+        "spark.x.bearer",
     ],
 )
 def test_names_that_speak_of_secrets(name: str) -> None:
@@ -50,6 +55,9 @@ def test_names_that_speak_of_secrets(name: str) -> None:
         "keys",
         "spark.hadoop.fs.s3a.endpoint",
         "disaster.saslike",
+        "spark.hadoop.google.cloud.auth.type",
+        "spark.x.oauth",
+        "compass",
     ],
 )
 def test_other_names(name: str) -> None:
@@ -69,10 +77,23 @@ def test_other_names(name: str) -> None:
         ("AccountName=a;AccountKey=hunter2==;Suffix=x", "AccountName=a;AccountKey=******;Suffix=x"),
         ('module required username="me" password="hunter2 x";',
          'module required username="me" password=******;'),
-        ("https://host/x?sig=a&sas=hunter2", "https://host/x?sig=a&sas=******"),
+        ("https://host/x?sv=a&sas=hunter2", "https://host/x?sv=a&sas=******"),
+        ("https://host/x?sv=a&sig=hunter2", "https://host/x?sv=a&sig=******"),
+        ("https://host/x?X-Amz-Signature=hunter2", "https://host/x?X-Amz-Signature=******"),
         ("jdbc:sqlserver://h;password={hun;t}}er2};encrypt=true",
          "jdbc:sqlserver://h;password=******;encrypt=true"),
         ("password={hunter2", "password=******"),
+        # As libpq has it.
+        ("host=db password='hunt \\'er2' user=me", "host=db password=****** user=me"),
+        (r"host=db password=hunt\ er\'2 user=me", "host=db password=****** user=me"),
+        ("host=db password = hunter2 user=me", "host=db password = ****** user=me"),
+        ("host=db password='hunter2 of", "host=db password=******"),
+        # A pair within the value of another.
+        ("options='-c x=1 password=hunter2 y'", "options='-c x=1 password=****** y'"),
+        ("Bearer hunter2", "Bearer ******"),
+        ("accept=x, Authorization: bearer hunter2, y=1", "accept=x, Authorization: bearer ******, y=1"),
+        ('{"user": "me", "password": "hunter2"}', '{"user": "me", "password": "******"}'),
+        ("the token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.hunter2", "the token ******"),
     ],
 )  # fmt: skip
 def test_passwords_in_texts(text: str, shown: str) -> None:
@@ -102,6 +123,11 @@ def test_options_of_a_jvm() -> None:
     for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         assert masked(name, text) == shown
     assert masked_java_options("-Dpassword='hunter2") == HIDDEN
+
+
+def test_a_value_that_is_too_long_to_be_searched_is_hidden() -> None:
+    assert masked("spark.x.y", "a" * MAX_SETTING_CHARS) == "a" * MAX_SETTING_CHARS
+    assert masked("spark.x.y", "a" * (MAX_SETTING_CHARS + 1)) == HIDDEN
 
 
 def test_a_graph_is_shown_without_the_secrets_of_its_ends() -> None:

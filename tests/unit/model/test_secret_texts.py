@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.graphdoc import parse_document
-from app.model.jobgraph import JobGraph
-from app.model.masking import HIDDEN
+from app.model.graphdoc_write import to_document
+from app.model.jobgraph import MAX_SETTING_CHARS, MAX_SETTINGS_CHARS, JobGraph
+from app.model.masking import masked_document
+from app.model.secret_places import HIDDEN
 from app.model.secret_texts import secrets_of, without_secrets
 from tests.unit.model.documents import document
 
@@ -143,6 +145,11 @@ def test_values_that_the_job_has(value: str, text: str, shown: str) -> None:
          "options {'user': 'me', 'password': '******', 'n': 1}"),
         ('{"apiKey": "hunter2", "x": "y"}', '{"apiKey": "******", "x": "y"}'),
         ("password=123456", "password=******"),
+        ("connection to host=db password='hunt er2' user=me failed",
+         "connection to host=db password=****** user=me failed"),
+        (r"connection to host=db password=hunt\ er2 user=me failed",
+         "connection to host=db password=****** user=me failed"),
+        ("connect(f(password=hunter2, x=1))", "connect(f(password=****** x=1))"),
         ("Authorization: Bearer abcdef1234567890", "Authorization: Bearer ******"),
         ("header 'authorization': 'Basic bWU6aHVudGVyMg=='", "header 'authorization': '******'"),
         ("the token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl is over", "the token ****** is over"),
@@ -159,6 +166,30 @@ def test_a_trace_is_as_it_was() -> None:
         "spark__aws__credentials__provider": "org.apache.hadoop.Provider",
     }
     assert without_secrets(TRACE, known(**names)) == TRACE
+
+
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("host=db password='hunt er2' user=me", "hunt er2"),
+        (r"host=db password='hunt\'er2' user=me", "hunt'er2"),
+        (r"host=db password=hunt\ er2 user=me", "hunt er2"),
+        ("Server=db;Password='hunt''er2';", "hunt'er2"),
+        ("Bearer hunter2-of-me", "hunter2-of-me"),
+        ('{"password": "hunter2-of-me"}', "hunter2-of-me"),
+    ],
+)
+def test_a_quoted_password_is_known_as_it_is_meant(url: str, secret: str) -> None:
+    found = known(spark__url=url)
+    assert secret in found
+    assert secret not in without_secrets(f"no role for {secret}: {url}", found)
+
+
+def test_what_has_too_many_secrets_to_look_for_is_hidden_as_a_whole() -> None:
+    found = tuple(f"secret-{number}" for number in range(1_001))
+    assert "secret-7" not in without_secrets("it is secret-7", found)
+    assert "secret-7" not in without_secrets("it is secret-7" + " x" * 100_000, found[:200])
+    assert without_secrets("it is secret-7 of them", found[:200]) == f"it is {HIDDEN} of them"
 
 
 @pytest.mark.parametrize(
@@ -189,3 +220,24 @@ def test_whatever_a_password_is_made_of_it_is_not_in_the_text(secret: str, befor
 def test_what_has_been_hidden_stays_so(text: str) -> None:
     once = without_secrets(text, ("hunter2-of-me",))
     assert without_secrets(once, ("hunter2-of-me",)) == once
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "a=", "x://a:b", "password=a ", "password={", "secret=abcd;", "-eyJ", "Bearer 1 ", "'token':'"],
+)
+@pytest.mark.parametrize("settings", [8, 490])
+def test_the_largest_document_and_its_failures_are_searched_in_a_bounded_time(
+    piece: str, settings: int
+) -> None:
+    size = min(MAX_SETTINGS_CHARS // settings - 20, MAX_SETTING_CHARS)
+    made = graph(**{f"spark.x.y{number}": (piece * size)[:size] for number in range(settings)})
+    trace = (piece * 100_000)[:100_000]
+
+    def seconds() -> float:
+        began = time.thread_time()
+        masked_document(to_document(made))
+        without_secrets(trace, secrets_of(made))
+        return time.thread_time() - began
+
+    assert min(seconds() for _ in range(3)) < 0.5

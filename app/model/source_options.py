@@ -1,4 +1,5 @@
-"""The options of the built-in sources: checked before a query starts, all of them, with a sentence per mistake."""
+"""The options of the built-in sources that stream: checked when a job is submitted, and again when its driver starts,
+all of them, with a sentence per mistake."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
+
+from app.model.sentences import hint, shown
 
 _T = TypeVar("_T")
 
@@ -57,11 +60,11 @@ class RateOptions:
 
 
 class OptionErrors(ValueError):
-    """``sentences`` says all that is wrong with the options."""
+    """``faults`` has each option that is wrong, and a sentence without its beginning."""
 
-    def __init__(self, sentences: list[str]) -> None:
-        super().__init__(" ".join(sentences))
-        self.sentences = sentences
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        super().__init__(" ".join(f"Option {name} {rest}" for name, rest in faults))
+        self.faults = faults
 
 
 class _Reader:
@@ -70,7 +73,7 @@ class _Reader:
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): (name, value) for name, value in given.items()}
         self._known: list[str] = []
-        self.errors: list[str] = []
+        self.errors: list[tuple[str, str]] = []
 
     def take(self, name: str, default: _T, parse: Callable[[str], _T], allowed: str) -> _T:
         self._known.append(name)
@@ -80,13 +83,14 @@ class _Reader:
         try:
             return parse(entry[1])
         except ValueError:
-            self.errors.append(f"Option {name} is {entry[1]!r}, but it must be {allowed}.")
+            self.errors.append((entry[0], f"should be {allowed}, found {shown(entry[1])}."))
             return default
 
     def finish(self, what: str) -> None:
         known = ", ".join(sorted(self._known, key=str.lower))
         for name, _ in self._given.values():
-            self.errors.append(f"Option {name} is unknown; the options of {what} are: {known}.")
+            near = hint(name, self._known)
+            self.errors.append((name, f"is not an option of {what}.{near} Allowed are {known}."))
         if self.errors:
             raise OptionErrors(self.errors)
 
@@ -94,7 +98,7 @@ class _Reader:
 def parse_file_options(file_format: str, given: Mapping[str, str]) -> FileOptions:
     """Raises OptionErrors, which names every option that is unknown or has no legal value."""
     reader = _Reader(given)
-    count = "a whole number of at least 1"
+    count = "a whole number above 0"
     options = FileOptions(
         max_files_per_trigger=reader.take(
             "maxFilesPerTrigger", DEFAULT_MAX_FILES_PER_TRIGGER, _positive, count
@@ -112,10 +116,22 @@ def parse_file_options(file_format: str, given: Mapping[str, str]) -> FileOption
     return options
 
 
+def option_faults(source_format: str, given: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each option that is unknown or has no legal value, of a built-in source that streams."""
+    try:
+        if source_format in RATE_FORMATS:
+            parse_rate_options(source_format, given)
+        else:
+            parse_file_options(source_format, given)
+    except OptionErrors as errors:
+        return errors.faults
+    return []
+
+
 def parse_rate_options(source_format: str, given: Mapping[str, str]) -> RateOptions:
     """Raises OptionErrors, which names every option that is unknown or has no legal value."""
     reader = _Reader(given)
-    count = "a whole number of at least 1"
+    count = "a whole number above 0"
     row_count = reader.take("rowCount", None, _count, "a whole number of at least 0")
     if source_format == "rate":
         rate = reader.take("rowsPerSecond", 1.0, _plain_rate, "a number above 0")
@@ -185,7 +201,7 @@ def _boolean(text: str) -> bool:
 def _count(text: str) -> int:
     # int() would also take "1_000" and digits of other scripts.
     value = text.strip()
-    if not (value.isascii() and value.isdigit()):
+    if not (value.isascii() and value.isdigit() and len(value) <= 18):
         raise ValueError(text)
     return int(value)
 
@@ -198,6 +214,8 @@ def _positive(text: str) -> int:
 
 
 def _plain_rate(text: str) -> float:
+    if len(text) > 40:
+        raise ValueError(text)
     value = float(text)
     if not math.isfinite(value) or value <= 0:
         raise ValueError(text)

@@ -1,0 +1,71 @@
+"""Settings of Spark that no job may have, on whichever cluster: those that are Slotwise's own, and those that would do
+nothing. One rule for the submission of a job and for its driver."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIXED_SETTINGS: Final = {
+    # Two repartitions in a row are merged by the optimizer, which gives the stateful stage the number of tasks of
+    # the stage behind it.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition",
+    # Adaptive execution would choose the number of tasks itself, and splits a batch into several jobs.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.enabled": "false",
+}
+"""What every driver sets. Rescaling in place, exactly-once or the metrics rest on it."""
+
+FIXED_BATCH_SETTINGS: Final = {
+    # A result is read by its buckets although nothing in the plan may ask for that yet: they are the tasks.
+    "spark.sql.sources.bucketing.enabled": "true",
+    "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
+    "spark.sql.bucketing.coalesceBucketsInJoin.enabled": "false",
+    # Plans are looked at as texts, whole.
+    "spark.sql.debug.maxToStringFields": "10000",
+}
+"""What every region of a BATCH job sets: how results are read rests on it."""
+
+_OWN: Final = {
+    "spark.master": "Slotwise decides where the driver runs",
+    "spark.app.name": "it is the name of the job",
+    "spark.sql.streaming.checkpointLocation": "Slotwise keeps a checkpoint per query",
+    "spark.sql.shuffle.partitions": "give maxParallelism at the stateful vertices",
+    "spark.sql.adaptive.enabled": "it would choose the number of tasks itself",
+    "spark.sql.optimizer.excludedRules": "rescaling in place depends on the rules that are excluded",
+    "spark.local.dir": "Slotwise removes what a driver spilled",
+    "spark.python.unix.domain.socket.dir": "Slotwise removes the sockets of a driver",
+    "spark.ui.enabled": "drivers have no web page of Spark's, the metrics of a job are in its REST API",
+}
+
+_TOO_LATE: Final = (
+    "it would do nothing, because it is read before the JVM of a driver starts, and that runs already"
+)
+_JARS: Final = "libraries cannot be added to a job yet; install them in the pyspark/jars of every host"
+_PYTHON: Final = "drivers and tasks run with the Python of the server"
+_WITHOUT_EFFECT: Final = {
+    "spark.jars": _JARS,
+    "spark.driver.extraClassPath": _JARS,
+    "spark.driver.userClassPathFirst": _JARS,
+    "spark.driver.extraLibraryPath": _TOO_LATE,
+    "spark.driver.cores": _TOO_LATE,
+    "spark.driver.memoryOverhead": _TOO_LATE,
+    "spark.driver.memoryOverheadFactor": _TOO_LATE,
+    "spark.pyspark.python": _PYTHON,
+    "spark.pyspark.driver.python": _PYTHON,
+    "spark.submit.deployMode": "Slotwise starts the driver itself",
+    "spark.submit.pyFiles": "list the Python files of a job under artifacts",
+}
+_PREFIXES: Final = {
+    "spark.jars.": _JARS,
+    "spark.submit.": "Slotwise starts the driver itself, without spark-submit",
+}
+
+
+def refused_setting(name: str, value: str, *, batch: bool) -> str | None:
+    """Why a job may not have this setting, without a full stop; None if it may."""
+    if name == "spark.ui.enabled" and value == FIXED_SETTINGS[name]:
+        return None
+    if batch and name in FIXED_BATCH_SETTINGS and value != FIXED_BATCH_SETTINGS[name]:
+        return "how the results of a BATCH job are read rests on it"
+    why = _OWN.get(name) or _WITHOUT_EFFECT.get(name)
+    return why or next((each for prefix, each in _PREFIXES.items() if name.startswith(prefix)), None)

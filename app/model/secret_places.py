@@ -1,0 +1,145 @@
+"""Where a text has a secret, by what stands before it: a name that speaks of secrets, ``://user:``, ``Bearer``.
+
+Each place is found in a time that is proportional to the length of the text, whatever the text is: settings of jobs
+are hostile texts. So no pattern here can go back over what it has matched, and a value is looked at only behind a name
+that speaks of secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+HIDDEN: Final = "******"
+
+# In lower case, and each alternative begins with a letter: what may stand before it is looked at behind it.
+_SECRET: Final = re.compile(
+    r"secret|passw(?:or)?d|passphrase|pwd(?<![a-z]pwd)|token|credential|jaas|connection[._-]?string"
+    r"|shared[._-]?access|(?:api|access|account|private|encryption|master|shared|session|signing|storage)[._-]?key"
+    r"|sas(?<![a-z]sas)(?![a-z])|authorization(?<![a-z]authorization)|bearer(?<![a-z]bearer)|auth(?<![a-z]auth)\Z"
+    r"|sig(?<![a-z]sig)(?![a-z])|amz-signature|goog-signature|keystore[._-]?key"
+    r"|pass(?<!bypass)(?<!compass)(?<!surpass)(?<!trespass)(?![a-z])"
+)
+_LONGEST_NAME: Final = 1_000
+# 'name': 'value', as a dictionary is shown, or JSON.
+_ENTRY: Final = re.compile(
+    r"([\"'])([\w.-]++)\1\s*+:\s*+(\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+')",
+)
+_JWT: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+")
+
+
+class Place(NamedTuple):
+    """A value from ``start`` to ``end``, which goes by ``name``, and what is between them."""
+
+    name: str
+    sign: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How values stand in texts of one kind."""
+
+    url_word: re.Pattern[str]
+    """Text without a blank, which may be a URL."""
+    url_user: re.Pattern[str]
+    """scheme://user: of which only the end is needed. The password goes up to the last @ of the word."""
+    longest_password: int
+    sign: re.Pattern[str]
+    """name=, where the name is the word before the sign."""
+    value: re.Pattern[str]
+    bearer: re.Pattern[str]
+
+
+# PostgreSQL has a backslash before a blank or a quotation mark of a value; SQL Server has values in braces, where two
+# closing ones stand for one. A value whose end is missing goes up to the end of the text.
+SETTING: Final = Kind(
+    url_word=re.compile(r"\S++"),
+    url_user=re.compile(r"(?<=[\w+.-])://[^\s/?#:@]*+:"),
+    longest_password=1_000_000,
+    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)(\s*+=\s*+)"),
+    value=re.compile(
+        r"(?:\"(?:\\.|\"\"|[^\"\\])*+(?:\"|\Z)|'(?:\\.|''|[^'\\])*+(?:'|\Z)|\{(?:[^}]|\}\})*+(?:\}|\Z))?+"
+        r"(?:\\.|[^\s&;])*+",
+        re.DOTALL,
+    ),
+    bearer=re.compile(r"(\bBearer\s++)([^\s'\",;&]++)", re.IGNORECASE),
+)
+
+# In an error or a trace no value goes beyond its line, name==value compares, and a port is no password.
+TRACE: Final = Kind(
+    url_word=re.compile(r"[^\s'\"]++"),
+    url_user=re.compile(r"(?<=[\w+.-])://[^\s/?#:@]*+:(?!\d{1,5}(?:[/?#,;)\]]|\Z))"),
+    longest_password=512,
+    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)([ \t]*+=(?!=)[ \t]*+)"),
+    value=re.compile(
+        r"\"(?:\\.|[^\"\\\n])*+\"|'(?:\\.|[^'\\\n])*+'|\{(?:[^}\n]|\}\})*+\}?+|(?:\\[^\n]|[^\s&;])++"
+    ),
+    bearer=re.compile(
+        r"(\bAuthorization[\"']?+\s*+[:=]\s*+[\"']?+(?:[A-Za-z]++\s++)?+|\bBearer\s++(?=[^\s\d]*+\d))"
+        r"([A-Za-z0-9+/._~=-]{8,}+)",
+        re.IGNORECASE,
+    ),
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether what goes by this name is to be hidden."""
+    return _SECRET.search(name[-_LONGEST_NAME:].lower()) is not None
+
+
+def passwords_of_urls(text: str, kind: Kind) -> Iterator[Place]:
+    """The password of each scheme://user:password@host."""
+    if "://" not in text:
+        return
+    for match in kind.url_word.finditer(text):
+        word, begin = match[0], match.start()
+        for user in kind.url_user.finditer(word):
+            end = word.rfind("@", user.end(), user.end() + kind.longest_password + 1)
+            if end >= 0:
+                yield Place("", "", begin + user.end(), begin + end)
+                break
+            if "@" not in word[user.end() :]:
+                break
+
+
+def pairs(text: str, kind: Kind) -> Iterator[Place]:
+    """The values of name=value whose names speak of secrets. One that is within the value of another pair counts."""
+    position = 0
+    while found := kind.sign.search(text, position):
+        position = found.end()
+        if is_secret(found[1]) and (value := kind.value.match(text, position)):
+            yield Place(found[1], found[2], *value.span())
+            position = value.end()
+
+
+def entries(text: str) -> Iterator[Place]:
+    """The values, without their quotation marks, of 'name': 'value' whose names speak of secrets."""
+    for match in _ENTRY.finditer(text):
+        if is_secret(match[2]):
+            yield Place(match[2], ":", match.start(3) + 1, match.end(3) - 1)
+
+
+def bearers(text: str, kind: Kind) -> Iterator[Place]:
+    """The tokens behind Bearer."""
+    for match in kind.bearer.finditer(text):
+        yield Place("", " ", *match.span(2))
+
+
+def json_web_tokens(text: str) -> Iterator[Place]:
+    """What can be nothing else."""
+    for match in _JWT.finditer(text):
+        yield Place("", "", *match.span())
+
+
+def hide(text: str, places: Iterator[Place]) -> str:
+    """``text`` without its values at ``places``."""
+    kept: list[str] = []
+    position = 0
+    for place in places:
+        kept += text[position : place.start], HIDDEN
+        position = place.end
+    return "".join([*kept, text[position:]]) if kept else text
