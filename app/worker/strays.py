@@ -54,9 +54,10 @@ async def open_store(jobs_dir: Path, url: str, membership: Membership, lease_ttl
 
 
 def _refusal(what: str, jobs_dir: Path, lost: Sequence[str]) -> str:
+    jobs = "one job" if len(lost) == 1 else f"{len(lost)} jobs"
     names = ", ".join(lost[:_NAMED]) + (" ..." if len(lost) > _NAMED else "")
     return (
-        f"{what}, but {jobs_dir} has the files of {len(lost)} that it should know: {names}. Restore the database, or "
+        f"{what}, but {jobs_dir} has the files of {jobs} that it should know: {names}. Restore the database, or "
         f"correct database_url. To begin without these jobs, move their directories out of {jobs_dir}."
     )
 

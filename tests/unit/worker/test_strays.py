@@ -79,7 +79,9 @@ async def test_the_database_of_other_jobs_is_refused(database_url: str, tmp_path
     async with with_job(database_url, jobs_dir):
         pass
     (jobs_dir / OTHER / left).mkdir(parents=True)
-    with pytest.raises(JobsUnknown, match=f"does not know all jobs, but .* 1 that it should know: {OTHER}. "):
+    with pytest.raises(
+        JobsUnknown, match=f"does not know all jobs, but .* one job that it should know: {OTHER}. "
+    ):
         await opened(database_url, jobs_dir)
     (jobs_dir / OTHER).rename(tmp_path / OTHER)
     await (await opened(database_url, jobs_dir)).close()
