@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.model.batch import RegionOrder, Result
-from tests.simulation.batch_oracles import Layout, check_removed, check_start
+from tests.simulation.batch_oracles import check_removed, check_start
+from tests.simulation.rules import Layout
 
 if TYPE_CHECKING:
     from app.scheduler.adaptive.state import JobState

@@ -30,7 +30,7 @@ class Clusters:
 
     def check(self, world: World, plane: Incarnation) -> None:
         """Nothing is going on any more."""
-        from tests.simulation.oracles import Violation
+        from tests.simulation.truth import Violation
 
         if self._change and len({one.runs_on for one in world.planes}) > 1:
             world.oracles.count("other clusters")

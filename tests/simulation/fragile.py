@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING
 
 from app.model.jobgraph import JobGraph
+from app.model.requirements import Bounds
 from app.model.rescale import TriggerCause
-from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.state import Executing, JobState
 from app.worker.views import RequirementsUpdate
 from tests.simulation.jobs import limit_of
@@ -77,12 +77,6 @@ class Trials:
             return
         if state.taken_back is not None:
             oracles.count("taken back")
-            sentences, _ = explain(state, world.wall_ms)
-            oracles.check(
-                any("was taken back" in one for one in sentences),
-                "rollback",
-                f"job {job_id[-2:]} runs at what was before, and no word of it",
-            )
         limit = limit_of(state.graph.name)
         if limit is None or not state.phase.first_batch:
             return
@@ -114,8 +108,16 @@ async def overreach(plane: Incarnation, oracles: Oracles, rng: random.Random) ->
         known = max(bounds.upper for _, bounds in state.requirements)
         upper = limit + 1 + (known == limit + 1) + 2 * rng.randint(0, 1)
         wanted = {vertex.name: (1, min(vertex.max_parallelism, upper)) for vertex in state.graph.vertices}
-        oracles.put_attempted(job_id, (await plane.plane.dry_run(job_id, RequirementsUpdate(wanted))).bounds)
-        await plane.plane.update_requirements(job_id, RequirementsUpdate(wanted, requested_by="eve"))
+        mark = f"overreach of {job_id}"
+        oracles.truth(job_id).attempted[mark] = {
+            vertex.id: Bounds(*wanted[vertex.name]) for vertex in state.graph.vertices
+        }
+        update = RequirementsUpdate(wanted, requested_by="eve", reason=mark)
+
+        async def put(one: Incarnation, job_id: str = job_id, update: RequirementsUpdate = update) -> None:
+            await one.plane.update_requirements(job_id, update)
+
+        await oracles.told.heard(mark, put)(plane)
         oracles.count("overreach")
         asked = True
     return asked

@@ -151,7 +151,7 @@ def _edge(rng: random.Random, name: str) -> dict[str, Any]:
     edge: dict[str, Any] = {"vertex": name, "exchange": "BLOCKING" if rng.random() < 0.7 else "PIPELINED"}
     how = rng.choice(("keys", "broadcast", "none"))
     if how == "keys":
-        edge["keys"] = ["k"]
+        edge["keys"] = rng.choice((["k"], ["k"], ["j"], ["k", "j"]))
     elif how == "broadcast":
         edge["partitioner"] = "BROADCAST"
     return edge

@@ -26,8 +26,8 @@ from tests.simulation.member_planes import (
     MembersOracles,
     MembersWorld,
 )
-from tests.simulation.oracles import Violation
 from tests.simulation.scenario import ANSWER_WITHIN_S, REST_WITHIN_S, Scenario
+from tests.simulation.truth import Violation
 from tests.simulation.world import Away, World
 
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.model.jobgraph import JobType
 from app.model.protocol import Report
-from app.model.requirements import Bounds, Requirements
+from app.model.requirements import Bounds
 from app.model.rescale import RescaleRecord
-from app.model.state_partitions import partitions_of_queries
-from app.scheduler.adaptive.explain import explain
-from app.scheduler.adaptive.state import Executing, Finished, JobState, Repartition
-from app.scheduler.adaptive.trial import effective
-from app.scheduler.slots import determine_parallelism, minimal_slots
+from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
 from tests.simulation.batch_oracles import check_end, check_progress
 from tests.simulation.fragile import Trials
 from tests.simulation.partitions import check_redistribution
 from tests.simulation.queries import LocalFailovers
-from tests.simulation.shares import ShareOracles, reachable_slots
+from tests.simulation.rules import bounds_now, least_slots, most_slots, parallelism, partitions
+from tests.simulation.shares import ShareOracles
+from tests.simulation.told import Told
+from tests.simulation.truth import JobTruth, Violation
+from tests.simulation.words import Words
 
 if TYPE_CHECKING:
     from tests.simulation.partitions import Checkpoint
@@ -31,38 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-def described(error: BaseException) -> str:
-    """An error that is not a violation: of the simulator itself, or one that the control plane let through."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"error: {error!r} at {Path(last.filename).name}:{last.lineno}"
-
-
-class Violation(AssertionError):
-    """A promise was broken. ``promise`` names it."""
-
-    def __init__(self, promise: str, detail: str) -> None:
-        super().__init__(f"{promise}: {detail}")
-        self.promise = promise
-
-
-@dataclass
-class JobTruth:
-    """What is known of a job from outside. ``stored``: requirements by version, as committed.
-
-    ``may_end_otherwise``: a client canceled it, or a driver said that its failure is not recoverable.
-    """
-
-    stored: dict[int, Requirements] = field(default_factory=dict)
-    attempted: list[dict[str, Bounds]] = field(default_factory=list)
-    promised: dict[int, dict[str, Bounds]] = field(default_factory=dict)
-    newest_promised: int = 0
-    answers: dict[str, tuple[object, RequirementsResult]] = field(default_factory=dict)
-    records: dict[int, RescaleRecord] = field(default_factory=dict)
-    open: int | None = None
-    state: JobState | None = None
-    may_end_otherwise: bool = False
-    repartition: Repartition | None = None
-    end_counted: bool = False
+_OVER = ("Canceling", "Failing", "Finished")
 
 
 class Oracles:
@@ -76,6 +42,8 @@ class Oracles:
         self.shares = ShareOracles(self)
         self.trials = Trials(self)
         self.local = LocalFailovers(self)
+        self.told = Told(self)
+        self.words = Words(self)
 
     def broken(self, error: BaseException) -> None:
         if self.violation is None:
@@ -98,19 +66,17 @@ class Oracles:
 
     # -- promise 1: a PUT that was answered is durable
 
-    def put_attempted(self, job_id: str, bounds: dict[str, Bounds]) -> None:
-        self.truth(job_id).attempted.append(bounds)
-
     def put_answered(
         self,
         job_id: str,
-        bounds: dict[str, Bounds],
+        mark: str,
         result: RequirementsResult,
         *,
         if_match: int | None,
         key: tuple[str, object] | None,
     ) -> None:
         truth = self.truth(job_id)
+        bounds = truth.attempted[mark]
         self.count("PUT answered")
         if key is not None:
             first = truth.answers.setdefault(key[0], (key[1], result))
@@ -133,6 +99,11 @@ class Oracles:
             "promise 1",
             f"job {job_id[-2:]}: version {version} was answered for other bounds than are stored",
         )
+        self.check(
+            row is None or not result.changed or row.reason == mark,
+            "promise 1",
+            f"job {job_id[-2:]}: version {version} was answered to {mark} and is of {row}",
+        )
         if result.changed and if_match is not None:
             self.check(version == if_match + 1, "promise 1", f"If-Match {if_match} led to version {version}")
         truth.promised[version] = bounds
@@ -147,6 +118,11 @@ class Oracles:
         for write in unit.writes:
             if isinstance(write, AddRequirements):
                 wanted = write.requirements
+                if wanted.version > 1 and wanted.version not in truth.stored:
+                    mark, what = wanted.reason or "", f"version {wanted.version} of job {unit.job_id[-2:]}"
+                    self.told.became_durable(mark, what)
+                    asked = truth.attempted.get(mark) == wanted.as_dict()
+                    self.check(asked, "promise 1", f"{what} has other bounds than {mark} asked for")
                 known = truth.stored.setdefault(wanted.version, wanted)
                 self.check(known == wanted, "promise 1", f"version {wanted.version} was written twice")
                 self.check(
@@ -155,6 +131,8 @@ class Oracles:
             elif isinstance(write, PutRescale):
                 self._record(unit.job_id, truth, write.record)
         for write in unit.writes:
+            if isinstance(write, CreateJob) and before is None:
+                self.told.became_durable(write.name, f"job {unit.job_id[-2:]}", once=False)
             if isinstance(write, SaveState | CreateJob):
                 self._state(unit.job_id, truth, write.state)
         self.world.sight.committed(unit, before, truth.state)
@@ -180,8 +158,13 @@ class Oracles:
                 truth.open = None
 
     def _state(self, job_id: str, truth: JobTruth, state: JobState) -> None:
+        before = truth.state
         if state.graph.type is JobType.BATCH:
-            check_progress(self.world, truth.state, state)
+            check_progress(self.world, before, state)
+        if state.stop is not None and (
+            before is None or before.stop is None or before.stop.trigger_id != state.stop.trigger_id
+        ):
+            self.told.became_durable(state.stop.trigger_id, f"a stop of job {job_id[-2:]}")
         truth.state = state
         self.shares.committed(job_id, state)
         self.trials.saved(job_id, state)
@@ -200,15 +183,14 @@ class Oracles:
             "promise 1",
             "the requirements in force are not those that are stored",
         )
-        if isinstance(state.phase, Executing) and state.plan is not None and state.batch is None:
-            bounds = state.requirements.as_dict()
-            outside = [v for v, p in state.plan.parallelism if not bounds[v].lower <= p <= bounds[v].upper]
-            if outside:
-                self.count("outside the bounds")
-                _, violations = explain(state, int(self.world.now_s * 1000))
-                self.check(
-                    bool(violations), "promise 5", f"{outside} run outside their bounds, and no word of it"
-                )
+        declared, least = state.declared_minimal, least_slots(state.graph, _goal(state))
+        counts = state.graph.type is JobType.STREAMING and declared and state.phase.kind not in _OVER
+        self.check(
+            not counts or declared == least,
+            "slots",
+            f"job {job_id[-2:]} needs {least} slots and asks for {declared}",
+        )
+        self.words.saved(job_id, state)
 
     def _slots_held_once(self) -> None:
         """By what is durable. Two control planes that serve at once would each have a host of its own."""
@@ -286,7 +268,7 @@ class Oracles:
         """With so many slots every job can run."""
         live = [truth.state for truth in self.jobs.values() if truth.state is not None]
         return sum(
-            minimal_slots(state.graph, state.requirements)
+            least_slots(state.graph, bounds_now(state.graph, state.requirements))
             for state in live
             if not isinstance(state.phase, Finished)
         )
@@ -297,7 +279,7 @@ class Oracles:
             state = truth.state
             if state is None or isinstance(state.phase, Finished) or state.graph.type is JobType.BATCH:
                 continue
-            least = minimal_slots(state.graph, effective(state.requirements, state.taken_back))
+            least = least_slots(state.graph, _goal(state))
             if not isinstance(state.phase, Executing) or state.plan is None or state.plan.slot_count < least:
                 return f"job {job_id[-2:]} is in {state.phase.kind} with {len(state.slots)} slots, and needs {least}"
         return None
@@ -327,12 +309,15 @@ class Oracles:
         assert state.plan is not None
         if (complaint := self.trials.complaint(job_id, state)) is not None:
             return complaint
-        goal = effective(state.requirements, state.taken_back)
-        wanted = determine_parallelism(state.graph, goal, reachable_slots(state))
+        goal, cap = _goal(state), state.share.cap
+        most, least = most_slots(state.graph, goal), least_slots(state.graph, goal)
+        wanted = parallelism(state.graph, goal, most if cap is None else min(most, cap))
+        if (state.declared_slots, state.declared_minimal) != (most, least):
+            return f"job {job_id[-2:]} has not declared that it needs {least} to {most} slots"
         if dict(state.plan.parallelism) != wanted:
             return f"job {job_id[-2:]} does not run at its upper bounds: {state.plan.parallelism}"
         found = self.world.checkpoints[job_id].partitions
-        if found != partitions_of_queries(state.graph):
+        if found != partitions(state.graph):
             return f"job {job_id[-2:]} thinks that its state has other partitions than {found}"
         driver = self._driver_of(job_id)
         if driver is None:
@@ -368,11 +353,6 @@ class Oracles:
                 self.check(
                     rows[version].as_dict() == bounds, "promise 1", f"version {version} is another one"
                 )
-            self.check(
-                newest.version == 1 or newest.as_dict() in truth.attempted,
-                "promise 1",
-                f"job {job_id[-2:]}: the requirements in force were never asked for",
-            )
             records = {record.number: record for record in await store.rescales(job_id)}
             self.check(
                 records == truth.records, "promise 4", f"job {job_id[-2:]}: the history is another one"
@@ -387,3 +367,9 @@ class Oracles:
                 self.check(slot.id in exist, "slots", f"{slot.id} is held and does not exist")
                 self.check(slot.id not in held, "slots", f"{slot.id} is held by two jobs")
                 held[slot.id] = job_id
+
+
+def _goal(state: JobState) -> dict[str, Bounds]:
+    """What the job goes for: what was declared, but for what was taken back."""
+    taken = state.taken_back
+    return bounds_now(state.graph, state.requirements, None if taken is None else dict(taken.good))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.model.graphdoc import parse_document
-from app.model.state_partitions import partitions_of_queries
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished, JobState
+from tests.simulation.rules import partitions
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
@@ -32,7 +32,7 @@ class Checkpoint:
 async def give_partitions(attempt: SimAttempt) -> str | None:
     """Redistribute the state if that is ordered, and report what there is. Why it was not possible, if so."""
     world, rng, checkpoint = attempt.world, attempt.world.rng, attempt.checkpoint
-    wanted = partitions_of_queries(parse_document(attempt.spec["graph"]))
+    wanted = partitions(parse_document(attempt.spec["graph"]))
     # A query that never ran has as many as it is started with.
     found = {key: checkpoint.partitions.setdefault(key, number) for key, number in wanted.items()}
     if attempt.spec["repartition"] and found != wanted:
@@ -69,7 +69,7 @@ def check_order(attempt: SimAttempt, wanted: dict[str, int]) -> None:
     begun = state.repartition
     if state.attempt == attempt.number and isinstance(state.phase, CreatingExecutionGraph):
         oracles.check(
-            begun is not None and partitions_of_queries(state.graph) == wanted,
+            begun is not None and partitions(state.graph) == wanted,
             "redistribution",
             f"{attempt} redistributes to {wanted}, and that is not durable: {begun}",
         )
@@ -92,7 +92,7 @@ def check_redistribution(oracles: Oracles, job_id: str, state: JobState) -> None
         oracles.check(same, "redistribution", f"{begun} became {state.repartition} before it was done")
     if begun is not None and state.repartition is None and state.repartition_refused is None:
         checkpoint = oracles.world.checkpoints.get(job_id)
-        expected = partitions_of_queries(state.graph)
+        expected = partitions(state.graph)
         found = checkpoint.partitions if checkpoint is not None else {}
         oracles.check(
             isinstance(state.phase, Finished) or found == expected,

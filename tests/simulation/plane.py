@@ -21,7 +21,6 @@ from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitO
 from app.store.writer import Writer
 from app.worker.control_plane import ControlPlane
 from app.worker.job import Job, JobPlaces
-from app.worker.views import Unavailable
 from tests.simulation.database import database, let_go
 from tests.simulation.process import SimProcess
 from tests.simulation.world import CURRENT, SimClock, World
@@ -131,8 +130,7 @@ class Incarnation:
 
     async def explained(self, job_id: str) -> None:
         """There are words for whatever a job is about."""
-        if not self.plane.explanation(job_id).sentences:
-            raise Unavailable("no sentence")
+        self.world.oracles.words.judge(self.plane.explanation(job_id))
 
     def cut_now(self) -> None:
         """kill -9: whatever it was doing stays undone."""
@@ -253,7 +251,11 @@ class FaultyStore:
         except StoreError as error:
             world.tell(f"{me}: commit refused: {error}")
             return error
-        world.oracles.committed(unit)
+        try:
+            world.oracles.committed(unit)
+        except Exception as error:
+            # Nobody waits for this task: an error of the oracles would be lost with it.
+            world.oracles.broken(error)
         if cut:
             world.tell(f"{me}: killed after a commit")
             me.cut_now()

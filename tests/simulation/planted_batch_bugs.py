@@ -19,8 +19,8 @@ from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Verdict, Why
 from app.scheduler.batch import executing, orders, scheduling
+from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import RegionState
-from app.scheduler.batch.regions import regions_of
 from app.worker import drivers
 
 
@@ -103,10 +103,12 @@ def told_to_run_what_is_finished() -> contextlib.AbstractContextManager[None]:
         made = original(state)
         if not made:
             return made
+        layout, progress = layout_of(state.graph), state.batch
+        results = {one.dataset: one for one in progress.results}
         finished = [
-            orders._order(state, state.batch, region, regions_of(state.graph))
-            for region in regions_of(state.graph).all
-            if not region.inputs and state.batch.regions[region.number].status is RegionStatus.FINISHED
+            orders._order(state, progress, region, layout, results)
+            for region in layout.regions.all
+            if not region.inputs and progress.regions[region.number].status is RegionStatus.FINISHED
         ]
         return (*finished, *made)
 
@@ -117,12 +119,12 @@ def given_up_after_the_first_reader() -> contextlib.AbstractContextManager[None]
     """A result is removed as soon as one of its readers is finished."""
 
     def without_unneeded(draft: Any, progress: Any) -> Any:
-        regions = regions_of(draft.state.graph)
+        layout = layout_of(draft.state.graph)
         finished = {n for n, one in enumerate(progress.regions) if one.status is RegionStatus.FINISHED}
         read = {
             one.id
-            for one in executing.datasets_of(draft.state.graph, regions)
-            if any(regions.by_vertex[reader].number in finished for reader in one.readers)
+            for one in layout.datasets
+            if any(layout.regions.by_vertex[reader].number in finished for reader in one.readers)
         }
         return evolve(progress, results=tuple(one for one in progress.results if one.dataset not in read))
 

@@ -22,8 +22,10 @@ from tests.simulation import (
     planted_batch_bugs,
     planted_local_bugs,
     planted_member_bugs,
+    planted_rule_bugs,
     shares,
     sight,
+    told,
 )
 from tests.simulation.planted_batch_bugs import instead
 
@@ -43,7 +45,7 @@ def answered_before_durable() -> contextlib.AbstractContextManager[None]:
 def started_before_the_old_is_gone() -> contextlib.AbstractContextManager[None]:
     """The kill is sent and not waited for."""
 
-    async def kill(self: Attempts) -> None:
+    async def kill(self: Attempts, after_s: float = 0.0) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
             self._spawn(handle.kill())
@@ -165,4 +167,6 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     **planted_member_bugs.PLANTED,
     **planted_local_bugs.PLANTED,
     **clusters.PLANTED,
+    **planted_rule_bugs.PLANTED,
+    **told.PLANTED,
 }

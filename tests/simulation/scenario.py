@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from app.model.jobgraph import JobGraph
-from app.model.options import JobOptions
-from app.worker.requirements import resolve_bounds
+from app.model.requirements import Bounds
 from app.worker.views import ControlPlaneError, RequirementsUpdate
 from tests.simulation.database import database, let_go
 from tests.simulation.fragile import may_put, overreach
 from tests.simulation.jobs import random_bounds, random_graph
-from tests.simulation.oracles import Oracles, Violation, described
-from tests.simulation.plane import Incarnation, Killed
+from tests.simulation.logs import listen
+from tests.simulation.oracles import Oracles
+from tests.simulation.plane import Incarnation
 from tests.simulation.shares import put_share
+from tests.simulation.truth import Violation, described
 from tests.simulation.virtual_time import VirtualTimeLoop
 from tests.simulation.world import Away, Knobs, World
 
@@ -59,11 +57,11 @@ class Scenario:
         self._knobs = knobs
         self._seed = seed
         self._tracing = tracing
-        self._keys = 0
+        self._keys = self._marks = 0
 
     async def run(self) -> Outcome:
         world = self._world = self.make_world()
-        self._log()
+        listen(world)
         world.loop.set_exception_handler(lambda _loop, _context: None)
         world.tell(str(self._knobs))
         try:
@@ -86,27 +84,6 @@ class Scenario:
         world.oracles = Oracles(world)
         world.slots = {"host": self._knobs.slots}
         return world
-
-    def _log(self) -> None:
-        """What the control plane logs is part of the story; a defect that it reports is a violation."""
-        world = self._world
-
-        def note(_logger: object, method: str, event: dict[str, Any]) -> Any:
-            error = event.get("exc_info")
-            if error is not None and method in ("error", "exception") and not isinstance(error, Killed):
-                text = f"{event['event']}: {error!r}"
-                if world.tracing:
-                    text += "".join(traceback.format_exc())
-                world.oracles.broken(Violation("no defect", text))
-            if world.tracing:
-                world.tell("log: " + " ".join(f"{k}={v}" for k, v in event.items()))
-            raise structlog.DropEvent
-
-        structlog.configure(
-            processors=[note],
-            cache_logger_on_first_use=False,
-            wrapper_class=structlog.make_filtering_bound_logger(0),
-        )
 
     # -- the time of faults
 
@@ -255,7 +232,8 @@ class Scenario:
         graph = random_graph(rng, number, batch=batch, fragile=knobs.fragile, seed=self._seed)
         while True:
             try:
-                job_id = await world.network.call("submit", lambda plane: plane.plane.submit(graph, {}))
+                submit = world.oracles.told.heard(graph.name, lambda plane: plane.plane.submit(graph, {}))
+                job_id = await world.network.call("submit", submit)
                 break
             except (Away, ControlPlaneError):
                 await asyncio.sleep(1)
@@ -266,11 +244,11 @@ class Scenario:
                 world.oracles.truth(job_id).may_end_otherwise = True
                 await self.ask(job_id, lambda plane: plane.plane.cancel(job_id))
             elif dice < 0.07:
-                await self.ask(job_id, lambda plane: plane.plane.stop(job_id))
+                await self.ask(job_id, self._stop(job_id))
             elif dice < 0.15:
                 await self.ask(job_id, lambda plane: plane.explained(job_id))
             elif dice < 0.25:
-                await self.ask(job_id, put_share(world, job_id))
+                await self.ask(job_id, put_share(world, job_id, self._mark("share")))
             elif may_put(graph, world.oracles.truth(job_id).state):
                 await self._put(job_id, graph)
 
@@ -302,16 +280,18 @@ class Scenario:
         if rng.random() < 0.4:
             self._keys += 1
             key = f"key-{self._keys}"
+        mark = self._mark("put")
         update = RequirementsUpdate(
             wanted,
             if_match=if_match,
             idempotency_key=key,
             requested_by="ann",
+            reason=mark,
             state_partitions=partitions,
         )
-        bounds, errors = resolve_bounds(graph, wanted, JobOptions())
-        assert not errors, errors
-        world.oracles.put_attempted(job_id, bounds)
+        world.oracles.truth(job_id).attempted[mark] = {
+            graph.by_name[name].id: Bounds(*bounds) for name, bounds in wanted.items()
+        }
 
         async def put(plane: Incarnation) -> None:
             result = await plane.plane.update_requirements(job_id, update)
@@ -320,17 +300,26 @@ class Scenario:
             if not plane.dead:
                 world.oracles.put_answered(
                     job_id,
-                    bounds,
+                    mark,
                     result,
                     if_match=if_match,
                     key=None if key is None else (key, (*wanted.items(), *partitions.items())),
                 )
 
         times = 1 if key is None else rng.choice((1, 2, 3))
-        await asyncio.gather(*(self.ask(job_id, put) for _ in range(times)))
+        request = world.oracles.told.heard(mark, put)
+        await asyncio.gather(*(self.ask(job_id, request) for _ in range(times)))
         if key is not None and rng.random() < 0.3:
             await asyncio.sleep(rng.uniform(0, 20))
-            await self.ask(job_id, put)
+            await self.ask(job_id, request)
+
+    def _stop(self, job_id: str) -> Any:
+        mark = self._mark("stop")
+        return self._world.oracles.told.heard(mark, lambda plane: plane.plane.stop(job_id, trigger_id=mark))
+
+    def _mark(self, what: str) -> str:
+        self._marks += 1
+        return f"{what}-{self._marks}"
 
     # -- the time of rest
 

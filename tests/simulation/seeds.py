@@ -21,6 +21,11 @@ _WITH_MEMBERS = 5
 """Of eight worlds in a row, the one in which several control planes share the jobs."""
 
 
+def has_members(seed: int) -> bool:
+    """Whether several control planes share the jobs in the world of ``seed``."""
+    return seed % 8 == _WITH_MEMBERS
+
+
 def run_seed(seed: int, *, tracing: bool = False) -> Outcome:
     """Run one seed. Equal seeds give equal runs, as long as PYTHONHASHSEED is equal too."""
     base = database()
@@ -28,7 +33,7 @@ def run_seed(seed: int, *, tracing: bool = False) -> Outcome:
     directory = Path(tempfile.mkdtemp(prefix="seed-", dir=base.directory))
     unhook = hook_effects()
     quiet_logs = structlog.get_config()
-    kind = MembersScenario if seed % 8 == _WITH_MEMBERS else Scenario
+    kind = MembersScenario if has_members(seed) else Scenario
     loop = kind.loop_type()
     try:
         asyncio.set_event_loop(loop)

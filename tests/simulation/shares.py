@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Finished, JobState
-from app.scheduler.adaptive.trial import effective
-from app.scheduler.slots import minimal_slots, required_slots
 from app.worker.slot_desk import SlotDesk
 from app.worker.slot_shares import SlotShareUpdate
+from tests.simulation.rules import bounds_now, least_slots
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
@@ -40,13 +39,17 @@ class ShareOracles:
     def committed(self, job_id: str, state: JobState) -> None:
         truth = self._jobs.setdefault(job_id, Shares())
         share = state.share
+        if share.version > 1 and share.version not in truth.stored:
+            self._oracles.told.became_durable(
+                share.reason or "", f"share {share.version} of job {job_id[-2:]}"
+            )
         known = truth.stored.setdefault(share.version, share)
         self._oracles.check(known == share, "shares", f"version {share.version} was written twice")
         newest = max(truth.stored)
         self._oracles.check(
             share.version == newest, "shares", f"version {newest} was lost to {share.version}"
         )
-        least = minimal_slots(state.graph, state.requirements)
+        least = _least_slots(state)
         lives = not isinstance(state.phase, Finished)
         fits = share.cap is None or share.cap >= least
         self._oracles.check(fits or not lives, "shares", f"a cap of {share.cap} below {least}")
@@ -70,25 +73,22 @@ class ShareOracles:
             if not isinstance(truth.state.phase, Finished):
                 held = pool._holders[job_id]
                 self._oracles.check(held.share == share, "shares", f"the cluster goes by {held.share}")
-                least = minimal_slots(truth.state.graph, truth.state.requirements)
+                least = _least_slots(truth.state)
                 most = max(least, share.cap or len(held.held))
                 self._oracles.check(len(held.held) <= most, "shares", f"{len(held.held)} held, cap {most}")
 
 
-def reachable_slots(state: JobState) -> int:
-    """With how many slots a job runs that has room enough."""
-    goal = effective(state.requirements, state.taken_back)
-    most, cap = required_slots(state.graph, goal), state.share.cap
-    return most if cap is None else min(most, cap)
+def _least_slots(state: JobState) -> int:
+    return least_slots(state.graph, bounds_now(state.graph, state.requirements))
 
 
-def put_share(world: World, job_id: str) -> Any:
+def put_share(world: World, job_id: str, mark: str) -> Any:
     """A PUT of some share, as work for a control plane."""
     rng = world.rng
     cap = rng.choice((None, None, rng.randint(1, MOST_CAP)))
     known = world.oracles.truth(job_id).state
     version = known.share.version if known is not None and rng.random() < 0.3 else None
-    update = SlotShareUpdate(rng.choice((1, 2, 5)), rng.choice((-1, 0, 1)), cap, version, "ann")
+    update = SlotShareUpdate(rng.choice((1, 2, 5)), rng.choice((-1, 0, 1)), cap, version, "ann", mark)
 
     async def put(plane: Incarnation) -> None:
         answer = await plane.plane.update_slot_share(job_id, update)
@@ -96,7 +96,7 @@ def put_share(world: World, job_id: str) -> Any:
         if not plane.dead:
             world.oracles.shares.answered(job_id, answer, update)
 
-    return put
+    return world.oracles.told.heard(mark, put)
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ class Knobs:
             batch_fails=sometimes(0.3, 0.05),
             driver_dies_every_s=rng.choice((0.0, 15.0, 40.0)),
             store_down=rng.random() < 0.25,
-            doubts=sometimes(0.15, 0.05),
+            doubts=sometimes(0.3, 0.2),
             wall_jumps=wall_jumps,
             slots=rng.choice((MOST_SLOTS_NEEDED, 4) if crowd else (2, 4, 8)),
             crowd=crowd,

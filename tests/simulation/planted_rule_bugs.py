@@ -1,0 +1,155 @@
+"""Defects of the rules themselves: of regions, datasets, bounds, slots, and of what a job says of them.
+
+Each stands for a wrong function of app.scheduler. Oracles that asked that function what is right would agree with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from app.model.jobgraph import JobGraph, Partitioner
+from app.model.requirements import Bounds
+from app.scheduler import slots
+from app.scheduler.adaptive import draft, explain, trial, validate
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.batch import datasets, layout, regions
+from app.scheduler.batch.regions import Region, Regions
+from app.scheduler.slots import Demand
+from tests.simulation.planted_batch_bugs import instead
+from tests.simulation.planted_member_bugs import several
+
+
+@contextlib.contextmanager
+def laid_out_anew(bug: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """Layouts are kept: none may be known from before ``bug``, nor from ``bug`` afterwards."""
+    layout._known.clear()
+    with bug:
+        yield
+    layout._known.clear()
+
+
+def one_region() -> contextlib.AbstractContextManager[None]:
+    """Every batch job is one region."""
+
+    def regions_of(graph: JobGraph) -> Regions:
+        return Regions((Region(0, tuple(vertex.id for vertex in graph.vertices), (), ()),))
+
+    return laid_out_anew(instead(layout, "regions_of", regions_of))
+
+
+def every_edge_a_border() -> contextlib.AbstractContextManager[None]:
+    """Pipelined edges separate regions, too."""
+    alone = lambda graph: {vertex.id: vertex.id for vertex in graph.vertices}  # noqa: E731
+    return laid_out_anew(instead(regions, "_joined_by_pipelines", alone))
+
+
+def dataset_forgotten() -> contextlib.AbstractContextManager[None]:
+    """Of what a region leaves for others, the first dataset only is written."""
+    original = layout.Layout.written_by
+    return instead(layout.Layout, "written_by", lambda self, region: original(self, region)[:1])
+
+
+def dataset_shared_by_others() -> contextlib.AbstractContextManager[None]:
+    """Readers by other keys get the rows as they lie for the first one."""
+
+    def partitioning(edge: Any) -> Any:
+        found, keys = original(edge)
+        return found, keys and ("k",)
+
+    original = datasets.partitioning
+    return laid_out_anew(
+        several(
+            instead(datasets, "partitioning", partitioning), instead(layout, "partitioning", partitioning)
+        )
+    )
+
+
+def dataset_for_each_reader() -> contextlib.AbstractContextManager[None]:
+    """A broadcast result is written as if it were to be divided."""
+
+    def partitioning(edge: Any) -> Any:
+        found, keys = original(edge)
+        return (Partitioner.REBALANCE if found is Partitioner.BROADCAST else found), keys
+
+    original = datasets.partitioning
+    return laid_out_anew(
+        several(
+            instead(datasets, "partitioning", partitioning), instead(layout, "partitioning", partitioning)
+        )
+    )
+
+
+def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager[None]:
+    """A job that has taken a rescale back has no lower bounds any more."""
+
+    def effective(requirements: Any, taken: Any) -> Any:
+        found = trial.effective(requirements, taken)
+        if taken is None:
+            return found
+        return evolve(found, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in found))
+
+    return instead(draft, "effective", effective)
+
+
+def more_than_the_slots_allow() -> contextlib.AbstractContextManager[None]:
+    """Each vertex runs with one task more than its group has slots. Nor does the core check itself."""
+    original = Demand.per_vertex
+
+    def per_vertex(self: Demand, shares: Any) -> dict[str, int]:
+        return original(self, {name: count + 1 for name, count in shares.items()})
+
+    unchecked = tuple(one for one in validate._CHECKS if "plans_fit" not in one.__name__)
+    return several(instead(Demand, "per_vertex", per_vertex), instead(validate, "_CHECKS", unchecked))
+
+
+def remainder_to_the_first() -> contextlib.AbstractContextManager[None]:
+    """A slot that cannot be divided goes to the group that is served first."""
+
+    def distribute(groups: Any, slot_count: int) -> dict[str, int] | None:
+        found = original(groups, slot_count)
+        if found is None or len(found) < 2:
+            return found
+        first, last = groups[0], groups[-1]
+        if found[last.name] == found[first.name] + 1 and found[first.name] < first.upper > last.lower:
+            return {**found, first.name: found[first.name] + 1, last.name: found[last.name] - 1}
+        return found
+
+    original = slots.distribute
+    return instead(slots, "distribute", distribute)
+
+
+def a_slot_too_few() -> contextlib.AbstractContextManager[None]:
+    """A job counts as able to run with one slot less than its lower bounds need."""
+    original = Demand.of
+
+    def of(graph: Any, requirements: Any) -> Demand:
+        found = original(graph, requirements)
+        return replace(found, minimal=max(1, found.minimal - 1))
+
+    return instead(Demand, "of", staticmethod(of))
+
+
+def said_to_be_satisfied() -> contextlib.AbstractContextManager[None]:
+    """A job that runs outside of its bounds says of no vertex that it does."""
+    original = explain.violations
+    return several(
+        instead(explain, "violations", lambda state: () if state.batch is None else original(state)),
+        instead(validate, "violations", original),
+    )
+
+
+PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "every batch job is one region": one_region,
+    "a pipelined edge separates regions": every_edge_a_border,
+    "a dataset is forgotten": dataset_forgotten,
+    "a dataset is shared by readers of other keys": dataset_shared_by_others,
+    "a broadcast dataset is divided": dataset_for_each_reader,
+    "lower bounds are forgotten when a rescale is taken back": lower_bound_forgotten_when_taken_back,
+    "vertices run at more than their slots allow": more_than_the_slots_allow,
+    "the slot that is left over goes to another group": remainder_to_the_first,
+    "a job is started with a slot too few": a_slot_too_few,
+    "a job outside of its bounds says that all is well": said_to_be_satisfied,
+}
