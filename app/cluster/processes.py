@@ -268,6 +268,7 @@ def start_driver(
     lock_file = run_dir / f"{driver_id}.lock"
     log_file = run_dir / f"{driver_id}.log"
     command = [sys.executable, "-m", "app.driver", *(["--warm"] if warm else [])]
+    child = None
     try:
         if user is not None:
             user.open_run(lock_file, lock_file.with_suffix(".scratch"))
@@ -289,8 +290,12 @@ def start_driver(
                 **(user.popen() if user is not None else {}),
             )
         started_at = psutil.Process(child.pid).create_time()
+        driver = LocalDriver(DriverRef(driver_id, child.pid, started_at, str(lock_file)), child, user)
     except (OSError, psutil.NoSuchProcess) as error:
+        if child is not None:
+            # Nobody would watch it, since there was no descriptor left to watch it with.
+            child.kill()
+            child.wait()
         raise DriverLaunchError(f"A driver process could not be started: {error}.") from error
-    ref = DriverRef(driver_id, child.pid, started_at, str(lock_file))
     log.info("driver process started", driver=driver_id, pid=child.pid, warm=warm)
-    return LocalDriver(ref, child, user)
+    return driver

@@ -44,6 +44,7 @@ from app.worker.drivers import (
     is_known_failure,
     kill_surely,
     last_word,
+    once_there_are_descriptors,
     outcome_event,
     write_down,
 )
@@ -229,7 +230,7 @@ class Attempts:
             spec = self._make_spec(effect, secret)
             now_ms, hashed = self._clock.now_ms(), hash_secret(secret)
             record = AttemptRecord(effect.attempt, spec.epoch, handle.ref, hashed, now_ms, self._runs_on)
-            spec_file = await asyncio.to_thread(write_spec, spec)
+            spec_file = await once_there_are_descriptors(lambda: asyncio.to_thread(write_spec, spec))
             await self._write_down(record)
             self._take(record, handle, adopted=False)
             self._log.info("attempt assigned", attempt=effect.attempt, pid=handle.ref.pid)
@@ -252,7 +253,7 @@ class Attempts:
             await self._kill_handle()
         if self._handle is None:
             await self._cleared()
-            handle = await self._host.acquire(self._java_options)
+            handle = await once_there_are_descriptors(lambda: self._host.acquire(self._java_options))
             self._handle, self._adopted = handle, False
             handle.on_exit(lambda status: self._on_exit(handle, status))
 

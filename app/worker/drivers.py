@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import errno
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -54,7 +55,24 @@ log = structlog.get_logger()
 
 _KILL_RETRY_S = 1.0
 _WRITE_RETRY_S = 1.0
+_DESCRIPTORS_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
+
+T = TypeVar("T")
+
+
+async def once_there_are_descriptors(do: Callable[[], Awaitable[T]]) -> T:
+    """What ``do`` gives, which starts a driver or writes for it. While this process (or its host) has no descriptor
+    left, it is tried again: that is no failure of the job."""
+    while True:
+        try:
+            return await do()
+        except (DriverLaunchError, OSError) as error:
+            cause = error.__cause__ if isinstance(error, DriverLaunchError) else error
+            if not isinstance(cause, OSError) or cause.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            log.warning("a driver waits until there are descriptors", error=str(cause))
+        await asyncio.sleep(_DESCRIPTORS_RETRY_S)
 
 
 def with_time_for_executors(state: JobState, cluster: ExecutorCluster | None) -> JobState:

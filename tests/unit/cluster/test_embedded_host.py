@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -179,6 +180,23 @@ async def test_no_driver_at_all_is_told(world: World) -> None:
         await host.acquire()
     host.refill()
     world.mode("ready")
+    await until(lambda: host.warm_ready == 1)
+
+
+async def test_a_driver_that_cannot_be_watched_does_not_live_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = world.host()
+
+    def refused(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", refused)
+        with pytest.raises(DriverLaunchError, match="Too many open files"):
+            await host.acquire()
+        assert world.started[0].returncode == -signal.SIGKILL
+        host.refill()
     await until(lambda: host.warm_ready == 1)
 
 

@@ -79,12 +79,17 @@ class FakeHost:
     def __init__(self) -> None:
         self.drivers: list[FakeDriver] = []
         self.refuse: str | None = None
+        self.fail_acquire: OSError | None = None
+        self.failed_acquires = 0
         self.hold_acquire: asyncio.Event | None = None
         self.prepare: Callable[[FakeDriver], None] = lambda driver: None
 
     async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
         if self.hold_acquire is not None:
             await self.hold_acquire.wait()
+        if self.fail_acquire is not None:
+            self.failed_acquires += 1
+            raise DriverLaunchError("A driver process could not be started.") from self.fail_acquire
         if self.refuse is not None:
             raise DriverLaunchError(self.refuse)
         driver = FakeDriver(len(self.drivers) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -350,3 +351,16 @@ async def test_a_repeated_stop_is_answered_alike_when_the_job_has_ended(
             await rig.plane.stop(job, trigger_id="another")
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         assert await again.plane.stop(job, trigger_id="once") == "once"
+
+
+async def test_a_host_without_descriptors_costs_a_job_no_attempt(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.worker.drivers._DESCRIPTORS_RETRY_S", 0.001)
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        rig.host.fail_acquire = OSError(errno.EMFILE, "Too many open files")
+        job = await rig.plane.submit(graph(), {})
+        await rig.until(lambda: rig.host.failed_acquires > 50, "many tries")
+        assert rig.kind(job) == "CreatingExecutionGraph"
+        rig.host.fail_acquire = None
+        await rig.assigned(1)
