@@ -55,6 +55,20 @@ def test_a_redistribution_that_was_begun_by_hand_is_known(checkpoint: Path) -> N
     assert (now.abandoned, now.partitions) == (12, 8)
 
 
+def test_a_first_batch_that_was_interrupted_is_no_redistribution(tmp_path: Path) -> None:
+    planned(tmp_path, 0, 8)
+    now = standing(tmp_path)
+    assert (now.is_whole, now.committed, now.abandoned) == (False, -1, None)
+
+
+def test_a_batch_is_committed_only_if_it_is_planned_and_other_files_are_no_batches(checkpoint: Path) -> None:
+    (checkpoint / "commits" / "7").write_text("")
+    for name in (".8.0a1b.tmp", ".2.crc"):
+        (checkpoint / "offsets" / name).write_text("")
+    now = standing(checkpoint)
+    assert (now.planned, now.committed, now.partitions) == (2, 2, 8)
+
+
 def test_what_spark_does_not_say_is_a_failure_with_the_file(checkpoint: Path) -> None:
     (checkpoint / "offsets" / "2").write_text("v9\nwhat\n")
     with pytest.raises(DriverError, match="offsets/2 does not say how many state partitions"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,99 +12,14 @@ import pytest
 from sqlalchemy import Connection, text
 
 from app.cluster.ports import Offer
-from app.model.plan import Slot
-from app.model.slot_share import SlotShare
-from app.scheduler.adaptive.state import JobState
 from app.scheduler.giving import Giving
-from app.scheduler.slot_ledger import Ask, Entry
+from app.scheduler.slot_ledger import Ask
 from app.store import Store
 from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, SlotTable
 from app.worker import shared_desk, slot_arbitration
-from app.worker.shared_desk import SharedDesk
-from tests.unit.store.samples import creation, job_id, state
-
-HOME = "here"
-FIRST, SECOND = job_id(1), job_id(2)
-
-
-class FakeJob:
-    """A job whose worker is the test: it takes what it is granted when it is let."""
-
-    def __init__(self, number: int, desired: int = 2) -> None:
-        self.job_id = job_id(number)
-        self.writer = self
-        self.worker = self
-        self.epoch = 1
-        self.told = 0
-        self.may_settle = asyncio.Event()
-        asks = replace(state(self.job_id), declared_slots=desired, declared_minimal=1)
-        self.state: JobState = replace(asks, slots=(), share=SlotShare())
-
-    def slots_changed(self) -> None:
-        self.told += 1
-
-    async def settle(self) -> None:
-        await self.may_settle.wait()
-
-
-class Bells:
-    def __init__(self) -> None:
-        self.breaks: Exception | None = None
-        self.rung: list[int] = []
-
-    def listen(self, rung: Callable[[], None]) -> None:
-        if self.breaks is not None:
-            raise self.breaks
-
-    def ring(self, seats: Iterable[int]) -> None:
-        self.rung.extend(seats)
-
-    def close(self) -> None:
-        pass
-
-
-class Rig:
-    """A desk, the jobs that it serves, and what it has told them."""
-
-    def __init__(self, store: Store, slots: int = 4, holding_ms: int = 0) -> None:
-        self.jobs: dict[str, Any] = {}
-        self.told: list[set[str]] = []
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.bells = Bells()
-        self.table = SlotTable(store, HOME)
-        self.desk = SharedDesk(
-            self.table,
-            self.jobs,
-            self.told.append,
-            self._spawn,
-            bells=self.bells,
-            offer=Offer((("host", slots),)),
-            holding_ms=holding_ms,
-        )
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    def declare(self, job: FakeJob) -> FakeJob:
-        self.jobs[job.job_id] = job
-        self.desk.declare(job.state)
-        return job
-
-    def take(self, job: FakeJob) -> None:
-        """The job's durable state has what it is granted."""
-        job.state = replace(job.state, slots=self.desk.granted(job.job_id).slots)
-
-    async def cycle(self, times: int = 1) -> None:
-        for _ in range(times):
-            await self.desk._cycle()
-
-    async def entry(self, job: str) -> Entry:
-        entry = (await SlotTable(self.table.store, HOME).entries_of([job]))[job]
-        assert entry is not None
-        return entry
+from tests.unit.store.samples import creation
+from tests.unit.worker.desk_rig import FIRST, HOME, SECOND, FakeJob, Rig, names
 
 
 @pytest.fixture
@@ -114,10 +29,6 @@ async def store(sqlite_url: str) -> AsyncIterator[Store]:
         await store.commit(creation(number))
     yield store
     await store.close()
-
-
-def names(slots: Iterable[Slot]) -> list[str]:
-    return [slot.id for slot in slots]
 
 
 async def test_a_job_that_asks_is_granted_and_says_that_it_has_seen_it(store: Store) -> None:
