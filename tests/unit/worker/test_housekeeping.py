@@ -288,6 +288,19 @@ async def test_the_jobs_of_a_control_plane_are_kept_in_order(sqlite_url: str, tm
         assert await rig.plane.rescales(job) == [], "jobs that have ended are looked after as well"
 
 
+async def test_of_jobs_that_have_ended_the_newest_are_kept_up_to_the_number_allowed(sqlite_url: str) -> None:
+    forgotten: list[str] = []
+
+    async def forget(job_id: str) -> None:
+        forgotten.append(job_id)
+
+    async with keeper_on(sqlite_url, {}) as (store, clock, _):
+        views = [replace(view(samples.job_id(n), 0), ended_ms=10**15 - n) for n in (2, 4, 1, 3)]
+        views.append(view(samples.job_id(5), 0))
+        await housekeeper(store, lambda: views, clock, forget=forget, ended_jobs_max_count=2).tidy()
+    assert forgotten == [samples.job_id(3), samples.job_id(4)]
+
+
 async def restarted(rig: Rig, times: int) -> str:
     """A job with so many dead attempts and a live one."""
     job = await rig.run(
@@ -355,7 +368,7 @@ async def test_results_of_a_job_that_has_ended_are_removed_if_the_server_was_kil
     sqlite_url: str, tmp_path: Path
 ) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
-        job = await rig.run()
+        job = await restarted(rig, 1)
         result = rig.places.job_dir(job) / "results/dataset/1/part-00000"
         result.parent.mkdir(parents=True)
         result.write_text("rows")
