@@ -35,7 +35,7 @@ def breaks(attempt: SimAttempt) -> str | None:
 
 def may_put(graph: JobGraph, state: JobState | None) -> bool:
     """A job that never ran has nothing to go back to."""
-    return limit_of(graph.name) is None or (state is not None and state.last_plan is not None)
+    return limit_of(graph.name) is None or (state is not None and not state.unproven)
 
 
 class Trials:
@@ -103,7 +103,7 @@ async def overreach(plane: Incarnation, oracles: Oracles, rng: random.Random) ->
     for job_id, truth in oracles.jobs.items():
         state = truth.state
         limit = None if state is None else limit_of(state.graph.name)
-        if state is None or limit is None or not isinstance(state.phase, Executing):
+        if state is None or limit is None or not isinstance(state.phase, Executing) or state.unproven:
             continue
         known = max(bounds.upper for _, bounds in state.requirements)
         upper = limit + 1 + (known == limit + 1) + 2 * rng.randint(0, 1)

@@ -24,7 +24,9 @@ from app.scheduler.adaptive.events import (
     AttemptMisplaced,
     AttemptStartFailed,
     AttemptStopped,
+    BatchCompleted,
     GlobalFailure,
+    PlanApplied,
     QueryFailed,
     TimerFired,
 )
@@ -174,6 +176,11 @@ def restarting_stopped(draft: Draft, event: AttemptStopped) -> None:
     if not _restarting(draft).stopped:
         mark_dead(draft, driver_waiting=event.driver_alive)
         _stopped(draft)
+
+
+def restarting_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
+    """The last one of the attempt, or none of its queries has anything to do: the job has run at its plan."""
+    rollback.note_batch(draft, event)
 
 
 def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -> None:

@@ -6,7 +6,7 @@ from app.model.plan import Plan
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.scheduler.adaptive import holdings, timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
+from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
 from app.scheduler.adaptive.state import Failure, Pace, TakenBack, Watch
 from app.scheduler.adaptive.trial import (
     Trial,
@@ -59,7 +59,7 @@ def prove(draft: Draft, grace_ms: int = 0) -> None:
         draft.set(watch=None)
 
 
-def note_batch(draft: Draft, event: BatchCompleted) -> None:
+def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
     """The job has run at the plan in force; also if another one is on its way by now."""
     state = draft.state
     plan, coming = state.plan, coming_plan(state)

@@ -290,6 +290,8 @@ _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
     (t.STOPPING, "PlanApplied"): stopping.stopping_plan_applied,
     (t.STOPPING, "StopRequested"): stopping.stopping_requested,
     (t.RESTARTING, "AttemptStopped"): restarting.restarting_stopped,
+    (t.RESTARTING, "BatchCompleted"): restarting.restarting_batch,
+    (t.RESTARTING, "PlanApplied"): restarting.restarting_batch,
     (t.RESTARTING, "AttemptStartFailed"): restarting.restarting_failed,
     (t.RESTARTING, "AttemptFailed"): restarting.restarting_failed,
     (t.RESTARTING, "AttemptFinished"): restarting.restarting_finished,

@@ -88,6 +88,14 @@ def test_a_first_batch_while_the_next_plan_is_on_its_way_counts_if_it_is_not_of_
     assert (job.state.taken_back is not None) is blamed
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_first_batch_while_the_attempt_is_being_stopped_for_a_rescale_counts(idle: bool) -> None:
+    job = Job(chain(in_place=False), upper=2, options=NOW).start_up(held=2).put(1, 4).hold(4)
+    assert job.kind == "Restarting"
+    (job.applied() if idle else job.commit()).stops(driver_alive=True).starts()
+    assert back_to_work(fail(job)).parallelism == [2, 2, 2]
+
+
 def test_it_is_known_after_a_restart_of_the_server() -> None:
     job = fail(running_at_2()).wait(2_000).starts()
     job.state = load_state(dump_state(job.state), job.state.graph, job.state.options)
