@@ -45,7 +45,9 @@ class Client:
         *,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.server = (server or os.environ.get("SLOTWISE_SERVER") or DEFAULT_SERVER).rstrip("/")
+        named = os.environ.get("SLOTWISE_SERVER") or DEFAULT_SERVER
+        # An empty --server is refused: another server than was meant might be the default one.
+        self.server = (named if server is None else server).rstrip("/")
         try:
             parts = urlsplit(self.server)
             usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -204,12 +206,12 @@ def _newest_ended(name: str, jobs: list[dict[str, Any]], purpose: Purpose) -> st
     """Of several jobs that have ended."""
     if purpose == "delete":
         _ambiguous(name, jobs)
-    newest, *others = sorted(jobs, key=lambda job: job["start-time"], reverse=True)
+    newest = max(jobs, key=lambda job: job["start-time"])
     count = f"All {len(jobs)} jobs that are called {name!r} have ended"
     told = f"{newest['jid']} ({newest['state']})"
     if purpose == "change":
         raise CliError(f"{count}; the newest is {told}.")
-    warn(f"{count}. This is the newest, {told}; of the {len(others)} before it, name one by its id.")
+    warn(f"{count}. This is the newest, {told}; the others are named by their ids.")
     return str(newest["jid"])
 
 

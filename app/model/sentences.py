@@ -29,3 +29,9 @@ def hint(name: str, known: Iterable[str]) -> str:
     candidates = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name[:80].lower(), candidates, n=1)
     return f" Did you mean {candidates[close[0]]!r}?" if close else ""
+
+
+def ended(text: str) -> str:
+    """Foreign text that another sentence follows."""
+    text = text.rstrip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
+from app.model.sentences import ended
 from app.scheduler.adaptive import budget, local, repartition, restarts
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.prospects import plan_holds, rung_between
@@ -173,7 +174,7 @@ def _phase_sentences(state: JobState, now_ms: int) -> list[str]:
             return [_creating_sentence(state, phase)]
         case RetryingExecutionGraphCreation():
             return [
-                f"The last start failed: {phase.error} {_timer(state, 'backoff', now_ms, 'It is tried again')}"
+                f"The last start failed: {ended(phase.error)} {_timer(state, 'backoff', now_ms, 'It is tried again')}"
             ]
         case Executing():
             return _executing_sentences(state, now_ms)
@@ -269,7 +270,7 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
 
 
 def _restarting_sentences(state: JobState, phase: Restarting, now_ms: int) -> list[str]:
-    why = f"after a failure: {phase.failures[0].error}" if phase.failures else "because of a rescale."
+    why = f"after a failure: {ended(phase.failures[0].error)}" if phase.failures else "because of a rescale."
     if phase.target is not None:
         why = f"for a rescale to {in_words(state.graph, dict(phase.target))}."
     done = (

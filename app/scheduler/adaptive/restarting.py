@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
+from app.model.sentences import ended
 from app.scheduler.adaptive import budget, restarts, rollback, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
@@ -59,16 +60,18 @@ def handle_failure(
         budget.note(draft, repeated)
     state = draft.state
     if not recoverable:
-        _fail(draft, failure, f"{failure.error} The failure is not recoverable. {failure.why}".rstrip())
+        _fail(
+            draft, failure, f"{ended(failure.error)} The failure is not recoverable. {failure.why}".rstrip()
+        )
         return
     if (hopeless := budget.exhausted(state, repeated)) is not None:
-        _fail(draft, failure, f"{failure.error} {hopeless}")
+        _fail(draft, failure, f"{ended(failure.error)} {hopeless}")
         return
     decision = restarts.on_failure(state.options.restart_strategy, state.restart, draft.now_ms, state.job_id)
     draft.set(restart=decision.state)
     if decision.delay_ms is None:
         strategy = restarts.describe(state.options.restart_strategy)
-        _fail(draft, failure, f"{failure.error} Recovery is suppressed by {strategy}.")
+        _fail(draft, failure, f"{ended(failure.error)} Recovery is suppressed by {strategy}.")
         return
     break_off_stop(draft, failure.error)
     _restart_after_failure(draft, failure, decision.delay_ms)

@@ -6,6 +6,7 @@ from typing import Final
 
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.sentences import ended
 from app.model.status import JobStatus
 from app.scheduler.adaptive import holdings, manager, repartition, restarts, rollback, timeline
 from app.scheduler.adaptive.draft import Draft
@@ -382,7 +383,7 @@ def start_failed(draft: Draft, failure: Failure, *, recoverable: bool) -> None:
         draft.set(creation_retry=decision.state)
         delay_ms = decision.delay_ms
         if delay_ms is None:
-            cause = f"{failure.error} No further start is tried: {restarts.describe(options)}."
+            cause = f"{ended(failure.error)} No further start is tried: {restarts.describe(options)}."
     if delay_ms is None:
         _give_up(draft, failure, cause)
         return

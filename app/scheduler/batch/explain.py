@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from app.model.batch import LimitedBy, RegionStatus
 from app.model.requirements import Requirements
+from app.model.sentences import ended
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import BatchProgress, Decision, RegionState
@@ -62,7 +63,7 @@ def _runs_again(state: JobState, running: Sequence[tuple[str, RegionState]]) -> 
 def _again_sentence(state: JobState, progress: BatchProgress, when_again: str) -> str:
     """After a failure: what runs again, which may be more than what failed, and why."""
     again = [name for name, region in _named(state, progress, RegionStatus.CREATED) if region.run]
-    why = f": {state.failures[-1][0].error}" if state.failures else "."
+    why = f": {ended(state.failures[-1][0].error)}" if state.failures else "."
     return f"{', '.join(again)} will run again after a failure{why} {when_again}"
 
 

@@ -108,8 +108,8 @@ def test_of_jobs_that_have_all_ended_the_newest_is_shown(slotwise: Run, fake: An
     outcome = slotwise("show", "delays", "--json")
     assert (outcome.status, outcome.json["jid"]) == (0, JOB_ID)
     assert outcome.err == (
-        f"All 3 jobs that are called 'delays' have ended. This is the newest, {JOB_ID} (FAILED); of the 2 before it, "
-        "name one by its id.\n"
+        f"All 3 jobs that are called 'delays' have ended. This is the newest, {JOB_ID} (FAILED); the others are named "
+        "by their ids.\n"
     )
 
 
@@ -188,7 +188,7 @@ def test_what_is_typed_wrongly_ends_with_2_and_a_sentence(
 
 
 @pytest.mark.parametrize(
-    "server", ["http://127.0.0.1:99999", "http://[::1", "http://127.0.0.1:abc", "ftp://x"]
+    "server", ["http://127.0.0.1:99999", "http://[::1", "http://127.0.0.1:abc", "ftp://x", ""]
 )
 def test_an_address_that_is_none_is_a_sentence(slotwise: Run, server: str) -> None:
     outcome = slotwise("jobs", "--server", server)

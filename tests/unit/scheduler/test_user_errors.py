@@ -46,7 +46,7 @@ def test_the_third_time_in_a_row_ends_the_job_with_a_sentence() -> None:
     assert job.status is JobStatus.FAILED
     cause = job.state.phase.cause  # type: ignore[union-attr]
     assert cause == (
-        f"{BOOM} The same error ({WHAT}) came 3 times in a row without the query getting further, and the same input "
+        f"{BOOM}. The same error ({WHAT}) came 3 times in a row without the query getting further, and the same input "
         "raises it again (slotwise.failure.user-code-attempts is 3)."
     )
     assert job.ended()[-1][1] == "JOB_FAILED"
