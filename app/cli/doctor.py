@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import socket
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 MINIMUM_PYTHON = (3, 11)
 MINIMUM_FREE_BYTES = 1 << 30
+_STATE_MESSAGES = "pyspark/sql/streaming/proto/StateMessage_pb2.py"
 DRIVER_BYTES = 600 << 20
 """What one driver takes apart from its heap: measured, Python and JVM together, with a small heap."""
 
@@ -103,6 +105,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         _python,
         _java,
         _pyspark,
+        _protobuf,
         _class_data_archive,
         _data_dir,
         _jobs_dir,
@@ -155,6 +158,29 @@ def _pyspark(_: Settings) -> Check:
             "PySpark", False, f"{spark.version} without jars, {place}", "Install it again: it is incomplete."
         )
     return Check("PySpark", True, f"{spark.version}, {place}")
+
+
+def _protobuf(_: Settings) -> Check | None:
+    """PySpark does not ask for this package, and its transformWithState ends without a word if it is not there."""
+    try:
+        messages = Path(str(importlib.metadata.distribution("pyspark").locate_file(_STATE_MESSAGES)))
+        made_for = re.search(
+            r"^# Protobuf Python Version: (\d+)\.(\d+)\.(\d+)$", messages.read_text("utf-8"), re.M
+        )
+    except (importlib.metadata.PackageNotFoundError, OSError):
+        return None
+    if made_for is None:
+        return None
+    needed = tuple(map(int, made_for.groups()))
+    wanted = f"protobuf>={'.'.join(made_for.groups())},<{needed[0] + 2}"
+    advice = f"Install it beside PySpark: pip install '{wanted}'. Jobs with transformWithState need it."
+    try:
+        found = importlib.metadata.version("protobuf")
+    except importlib.metadata.PackageNotFoundError:
+        return Check("protobuf", False, "not installed", advice)
+    numbers = tuple(map(int, re.findall(r"\d+", found)[:3]))
+    fits = needed <= numbers < (needed[0] + 2,)
+    return Check("protobuf", fits, found, "" if fits else advice)
 
 
 def _class_data_archive(settings: Settings) -> Check:

@@ -15,10 +15,10 @@ class Functions:
     """Resolves ``module:function`` in the artifacts of one attempt."""
 
     def __init__(self, artifacts_dir: Path, artifacts: tuple[str, ...]) -> None:
-        self._paths = [str(artifacts_dir)]
-        self._paths += [
+        archives = [
             str(artifacts_dir / name) for name in artifacts if name.endswith((".zip", ".whl", ".egg"))
         ]
+        self.paths = (str(artifacts_dir), *archives)
         self.files = tuple(artifacts_dir / name for name in artifacts)
         self._found: dict[str, Callable[..., Any]] = {}
 
@@ -27,10 +27,10 @@ class Functions:
 
         Modules that an earlier attempt of the job imported here stay: artifacts do not change once submitted.
         """
-        for path in self._paths:
+        for path in self.paths:
             if path in sys.path:
                 sys.path.remove(path)
-        sys.path[:0] = self._paths
+        sys.path[:0] = self.paths
         importlib.invalidate_caches()
 
     def __call__(self, entry: str) -> Callable[..., Any]:

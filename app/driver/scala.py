@@ -32,6 +32,12 @@ def scala_option(jvm: Any, value: Any) -> Any:
     return jvm.scala.Option.apply(value)
 
 
+def plan_children(node: Any) -> list[Any]:
+    """The nodes of a plan that give their rows to ``node``, a LogicalPlan."""
+    children = node.children()
+    return [children.apply(at) for at in range(children.size())]
+
+
 def executor_ids(context: SparkContext) -> list[str]:
     """The executors that have registered and are not gone, those that are being given up too."""
     jvm: Any = context._jvm

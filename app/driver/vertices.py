@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.driver.failures import DriverError, describe
 from app.driver.functions import Functions
+from app.driver.state_workers import equip_state_workers
 from app.model.jobgraph import JobVertex, Partitioner, PythonSpec, SqlSpec, VertexInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# What Spark says where a function asks a stream for its rows.
+_NEEDS_ROWS = re.compile(
+    r"Queries with streaming sources must|can not be called on streaming|on a? ?streaming Data"
+)
+_RUNS_NOTHING = (
+    "(The function of a vertex says what is to be done with a stream, and cannot look at its rows: "
+    "what is to be run with each micro-batch belongs into a Python sink.)"
+)
 
 
 def apply_operation(
@@ -44,6 +56,11 @@ def apply_operation(
             f"{type(result).__name__}.",
             vertex=vertex.name,
         )
+    if vertex.stateful:
+        try:
+            equip_state_workers(result, functions.paths)
+        except DriverError as error:
+            raise DriverError(f"Vertex {vertex.name}: {error}", vertex=vertex.name) from error
     return result
 
 
@@ -55,6 +72,8 @@ def guarded(vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:
         raise
     except Exception as error:
         failure = describe(error, vertex=vertex.name)
+        if _NEEDS_ROWS.search(failure.sentence):
+            failure = replace(failure, sentence=f"{failure.sentence} {_RUNS_NOTHING}", recoverable=False)
         raise DriverError.of(failure) from error
 
 

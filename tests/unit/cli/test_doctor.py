@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import socket
 from collections.abc import Callable
@@ -93,3 +94,31 @@ def test_every_line_says_ok_or_problem_and_advice_follows(slotwise: Run, tmp_pat
     outcome = slotwise("doctor", "--port", "0", "--data-dir", str(tmp_path / "file" / "x"))
     for text in outcome.out.splitlines():
         assert text.startswith(("ok       ", "problem  ", "         -> "))
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [(None, "not installed"), ("5.29.1", "5.29.1"), ("6.33.4", "6.33.4"), ("8.0.0", "8.0.0")],
+)
+def test_a_protobuf_that_pyspark_was_not_made_for_is_a_problem(
+    slotwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, found: str
+) -> None:
+    asked = importlib.metadata.version
+
+    def installed(package: str) -> str:
+        if package != "protobuf":
+            return asked(package)
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", installed)
+    outcome, check = line(slotwise, "protobuf", "--port", "0", "--data-dir", str(tmp_path))
+    assert outcome.status == 1
+    assert (check["ok"], check["found"]) == (False, found)
+    assert "pip install 'protobuf>=6.33.5,<8'" in check["advice"]
+
+
+def test_the_protobuf_of_the_lock_is_one_that_pyspark_was_made_for(slotwise: Run, tmp_path: Path) -> None:
+    _, check = line(slotwise, "protobuf", "--port", "0", "--data-dir", str(tmp_path))
+    assert check["ok"], check
