@@ -124,6 +124,8 @@ class Attempt(BaseAttempt):
         for query in queries(self._graph):
             self._queries.append(make(query, self._inbox.put))
         for running in self._queries:
+            running.check()
+        for running in self._queries:
             running.start()
             self._by_run[running.run_id] = running
         client.report(type="running", plan_version=spec.plan_version, **self._news.figures())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.driver.functions import Functions
+from app.driver.plan_check import check_plan
 from app.driver.sources import open_stream, read_static
 from app.driver.sources.control import ControlFile
 from app.driver.state_places import StatePlaces
@@ -48,6 +49,7 @@ class QueryBuilder:
         self._checkpoint_dir = checkpoint_dir
         self._static: dict[str, JobVertex] = {}
         self._head_groups: list[tuple[str, ...]] = []
+        self._frames: dict[str, DataFrame] = {}
 
     def head(self, session: SparkSession, parallelism: Mapping[str, int]) -> DataFrame:
         """The streaming plan up to the cut, in ``session``, which is the query's own.
@@ -63,7 +65,18 @@ class QueryBuilder:
             frame = guarded(vertex, partial(self._head_vertex, session, vertex, frames, parallelism, groups))
             frames[vertex.id] = frame
         self._head_groups = list(groups.values())
+        self._frames = frames
         return frames[self.query.cut.id]
+
+    def check(self, session: SparkSession) -> DataFrame:
+        """Compare the document with what Spark makes of it, once `head` has been called with ``session``.
+
+        The answer is what the sink would get, as a stream.
+
+        Raises:
+            DriverError: they do not agree.
+        """
+        return check_plan(self.query, session, self._frames, self._functions)
 
     @property
     def state_is_even(self) -> bool:

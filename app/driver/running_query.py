@@ -28,7 +28,7 @@ from app.model.analysis import Query
 from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -90,6 +90,7 @@ class RunningQuery:
             beginning=partial(mark_begun, self.checkpoint_dir),
             between_batches=between_batches,
         )
+        self._head: DataFrame | None = None
         self._spark_query: StreamingQuery | None = None
         self._id: str | None = None
         self._run_id = ""
@@ -108,6 +109,18 @@ class RunningQuery:
     def run_id(self) -> str:
         return self._run_id
 
+    def check(self) -> None:
+        """Before anything of the job runs: see whether the document says the truth of the plan.
+
+        A query that has committed a batch was seen then: neither its graph nor its artifacts can change.
+
+        Raises:
+            DriverError: it does not, or a vertex cannot be built.
+        """
+        if not self._past.committed_ms:
+            self._head = self._builder.head(self._session, self._plans.current.parallelism)
+            self._sink.check(self._builder.check(self._session))
+
     def start(self, *, available_now: bool = False) -> None:
         """Build the plan and start. ``available_now``: end by itself, without a planned batch, when nothing is left.
 
@@ -115,9 +128,11 @@ class RunningQuery:
             DriverError: a vertex cannot be built, or its sink cannot be written.
         """
         self._sink.prepare()
-        frame = self._builder.head(self._session, self._plans.current.parallelism)
+        head, self._head = self._head, None
+        if head is None:
+            head = self._builder.head(self._session, self._plans.current.parallelism)
         writer = (
-            frame.writeStream.outputMode(self.query.sink.operation.output_mode.value)  # type: ignore[union-attr]
+            head.writeStream.outputMode(self.query.sink.operation.output_mode.value)  # type: ignore[union-attr]
             .option("checkpointLocation", str(self.checkpoint_dir))
             .foreachBatch(self.gateway)
         )

@@ -52,6 +52,13 @@ class Sink(Protocol):
             DriverError: it cannot.
         """
 
+    def check(self, frame: DataFrame) -> None:
+        """Whether rows with the columns of ``frame``, a stream that is never run, can be written.
+
+        Raises:
+            DriverError: the options of the sink do not fit the columns.
+        """
+
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         """Write ``frame`` by exactly one Spark action over all its partitions, repeated batch or not.
 

@@ -110,6 +110,9 @@ class DatabaseSink:
             raise os_error(error, doing, self.spec.vertex) from error
         self.database.prepare()
 
+    def check(self, frame: DataFrame) -> None:
+        self._checked_columns(frame)
+
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         recorded = self.database.recorded(batch)
         if recorded is not None and is_repeated(recorded, batch):

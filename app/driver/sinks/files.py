@@ -58,6 +58,10 @@ class FileSink:
     def close(self) -> None:
         self.staging.close()
 
+    def check(self, frame: DataFrame) -> None:
+        if self.batch_column is not None:
+            self._with_batch(frame, self.batch_column, 0)
+
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         if self.batch_column is not None:
             frame = self._with_batch(frame, self.batch_column, batch.batch_id)

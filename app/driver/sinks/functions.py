@@ -28,6 +28,9 @@ class PythonSink:
     def prepare(self) -> None:
         """Nothing: the function opens what it needs."""
 
+    def check(self, frame: DataFrame) -> None:
+        """Nothing: the function takes any rows."""
+
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         # The commit point is somewhere in the function, so this is as late as it can be.
         may_commit()
@@ -46,6 +49,9 @@ class NoopSink:
     """Runs the batch and keeps nothing."""
 
     def prepare(self) -> None:
+        """Nothing to check."""
+
+    def check(self, frame: DataFrame) -> None:
         """Nothing to check."""
 
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:

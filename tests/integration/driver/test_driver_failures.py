@@ -86,7 +86,7 @@ def test_a_setting_that_rescaling_rests_on_is_refused(rig: Bench) -> None:
 
 
 def test_a_batch_that_hangs_is_a_failure(rig: Bench) -> None:
-    body = "import time\ndef f(x):\n    time.sleep(600)\n    return x\n"
+    body = "import time\ndef f(x):\n    if not x.isStreaming:\n        time.sleep(600)\n    return x\n"
     driver = rig.start(with_python(rig, body), batch_timeout_ms=1_500)
     failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
     assert "slotwise.batch.timeout" in failed["error"]
@@ -98,8 +98,9 @@ def test_a_batch_that_hangs_is_a_failure_also_while_the_job_drains(rig: Bench) -
         "import pathlib, time\n"
         f"begun = pathlib.Path({str(rig.directory / 'begun')!r})\n"
         "def f(x):\n"
-        "    begun.touch()\n"
-        "    time.sleep(600)\n"
+        "    if not x.isStreaming:\n"
+        "        begun.touch()\n"
+        "        time.sleep(600)\n"
         "    return x\n"
     )
     driver = rig.start(with_python(rig, body), batch_timeout_ms=3_000)
@@ -132,3 +133,46 @@ def test_an_assignment_that_is_not_there_is_said(rig: Bench, tmp_path: Path) -> 
     driver.assign(tmp_path / "nowhere.json")
     assert driver.exit_status() == 1
     assert "nowhere.json cannot be read" in driver.log
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"table": "t", "mode": "upsert", "keys": "velue"}, "the rows have no column velue"),
+        ({"table": "t"}, "two columns named X"),
+    ],
+)
+def test_a_sink_whose_options_do_not_fit_its_columns_is_refused(
+    rig: Bench, options: dict[str, str], said: str
+) -> None:
+    document = counting(rig.directory, rows=0)
+    document["vertices"][1]["sql"] = "SELECT value, 1 AS x, 2 AS X FROM numbers"
+    document["vertices"][2]["sink"] |= {"outputMode": "append", "options": options}
+    if "keys" in options:
+        document["vertices"][1]["sql"] = "SELECT value FROM numbers"
+    failed = failure_of(rig, document)
+    assert said in failed["error"]
+    assert failed["vertex"] == "store"
+    assert failed["recoverable"] is False
+
+
+def test_a_job_that_forgets_stateful_fails_before_any_of_its_sinks_is_written(rig: Bench) -> None:
+    (rig.artifacts_dir / "forgotten.py").write_text(
+        "from pyspark.sql import functions as F\n"
+        "def f(x):\n"
+        "    windows = x.withWatermark('timestamp', '1 second').groupBy(F.window('timestamp', '1 second'))\n"
+        "    return windows.count().select('count')\n"
+    )
+    document = counting(rig.directory, rows=10_000)
+    document["artifacts"] = ["forgotten.py"]
+    files = rig.directory / "files"
+    document["vertices"] += [
+        {"name": "windows", "inputs": ["numbers"], "python": "forgotten:f"},
+        {"name": "files", "inputs": ["windows"], "sink": {"format": "json", "path": str(files)}},
+    ]
+    failed = failure_of(rig, document)
+    assert failed["error"].startswith("Vertex windows is not marked as stateful")
+    assert "(Aggregate in Spark's plan)" in failed["error"]
+    assert failed["vertex"] == "windows"
+    assert failed["recoverable"] is False
+    assert not rig.control_plane.batches, "the other sink, whose vertices are right, was not started"

@@ -1,0 +1,365 @@
+"""What a document says of its vertices, against the plans that Spark analyses: refused before anything runs."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from app.driver.build import QueryBuilder
+from app.driver.failures import DriverError
+from app.driver.functions import Functions
+from app.driver.sources.control import ControlFile
+from app.model.analysis import Query, queries
+from app.model.graphdoc import parse_document
+from app.model.sqltext import mentioned, tokens_of
+from tests.integration.driver.source_support import source_session
+
+pytestmark = pytest.mark.timeout(600)
+
+_modules = itertools.count(1)
+
+HEADER = """
+from pyspark.sql import functions as F, Window
+"""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with source_session() as session:
+        yield session
+
+
+def check(spark: SparkSession, directory: Path, query: Query, functions: Functions) -> None:
+    """Build ``query`` and compare it with its plan, as a driver does that starts it for the first time."""
+    parallelism = {vertex.id: 1 for vertex in query.vertices}
+    control = ControlFile(directory / "control")
+    control.publish(1, parallelism)
+    builder = QueryBuilder(query, control=control, functions=functions, checkpoint_dir=directory)
+    builder.head(spark, parallelism)
+    builder.check(spark)
+
+
+class Checked:
+    """Graphs whose plans are compared with what they say, and which never run."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self._directory = directory
+        (directory / "side.csv").write_text("1,one\n2,two\n")
+
+    def __call__(
+        self, *vertices: dict[str, Any], code: str = "", mode: str = "append", to: str = "v"
+    ) -> None:
+        """Check ``vertices`` behind the streams a and b and the side table c, with a sink behind ``to``."""
+        module = f"checked_{next(_modules)}"
+        (self._directory / f"{module}.py").write_text(HEADER + code)
+        for vertex in vertices:
+            if "python" in vertex:
+                vertex["python"] = f"{module}:{vertex['python']}"
+        rate = {"format": "rate-micro-batch"}
+        side = {
+            "format": "csv",
+            "path": str(self._directory / "side.csv"),
+            "schema": "value LONG, name STRING",
+            "static": True,
+        }
+        places = {"a": rate, "b": rate, "c": side}
+        used = {
+            edge["vertex"] if isinstance(edge, dict) else edge
+            for v in vertices
+            for edge in v.get("inputs", [])
+        }
+        graph = parse_document(
+            {
+                "name": "checked",
+                "type": "STREAMING",
+                "artifacts": [f"{module}.py"],
+                "vertices": [
+                    *({"name": name, "source": spec} for name, spec in places.items() if name in used),
+                    *vertices,
+                    {"name": "out", "inputs": [to], "sink": {"format": "noop", "outputMode": mode}},
+                ],
+            }
+        )
+        functions = Functions(self._directory, graph.artifacts)
+        functions.install()
+        check(self._spark, self._directory, queries(graph)[0], functions)
+
+    def refusal(self, *vertices: dict[str, Any], **fields: Any) -> str:
+        with pytest.raises(DriverError) as raised:
+            self(*vertices, **fields)
+        assert raised.value.vertex == vertices[0]["name"], raised.value
+        assert not raised.value.recoverable
+        sentence = str(raised.value)
+        assert "\n" not in sentence
+        assert "slotwise input" not in sentence
+        return sentence
+
+
+@pytest.fixture
+def checked(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checked:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return Checked(spark, tmp_path)
+
+
+def python(body: str, **fields: Any) -> tuple[dict[str, Any], str]:
+    """A Python vertex v over the stream a, and the code of its function."""
+    vertex = {"name": "v", "inputs": ["a"], "python": "f", **fields}
+    inputs = [edge["vertex"] if isinstance(edge, dict) else edge for edge in vertex["inputs"]]
+    return vertex, f"def f({', '.join(inputs)}):\n    return {body}\n"
+
+
+def sql(text: str, **fields: Any) -> dict[str, Any]:
+    inputs = sorted({"a", "b", "c"} & mentioned(tokens_of(text)))
+    return {"name": "v", "inputs": inputs, "sql": text, **fields}
+
+
+COUNTING = """
+import pandas as pd
+from pyspark.sql.streaming import StatefulProcessor
+
+class Counting(StatefulProcessor):
+    def init(self, handle): pass
+    def handleInputRows(self, key, rows, timers): yield pd.DataFrame({'n': [1]})
+    def close(self): pass
+
+def f(a):
+    return a.groupBy('value').transformWithStateInPandas(Counting(), 'n long', 'append', 'none')
+"""
+
+
+STATEFUL = [
+    ("a.groupBy(a.value % 3).count()", ["a"], "Aggregate"),
+    (
+        "a.withWatermark('timestamp', '1 second').groupBy(F.window('timestamp', '1 second')).count()",
+        ["a"],
+        "Aggregate",
+    ),
+    ("a.groupBy(F.session_window('timestamp', '1 second')).count()", ["a"], "Aggregate"),
+    ("a.agg(F.max('value'))", ["a"], "Aggregate"),
+    ("a.groupBy('timestamp').pivot('value', [1, 2]).count()", ["a"], "Aggregate"),
+    ("a.dropDuplicates(['value'])", ["a"], "Deduplicate"),
+    ("a.dropDuplicatesWithinWatermark(['value'])", ["a"], "DeduplicateWithinWatermark"),
+    ("a.distinct()", ["a"], "Deduplicate"),
+    ("a.limit(3)", ["a"], "GlobalLimit"),
+    ("a.select('value').subtract(c.select('value'))", ["a", "c"], "Except"),
+    ("a.join(a.select('value'), 'value')", ["a"], "Join of two streams"),
+    ("a.join(b, 'value', 'left')", ["a", "b"], "Join of two streams"),
+    (
+        "a.groupBy('value').applyInPandasWithState("
+        "lambda key, rows, state: rows, 'value long', 'value long', 'append', 'NoTimeout')",
+        ["a"],
+        "FlatMapGroupsInPandasWithState",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "inputs", "operator"), STATEFUL)
+def test_a_function_that_keeps_state_has_to_say_so(
+    checked: Checked, body: str, inputs: list[str], operator: str
+) -> None:
+    vertex, code = python(body, inputs=inputs)
+    sentence = checked.refusal(vertex, code=code)
+    assert sentence.startswith("Vertex v is not marked as stateful")
+    assert f"({operator} in Spark's plan)" in sentence
+    assert "Write `stateful: true`" in sentence
+    checked({**vertex, "python": "f", "stateful": True}, code=code)
+
+
+def test_a_function_with_transform_with_state_has_to_say_so(checked: Checked) -> None:
+    vertex = {"name": "v", "inputs": ["a"], "python": "f"}
+    assert "TransformWithStateInPySpark" in checked.refusal(vertex, code=COUNTING)
+    checked({**vertex, "python": "f", "stateful": True}, code=COUNTING)
+
+
+def test_a_missing_protobuf_is_named(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", None)
+    vertex = {"name": "v", "inputs": ["a"], "python": "f", "stateful": True}
+    sentence = checked.refusal(vertex, code=COUNTING)
+    assert sentence.startswith("Vertex v: transformWithState needs the Python package protobuf")
+    assert "slotwise doctor" in sentence
+
+
+def test_a_vertex_inside_of_the_streaming_plan_has_to_say_so_too(checked: Checked) -> None:
+    code = "def f(a):\n    return a.dropDuplicates(['value'])\n"
+    total = sql("SELECT count(*) AS n FROM v") | {"name": "total", "inputs": ["v"]}
+    vertex = {"name": "v", "inputs": ["a"], "python": "f"}
+    assert "(Deduplicate in Spark's plan)" in checked.refusal(
+        vertex, total, code=code, to="total", mode="update"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT value % 3 AS k, count(*) AS n FROM a GROUP BY ALL",
+        "SELECT DISTINCT value FROM a",
+        "SELECT value FROM a UNION SELECT value FROM b",
+        "SELECT value FROM a EXCEPT SELECT value FROM c",
+        "SELECT value FROM a LIMIT 3",
+        "SELECT x.value FROM a AS x JOIN b AS y ON x.value = y.value",
+        "WITH x AS (SELECT value FROM a) SELECT x.value FROM x JOIN x AS y ON x.value = y.value",
+        "FROM a |> AGGREGATE count(*) AS n GROUP BY value",
+    ],
+)
+def test_a_text_that_is_called_stateless_must_not_keep_state(checked: Checked, text: str) -> None:
+    assert "is not marked as stateful" in checked.refusal(sql(text, stateful=False))
+    checked(sql(text))
+
+
+STATELESS = [
+    ("a.where(a.value > 3).withColumn('x', a.value + 1)", ["a"]),
+    ("a.join(c, 'value', 'left')", ["a", "c"]),
+    ("a.join(c.groupBy('value').count(), 'value')", ["a", "c"]),
+    ("a.join(c.distinct().limit(3), 'value', 'left_anti')", ["a", "c"]),
+    ("a.union(b)", ["a", "b"]),
+    ("a.withWatermark('timestamp', '1 second')", ["a"]),
+    ("a.groupBy('value').applyInPandas(lambda rows: rows, a.schema)", ["a"]),
+    ("a.mapInPandas(lambda rows: rows, a.schema)", ["a"]),
+    ("a.orderBy('value')", ["a"]),
+    ("a.withColumn('place', F.row_number().over(Window.orderBy('value')))", ["a"]),
+    ("a.withColumn('names', F.lit(','.join(row.name for row in c.collect())))", ["a", "c"]),
+]
+
+
+@pytest.mark.parametrize(("body", "inputs"), STATELESS)
+def test_a_function_without_state_is_taken_and_must_not_claim_any(
+    checked: Checked, body: str, inputs: list[str]
+) -> None:
+    vertex, code = python(body, inputs=inputs)
+    checked(vertex, code=code)
+    sentence = checked.refusal({**vertex, "python": "f", "stateful": True}, code=code)
+    assert sentence == (
+        "Vertex v is marked as stateful, but nothing that it does to its stream keeps state. "
+        "Write `stateful: false` at the vertex."
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT value, row_number() OVER (ORDER BY value) AS place FROM a ORDER BY value",
+        "SELECT a.value FROM a WHERE value IN (SELECT max(value) FROM c)",
+        "SELECT value, (SELECT count(DISTINCT name) FROM c) AS names FROM a",
+        "SELECT a.value, n FROM a LEFT JOIN (SELECT value, count(*) AS n FROM c GROUP BY value) USING (value)",
+        "SELECT value FROM a UNION ALL SELECT value FROM b",
+        "SELECT /*+ BROADCAST(c) */ a.value FROM a, c WHERE a.value = c.value",
+        "SELECT value, x FROM a LATERAL VIEW explode(array(1, 2)) AS x",
+    ],
+)
+def test_a_text_without_state_over_its_stream_is_taken(checked: Checked, text: str) -> None:
+    checked(sql(text))
+
+
+def test_with_complete_each_micro_batch_is_the_whole_result(checked: Checked) -> None:
+    total = {"name": "v", "inputs": ["a"], "sql": "SELECT value % 3 AS k, count(*) AS n FROM a GROUP BY ALL"}
+    code = "def f(v):\n    return v.orderBy('n').limit(2)\n"
+    top = {"name": "top", "inputs": ["v"], "python": "f"}
+    checked(total, dict(top), code=code, to="top", mode="complete")
+    with pytest.raises(DriverError, match="Vertex top is not marked as stateful"):
+        checked(total, dict(top), code=code, to="top", mode="update")
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "said"),
+    [
+        (
+            "c.join(a, 'value', 'left')",
+            ["a", "c"],
+            "a LEFT OUTER JOIN keeps rows of the side that does not stream",
+        ),
+        ("a.join(c, 'value', 'right')", ["a", "c"], "a RIGHT OUTER JOIN keeps rows"),
+        ("a.join(c, 'value', 'full')", ["a", "c"], "a FULL OUTER JOIN keeps rows"),
+        ("c.join(a, 'value', 'left_semi')", ["a", "c"], "a LEFT SEMI JOIN keeps rows"),
+        ("a.select('value').union(c.select('value'))", ["a", "c"], "adds rows that do not stream"),
+        (
+            "a.select('value').intersect(c.select('value'))",
+            ["a", "c"],
+            "Spark has no Intersect over a stream",
+        ),
+        ("a.offset(3)", ["a"], "Spark has no Offset over a stream"),
+    ],
+)
+def test_what_no_stream_can_do_is_refused(checked: Checked, body: str, inputs: list[str], said: str) -> None:
+    vertex, code = python(body, inputs=inputs)
+    assert said in checked.refusal(vertex, code=code)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "ignored"),
+    [
+        ("a.sparkSession.range(3)", ["a"], "a"),
+        ("a.sparkSession.createDataFrame([], a.schema)", ["a"], "a"),
+        ("b", ["a", "b"], "a"),
+        ("c", ["a", "c"], "a"),
+        ("a.sparkSession.readStream.format('rate').load()", ["a"], "a"),
+    ],
+)
+def test_a_function_that_ignores_a_stream_is_refused(
+    checked: Checked, body: str, inputs: list[str], ignored: str
+) -> None:
+    vertex, code = python(body, inputs=inputs)
+    sentence = checked.refusal(vertex, code=code)
+    assert sentence.startswith(f"Vertex v does nothing with its input {ignored}:")
+
+
+def test_a_function_that_reads_another_stream_is_refused(checked: Checked) -> None:
+    vertex, code = python(
+        "a.select('value').union(a.sparkSession.readStream.format('rate').load().select('value'))"
+    )
+    assert "reads a stream that is none of its inputs" in checked.refusal(vertex, code=code)
+
+
+def test_a_vertex_of_static_inputs_that_makes_a_stream_is_refused(checked: Checked) -> None:
+    code = "def g(c):\n    return c.sparkSession.readStream.format('rate').load()\n"
+    side = {"name": "side", "inputs": ["c"], "python": "g"}
+    joined = {"name": "v", "inputs": ["a", "side"], "sql": "SELECT a.value FROM a JOIN side USING (value)"}
+    assert "its result is a stream" in checked.refusal(side, joined, code=code)
+
+
+@pytest.mark.parametrize(
+    "body", ["a.where(F.lit(a.count() > 3))", "a.sparkSession.createDataFrame(a.collect())"]
+)
+def test_a_function_that_looks_at_the_rows_of_a_stream_is_told_what_it_is_for(
+    checked: Checked, body: str
+) -> None:
+    vertex, code = python(body)
+    sentence = checked.refusal(vertex, code=code)
+    assert "Queries with streaming sources must be executed" in sentence
+    assert "belongs into a Python sink" in sentence
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+def test_a_hash_edge_by_what_is_no_column_is_refused(checked: Checked, stateful: bool) -> None:
+    body = "a.groupBy('value').count()" if stateful else "a"
+    vertex, code = python(body, inputs=[{"vertex": "a", "partitioner": "HASH", "keys": ["velue"]}])
+    sentence = checked.refusal({**vertex, "stateful": stateful}, code=code, mode="update")
+    assert sentence == (
+        "Vertex v takes its input a by the key velue, which is no column of it. The columns are timestamp, value."
+    )
+    fine, code = python(body, inputs=[{"vertex": "a", "partitioner": "HASH", "keys": ["VALUE"]}])
+    checked({**fine, "stateful": stateful}, code=code, mode="update")
+
+
+@pytest.mark.parametrize("example", ["counts", "windows", "orders"])
+def test_the_examples_say_the_truth_of_their_plans(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = Path(__file__).resolve().parents[3] / "examples"
+    document = yaml.safe_load((folder / f"{example}.yaml").read_text(encoding="utf-8"))
+    for vertex in document["vertices"]:
+        if "path" in vertex.get("source", {}):
+            vertex["source"]["path"] = str(folder / vertex["source"]["path"])
+    graph = parse_document(document)
+    functions = Functions(folder, graph.artifacts)
+    functions.install()
+    for query in queries(graph):
+        check(spark, tmp_path, query, functions)
