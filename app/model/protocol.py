@@ -13,7 +13,8 @@ failure (refused, 5xx, time-out) means that the control plane is away: the drive
 and tries again, reading the address file anew each time.
 
 Orders are a level, not a queue: what the driver should be doing now. Reports are numbered from 1 within an attempt
-and sent again until acknowledged, so each arrives at least once and in order.
+and sent again until acknowledged, so each arrives at least once and in order. A call with very many of them may be
+acknowledged in part.
 """
 
 from __future__ import annotations

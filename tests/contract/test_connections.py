@@ -123,6 +123,27 @@ async def test_what_follows_a_body_is_no_header(world: World) -> None:
     assert "x-request-id" not in answer.headers
 
 
+async def test_other_protocols_are_not_taken_up_and_the_connection_goes_on(world: World) -> None:
+    asked = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n"
+    async with listening(world) as port, opened(port, 2, b"") as streams:
+        for (reader, writer), other in zip(streams, (b"websocket", b"h2c"), strict=True):
+            for _ in range(2):
+                writer.write(START + asked + b"Upgrade: " + other + b"\r\n\r\n")
+                async with asyncio.timeout(20):
+                    assert (await read_answer(reader)).status == 200
+
+
+async def test_a_client_that_waits_to_be_asked_for_the_body_is_asked(world: World) -> None:
+    head = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    async with listening(world) as port, opened(port, 1, head) as ((reader, writer),), asyncio.timeout(20):
+        assert (await read_answer(reader)).status == 100
+        writer.write(b"{}")
+        assert (await read_answer(reader)).status == 400
+        # One that is too large is refused before it is sent.
+        writer.write(head.replace(b"Length: 2", b"Length: 99999999"))
+        assert (await read_answer(reader)).status == 413
+
+
 async def test_slow_heads_and_bodies_are_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HEAD_S", "BODY_PAUSE_S"):
         monkeypatch.setattr(connections, name, 0.5)
