@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -72,3 +73,12 @@ def sync_to_disk(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def is_within(path: str, directories: Iterable[str | Path]) -> bool:
+    """Whether ``path``, with its links followed as far as it exists, is one of ``directories`` or below it."""
+    try:
+        real = Path(os.path.realpath(path))
+    except (OSError, ValueError):
+        return False
+    return any(real.is_relative_to(os.path.realpath(directory)) for directory in directories)

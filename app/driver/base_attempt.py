@@ -18,13 +18,14 @@ from app.driver.executor_news import ExecutorNews
 from app.driver.executor_sight import ExecutorSight
 from app.driver.executor_warmup import warm_up_executor
 from app.driver.executors import Executors
-from app.driver.failures import Failure, Fenced, describe
+from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.functions import Functions
 from app.driver.locks import claim_checkpoint, is_owner
 from app.driver.session import add_files, check_cluster_conf
 from app.driver.verdict import use_rules
-from app.durablefiles import write_whole
+from app.durablefiles import is_within, write_whole
 from app.model.jobgraph import JobGraph
+from app.model.localpaths import local_paths, refusal_of
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class BaseAttempt(ABC):
         functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
         functions.install()
         self._check_conf()
+        self._check_paths()
         if spec.executors:
             check_cluster_conf(spec.spark_conf, spec.master)
         session = self._open_session(spec)
@@ -130,6 +132,16 @@ class BaseAttempt(ABC):
             self._sight.check(self._executors.active)
         add_files(session, (str(file) for file in functions.files))
         return session, functions
+
+    def _check_paths(self) -> None:
+        """Again: a link may have been made since the job was submitted.
+
+        Raises:
+            DriverError: a source or a sink lies among the server's own files.
+        """
+        for name, path in local_paths(self._graph):
+            if is_within(path, self.spec.private):
+                raise DriverError(refusal_of(name, path), vertex=name)
 
     @abstractmethod
     def _check_conf(self) -> None:

@@ -41,6 +41,7 @@ class DriverSpec:
     ``repartition``: the state is to get the partitions that the graph says, before the queries are started.
     ``final_exceptions`` and ``recoverable_exceptions`` are names of classes (options of the job); ``local_failover``: a
     query that fails is held until the orders say what becomes of it, while the others go on.
+    ``private``: directories in which no source and no sink may lie.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
     data.
     """
@@ -70,6 +71,7 @@ class DriverSpec:
     final_exceptions: tuple[str, ...] = ()
     recoverable_exceptions: tuple[str, ...] = ()
     local_failover: bool = False
+    private: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from app.worker.retrying import reading
 from app.worker.sharing import share_slots
 from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission, share_hash
 from app.worker.stops import decide_stop
-from app.worker.submission import make_durable, refused_by_cluster
+from app.worker.submission import make_durable, refused_by_places
 from app.worker.task_managers import Shown, members_of_host, pool_of
 from app.worker.unreadable import UnreadableJob, newest_first
 from app.worker.unreadable_end import UnreadableEnder
@@ -152,7 +152,7 @@ class ControlPlane:
         now_ms = self._clock.now_ms()
         requirements = initial_requirements(job_id, graph, requested_by, reactive=options.is_reactive)
         errors += refusal_at_submission(graph, requirements, options)
-        errors += refused_by_cluster(graph, self._places)
+        errors += await asyncio.to_thread(refused_by_places, graph, self._places)
         if errors:
             raise InvalidRequest(*errors)
         state = initial_state(job_id, graph, options, requirements, now_ms)

@@ -57,7 +57,7 @@ class JobPlaces:
     ``slots`` is how wide a driver on this host may run; with a ``cluster``, jobs run in executors of it.
     ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
     ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
-    ``runs_on``: the name of the cluster, as `app.worker.placement` has it.
+    ``runs_on``: the name of the cluster, as `app.worker.placement` has it. ``private``: no job's files lie there.
     """
 
     jobs_dir: Path
@@ -68,6 +68,7 @@ class JobPlaces:
     url: str | None = None
     task_manager: str = "host"
     runs_on: str = ""
+    private: tuple[Path, ...] = ()
 
     def address_of(self, job_id: str) -> Path:
         """The file in which the job's drivers find whom to call."""
@@ -375,15 +376,14 @@ class Job:
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
             executors=0 if cluster is None else max(len(state.slots), effect.plan.slot_count),
-            executor_conf={}
-            if cluster is None
-            else dict(cluster.executor_conf(state.job_id, effect.attempt)),
+            executor_conf=dict(cluster.executor_conf(state.job_id, effect.attempt)) if cluster else {},
             results_dir=places.results_dir(state.job_id) if batch else "",
             repartition=state.repartition is not None,
             ended_results=self._results_of_ended() if batch else (),
             final_exceptions=state.options.final_exceptions,
             recoverable_exceptions=state.options.recoverable_exceptions,
             local_failover=not batch and state.options.local_timeout_ms > 0,
+            private=tuple(map(str, places.private)),
         )
 
     def _results_of_ended(self) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 
 import structlog
 
+from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
 from app.model.jobgraph import JobGraph
+from app.model.localpaths import local_paths, refusal_of
 from app.store.errors import OutcomeUnknown, StoreError
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, UnitOfWork
@@ -23,12 +25,14 @@ log = structlog.get_logger()
 _DOUBT_RETRY_S = 0.5
 
 
-def refused_by_cluster(graph: JobGraph, places: JobPlaces) -> list[str]:
-    """What is wrong with the job's settings for the cluster that it is to run on."""
+def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:
+    """What is wrong with the job's settings for the cluster that it is to run on, and with paths of it that lie among
+    the server's own files: its database, its jobs."""
+    refused = [refusal_of(name, path) for name, path in local_paths(graph) if is_within(path, places.private)]
     if places.cluster is None:
-        return []
+        return refused
     refusal = refused_on_cluster([key for key, _ in graph.config], places.cluster.master)
-    return [] if refusal is None else [f"config: {refusal}"]
+    return refused if refusal is None else [*refused, f"config: {refusal}"]
 
 
 async def make_durable(
