@@ -15,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.driver.failures import DriverError
+from app.durablefiles import write_whole
 
 # Set by `app.cluster`. The second one has options for the JVM, separated by spaces and quoted as for a shell.
 JAVA_VARIABLE = "_SLOTWISE_DRIVER_JAVA"
@@ -82,7 +84,7 @@ def executor_classpath(home: Path) -> str:
     return ":".join([*first, *found])
 
 
-def java_command_line(home: Path, archive: str, extra: tuple[str, ...]) -> list[str]:
+def java_command_line(home: Path, archive: str, extra: Iterable[str]) -> list[str]:
     """The whole command. ``archive`` is the class data archive to start from, or empty."""
     jars = executor_classpath(home)
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
@@ -93,6 +95,17 @@ def java_command_line(home: Path, archive: str, extra: tuple[str, ...]) -> list[
     options += [f"-Dlog4j2.configurationFile={log4j}"]
     main = ["org.apache.spark.deploy.SparkSubmit", "--conf", "spark.ui.enabled=false", "pyspark-shell"]
     return [java_command(), "-cp", jars, *options, *extra, *main]
+
+
+def write_options(path: Path, options: Iterable[str]) -> str:
+    """Write ``options`` into the file ``path``, for its owner alone, and return the option that stands for them: what
+    is on a command line can be read by every user of the host, and a password may be in it."""
+    escaped = (
+        option.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n").replace("\r", r"\r")
+        for option in options
+    )
+    write_whole(path, "".join(f'"{option}"\n' for option in escaped).encode(), mode=0o600)
+    return f"@{path}"
 
 
 @dataclass
@@ -145,8 +158,10 @@ def start_jvm(
     extra = (f"-Djava.io.tmpdir={scratch_dir}", *extra)
     environment = _spark_environment()
     asked = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
+    # The directory goes as soon as the JVM is ready.
+    options = write_options(info_file.with_name("options"), (*asked, *extra))
     process = subprocess.Popen(
-        java_command_line(home, archive, (*asked, *extra)),
+        java_command_line(home, archive, [options]),
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),
         stderr=sys.stderr.fileno(),
