@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
@@ -217,3 +218,19 @@ def test_the_holding_time_goes_on_after_a_restart() -> None:
         pool.review(1200)
         assert pool.allowed("a") == allowed
         assert pool.next_review_ms == (1500 if changed_ms else None)
+
+
+def test_a_slot_is_of_one_job_whoever_brings_it_along() -> None:
+    pool = SlotPool({"host": 1})
+    host, guest = Slot("host-0", "host"), Slot("gone-0", "gone")
+    assert pool.restore("a", [host, guest], 2, 1, guests=True)
+    assert pool.restore("a", [host, guest], 2, 1, guests=True), "it has them"
+    assert not pool.restore("b", [host, guest], 2, 1, guests=True)
+    assert (ids(pool, "a"), ids(pool, "b"), pool.total) == (["host-0", "gone-0"], [], 2)
+
+
+def test_what_others_use_of_a_cluster_is_not_taken_off_what_jobs_hold() -> None:
+    pool = SlotPool({"host": 4})
+    declared(pool, "a", 3, 1)
+    pool.take_offer(Offer((("host", 4),), withheld=3))
+    assert (pool.total, pool.free, len(ids(pool, "a"))) == (3, 0, 3)
