@@ -12,7 +12,7 @@ from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
-from app.store.errors import OutcomeUnknown, StoreError
+from app.store.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, UnitOfWork
 from app.worker.job import JobPlaces
@@ -41,9 +41,10 @@ async def make_durable(
     """Files first: what is in the database is a job, and would be run.
 
     Raises:
-        Unavailable: nothing was stored.
+        Unavailable: nothing was stored, or, as its sentence says then, nobody knows whether it was.
     """
     directory = places.artifacts_dir(unit.job_id)
+    in_doubt = False
     try:
         if artifacts:
             await asyncio.to_thread(write_artifacts, directory, artifacts)
@@ -53,10 +54,20 @@ async def make_durable(
                 await store.commit(unit)
                 return
             except OutcomeUnknown as error:
+                in_doubt = True
                 log.error("it is not known whether a job was stored", job=unit.job_id, error=str(error))
                 # It is in flight, whatever others think of its age.
                 await asyncio.to_thread(touch, places.job_dir(unit.job_id))
                 await asyncio.sleep(_DOUBT_RETRY_S)
+            except StoreUnavailable as error:
+                if not in_doubt:
+                    raise
+                # A job that is stored is run: it is taken up when the database can be asked.
+                keeper.load_later(unit.job_id, None)
+                raise Unavailable(
+                    f"{error} It is not known whether job {unit.job_id} was submitted: read it later to see whether "
+                    "it was."
+                ) from error
     except (OSError, StoreError) as error:
         directory_of_job = places.job_dir(unit.job_id)
         await asyncio.to_thread(shutil.rmtree, directory_of_job, ignore_errors=True)

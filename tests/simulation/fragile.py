@@ -34,7 +34,7 @@ def breaks(attempt: SimAttempt) -> str | None:
 
 
 def may_put(graph: JobGraph, state: JobState | None) -> bool:
-    """A job that never ran has nothing to go back to."""
+    """A job that has not committed a batch has nothing to go back to."""
     return limit_of(graph.name) is None or (state is not None and not state.unproven)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from typing import Any
 
@@ -17,6 +18,8 @@ def listen(world: World) -> None:
 
     def note(_logger: object, method: str, event: dict[str, Any]) -> Any:
         error = event.get("exc_info")
+        if error is True:
+            error = sys.exc_info()[1]
         if error is not None and method in ("error", "exception") and not isinstance(error, Killed):
             text = f"{event['event']}: {error!r}"
             if world.tracing:
