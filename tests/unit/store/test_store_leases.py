@@ -155,6 +155,16 @@ async def test_claiming_leaves_ended_jobs_alone_and_is_limited(open_store: Opene
     assert taken == {samples.job_id(number) for number in range(2, 6)}
 
 
+async def test_jobs_of_another_home_are_passed_over_also_when_nobody_has_them(open_store: Opener) -> None:
+    first = await open_store("owner-1", home="here", lease_ttl_ms=-1)
+    there, here = await open_store("owner-2", home="there"), await open_store("owner-3", home="here")
+    await first.commit(samples.creation())
+    assert await there.claim_leases() == []
+    assert await first.release_lease(JOB, 1)
+    assert await there.claim_leases() == [], "its files are where they were"
+    assert [lease.epoch for lease in await here.claim_leases()] == [2]
+
+
 async def test_on_sqlite_leases_of_an_earlier_run_are_taken_at_once(sqlite_url: str) -> None:
     first = await Store.open(sqlite_url, "run-1", lease_ttl_ms=600_000)
     await first.commit(samples.creation())
