@@ -12,7 +12,7 @@ from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
-from app.store.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from app.store.errors import JobExists, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, UnitOfWork
 from app.worker.job import JobPlaces
@@ -59,6 +59,11 @@ async def make_durable(
                 # It is in flight, whatever others think of its age.
                 await asyncio.to_thread(touch, places.job_dir(unit.job_id))
                 await asyncio.sleep(_DOUBT_RETRY_S)
+            except JobExists:
+                # Nobody else makes this id: it was stored, and whoever has taken the job up since has written to it.
+                if not in_doubt:
+                    raise
+                return
             except StoreUnavailable as error:
                 if not in_doubt:
                     raise

@@ -11,7 +11,7 @@ import pytest
 from app.cluster.ports import Offer
 from app.model.graphdoc import parse_document, to_document
 from app.model.rescale import TerminalState, TriggerCause
-from app.store import OutcomeUnknown, StoreUnavailable, UnitOfWork
+from app.store import OutcomeUnknown, StoreUnavailable
 from app.store import StateConflict as StoreConflict
 from app.worker.attempt_record import write_outcome
 from app.worker.views import Fenced, RequirementsUpdate, StaleVersion, StateConflict, Unavailable
@@ -139,32 +139,6 @@ async def test_a_put_of_which_nobody_knows_whether_it_was_written_is_answered_so
         await rig.until(
             lambda: rig.plane.job(job).state.requirements.version == 2, "the same unit is tried again"
         )
-
-
-@pytest.mark.parametrize("is_stored", [True, False])
-async def test_a_submission_of_which_nobody_knows_whether_it_was_stored_is_answered_so(
-    sqlite_url: str, tmp_path: Path, is_stored: bool
-) -> None:
-    async with rig_on(sqlite_url, tmp_path) as rig:
-        real = rig.store.commit
-
-        async def commit(unit: UnitOfWork) -> None:
-            if is_stored:
-                await real(unit)
-            rig.fail_commits(StoreUnavailable("The database is away."))
-            raise OutcomeUnknown("The connection was lost.")
-
-        rig.store.commit = commit  # type: ignore[method-assign]
-        with pytest.raises(Unavailable, match="not known whether job") as refusal:
-            await rig.plane.submit(graph(), {})
-        job = str(refusal.value).partition(" whether job ")[2].split()[0]
-        rig.fail_commits(None)
-        if is_stored:
-            await rig.until(lambda: job in rig.plane._keeper.jobs, "the job is served")
-            await rig.bring_up(job, 1)
-        else:
-            await rig.until(lambda: job not in rig.plane._keeper._loading, "the job was looked for")
-            assert not list(rig.plane.jobs())
 
 
 async def test_a_state_of_somebody_else_is_loaded(sqlite_url: str, tmp_path: Path) -> None:
