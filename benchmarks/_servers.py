@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +107,17 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(*, slots: int | None, **settings: str) -> Iterator[Server]:
+def server(*, slots: int | None, run_by: Sequence[str] = (), **settings: str) -> Iterator[Server]:
     """Run a server, with ``slots`` of its host or None where a cluster has them. Its jobs are killed at the end.
 
+    ``run_by``: a program and its arguments that start the server, such as `prlimit`.
     ``settings`` are environment settings without their prefix.
     """
     directory = Path(tempfile.mkdtemp(prefix="slotwise-benchmark-"))
     log_file = directory / "server.log"
     environment = {f"SLOTWISE_{name.upper()}": value for name, value in settings.items()}
     command = [
+        *run_by,
         sys.executable,
         "-m",
         "app.cli",
