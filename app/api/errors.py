@@ -11,6 +11,7 @@ from app.api.answers import json_response
 from app.worker.views import (
     ControlPlaneError,
     Fenced,
+    InDoubt,
     InvalidRequest,
     StaleVersion,
     StateConflict,
@@ -70,5 +71,6 @@ def response_of(error: ApiError | ControlPlaneError) -> Response:
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 400)
     if isinstance(error, Fenced):
         return error_response(status, error.errors, fenced=True)
-    headers = {"Retry-After": str(_RETRY_AFTER_S)} if status == 503 else None
+    again = status == 503 and not isinstance(error, InDoubt)
+    headers = {"Retry-After": str(_RETRY_AFTER_S)} if again else None
     return error_response(status, error.errors, headers)

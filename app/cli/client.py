@@ -97,7 +97,8 @@ class Client:
     ) -> tuple[Json, httpx.Headers]:
         """The decoded answer and its headers.
 
-        A 503 is asked again for a while (a job's owner may be changing), a refused connection is not.
+        A 503 is asked again for a while (a job's owner may be changing), a refused connection is not. Nor is a POST
+        whose answer does not ask for it with Retry-After: it may have been carried out.
 
         Raises:
             Refused: any answer of 400 and above. NoServer: nothing listens there.
@@ -110,7 +111,8 @@ class Client:
         deadline = time.monotonic() + UNAVAILABLE_PATIENCE_S
         while True:
             response = self._send(method, path, params=params, content=content, headers=sent, files=files)
-            if response.status_code != 503 or time.monotonic() >= deadline:
+            again = response.status_code == 503 and (method != "POST" or "Retry-After" in response.headers)
+            if not again or time.monotonic() >= deadline:
                 if is_stranger(response):
                     raise stranger(self.server, response)
                 return _decoded(response), response.headers

@@ -171,10 +171,10 @@ class ControlPlane:
             *(AddArtifact(name, content) for name, content in artifacts.items()),
         )
         job = self._keeper.build_new(state, now_ms, requested_by)
-        await make_durable(self._store, self._keeper, self._places, unit, artifacts)
-        self._keeper.add(job)
+        if await make_durable(self._store, self._keeper, self._places, unit, artifacts):
+            self._keeper.add(job)
+            job.deliver(StartScheduling())
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
-        job.deliver(StartScheduling())
         return job_id
 
     def jobs(self) -> Sequence[JobView]:

@@ -24,6 +24,8 @@ class JobsKnown:
         self.glimpses: dict[str, JobView] = {}
         # Not to be taken up by a look at the leases, like what cannot be read: what is being loaded again.
         self._loading = set[str]()
+        # Nor what is being submitted: it may be stored, and its submission goes on with it.
+        self.submitting = set[str]()
 
     def view(self, job_id: str) -> JobView | None:
         job = self.jobs.get(job_id)
@@ -59,5 +61,5 @@ class JobsKnown:
         return [job_id for job_id in job_ids if not self._knows(job_id)]
 
     def _knows(self, job_id: str) -> bool:
-        known = (self.jobs, self.ended, self._loading, self.unreadable)
+        known = (self.jobs, self.ended, self._loading, self.submitting, self.unreadable)
         return any(job_id in where for where in known)

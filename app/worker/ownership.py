@@ -17,7 +17,6 @@ from app.store.errors import StoreError
 from app.store.leases import Lease
 from app.store.members import Member, Members, MemberState, Spread
 from app.store.store import Store
-from app.store.writes import FIRST_EPOCH
 from app.worker.job import Job
 from app.worker.recovery import JOBS_PER_READ, JobKeeper
 from app.worker.stored_jobs import quiet
@@ -142,13 +141,12 @@ class Ownership:
     async def _take_over(self, held: Mapping[str, Lease]) -> None:
         """Take up the jobs whose owner has gone, on this data directory: their leases have expired.
 
-        What is missing is read off the leases that we hold, not off the answer to a claim, which may have been lost.
+        What is missing is read off the leases that we hold, not off the answer to a claim, which may have been lost;
+        nor is a submission's commit always answered, which may even be made after the database was asked about it.
         """
         ours = dict(held)
         ours.update(await self._claim())
-        # At its first epoch a job is being submitted.
-        served = [job_id for job_id, lease in ours.items() if lease.epoch > FIRST_EPOCH]
-        missing = self._keeper.unknown(served)
+        missing = self._keeper.unknown(ours)
         for first in range(0, len(missing), JOBS_PER_READ):
             await self._keeper.take_up_all(
                 await self._store.load_jobs(missing[first : first + JOBS_PER_READ])

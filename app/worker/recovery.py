@@ -168,7 +168,6 @@ class JobKeeper(JobsKnown):
                 found.append((stored, await self._prepare(stored)))
             except OSError as error:
                 log.error("the files of a job cannot be laid out", job=stored.job_id, error=str(error))
-                self.away.add(stored.job_id)
                 self.load_later(stored.job_id, None)
         return found
 
@@ -289,11 +288,12 @@ class JobKeeper(JobsKnown):
     def _on_diverged(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
         if job is not None:
-            self.away.add(job_id)
             job.close()
             self.load_later(job_id, job)
 
     def load_later(self, job_id: str, old: Job | None) -> None:
+        """Until then nobody is told that there is no such job."""
+        self.away.add(job_id)
         self._loading.add(job_id)
         self.spawn(self._load_again(job_id, old))
 

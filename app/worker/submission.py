@@ -12,13 +12,13 @@ from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
-from app.store.errors import JobExists, OutcomeUnknown, StoreError, StoreUnavailable
+from app.store.errors import JobExists, OutcomeUnknown, StoreError
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, UnitOfWork
 from app.worker.job import JobPlaces
 from app.worker.job_files import touch, write_artifacts
 from app.worker.recovery import JobKeeper
-from app.worker.views import Unavailable
+from app.worker.views import InDoubt, Unavailable
 
 log = structlog.get_logger()
 
@@ -37,14 +37,17 @@ def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:
 
 async def make_durable(
     store: Store, keeper: JobKeeper, places: JobPlaces, unit: UnitOfWork, artifacts: Mapping[str, bytes]
-) -> None:
-    """Files first: what is in the database is a job, and would be run.
+) -> bool:
+    """Files first: what is in the database is a job, and would be run. Whether the job is as it was submitted, to be
+    added to ``keeper`` at once. If not, whoever has taken it up has written to it, and ``keeper`` will see who.
 
     Raises:
-        Unavailable: nothing was stored, or, as its sentence says then, nobody knows whether it was.
+        Unavailable: nothing was stored.
+        InDoubt: nobody knows whether it was.
     """
     directory = places.artifacts_dir(unit.job_id)
     in_doubt = False
+    keeper.submitting.add(unit.job_id)
     try:
         if artifacts:
             await asyncio.to_thread(write_artifacts, directory, artifacts)
@@ -52,7 +55,7 @@ async def make_durable(
         while True:
             try:
                 await store.commit(unit)
-                return
+                return True
             except OutcomeUnknown as error:
                 in_doubt = True
                 log.error("it is not known whether a job was stored", job=unit.job_id, error=str(error))
@@ -63,18 +66,18 @@ async def make_durable(
                 # Nobody else makes this id: it was stored, and whoever has taken the job up since has written to it.
                 if not in_doubt:
                     raise
-                return
-            except StoreUnavailable as error:
-                if not in_doubt:
-                    raise
-                # A job that is stored is run: it is taken up when the database can be asked.
                 keeper.load_later(unit.job_id, None)
-                raise Unavailable(
-                    f"{error} It is not known whether job {unit.job_id} was submitted: read it later to see whether "
-                    "it was."
-                ) from error
+                return False
     except (OSError, StoreError) as error:
+        if in_doubt:
+            # A job that is stored is run, and needs its files: it is taken up when the database can be asked.
+            keeper.load_later(unit.job_id, None)
+            raise InDoubt(
+                f"{error} It is not known whether job {unit.job_id} was submitted: read it later to see whether it was."
+            ) from error
         directory_of_job = places.job_dir(unit.job_id)
         await asyncio.to_thread(shutil.rmtree, directory_of_job, ignore_errors=True)
         sentence = str(error) if isinstance(error, StoreError) else f"{error.strerror}: {directory}."
         raise Unavailable(f"{sentence} The job was not submitted; try again.") from error
+    finally:
+        keeper.submitting.discard(unit.job_id)

@@ -50,6 +50,10 @@ class Unavailable(ControlPlaneError):
     """503: try again later"""
 
 
+class InDoubt(Unavailable):
+    """503: nobody knows whether it was carried out, and done twice it would count twice. Not to be tried again"""
+
+
 class Fenced(ControlPlaneError):
     """410 to a driver: its attempt is over or its secret or epoch is wrong"""
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.api.app import create_app
 from app.store import statements
-from app.store.errors import StoreUnavailable
+from app.store.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tests.contract.test_bad_requirements import GOOD, path_of
 from tests.contract.world import GRAPH, World, bounds, eventually, open_world
 
@@ -220,6 +220,30 @@ async def test_a_database_that_cannot_be_written_is_503_and_nothing_has_changed(
 
     await eventually(accepted, "writes go on once the database can be written")
     await world.completed(job_id, 2)
+
+
+async def test_of_changes_in_doubt_only_a_submission_is_not_to_be_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await world.running()
+    commit = world.store.commit
+    outcomes: list[StoreError] = []
+
+    async def doubtful(unit: Any) -> None:
+        if not outcomes:
+            return await commit(unit)
+        raise outcomes.pop(0)
+
+    monkeypatch.setattr(world.store, "commit", doubtful)
+    outcomes += [OutcomeUnknown("The connection was lost."), StoreUnavailable("The database is away.")]
+    answer = await world.http.post("/jobs", json=GRAPH)
+    assert answer.status_code == 503 and "not known whether job" in answer.text
+    assert "retry-after" not in answer.headers
+    # A PUT names what is to be, and may be repeated.
+    outcomes += [OutcomeUnknown("The connection was lost.")]
+    answer = await world.put(job_id, GOOD)
+    assert answer.status_code == 503 and "to see whether it was" in answer.text
+    assert answer.headers["retry-after"] == "1"
 
 
 async def test_readiness_follows_the_database(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

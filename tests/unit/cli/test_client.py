@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from app.cli.client import Client
+from app.cli.errors import Refused
+from app.cli.submit import send
+
 Run = Callable[..., Any]
 JOB_ID = "0123456789abcdef0123456789abcdef"
 OTHER_ID = "0199999999999999999999999999999f"
@@ -61,6 +65,22 @@ def test_a_503_is_asked_again(slotwise: Run, fake: Any) -> None:
     assert outcome.status == 0
     assert [job["jid"] for job in outcome.json] == [JOB_ID]
     assert len(fake.sent("GET", "/jobs/overview")) == 2
+
+
+@pytest.mark.parametrize(("headers", "times"), [({}, 1), ({"Retry-After": "0"}, 2)])
+def test_a_submission_is_repeated_only_if_the_server_says_so(
+    fake: Any, headers: dict[str, str], times: int
+) -> None:
+    """If it may have been carried out, the next one would be a second job with the sinks of the first one."""
+    doubt = (503, {"errors": ["It is not known whether job 1 was submitted."]}, headers)
+    fake.on("POST", "/jobs", doubt, (202, {"jobid": JOB_ID, "jobUrl": ""}))
+    with Client(fake.url) as client:
+        if times == 1:
+            with pytest.raises(Refused, match="not known whether job 1"):
+                send(client, {}, {})
+        else:
+            assert send(client, {}, {}) == JOB_ID
+    assert len(fake.sent("POST", "/jobs")) == times
 
 
 @pytest.mark.parametrize("text", [JOB_ID, JOB_ID.upper(), "0123", "delays"])
