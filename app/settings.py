@@ -23,8 +23,10 @@ from app.model.clustersettings import (
     KUBERNETES,
     NEEDED,
     STANDALONE,
+    WHOSE_SLOTS,
     check_driver_host,
     check_kubernetes,
+    check_results_apart,
     check_standalone,
     kinds_of,
 )
@@ -271,13 +273,10 @@ class Settings(BaseModel):
                 raise ValueError(
                     f"{name}: is for cluster_kind {' or '.join(kinds)}, and cluster_kind is {kind}."
                 )
-        if kind != "embedded" and "slots" in self.model_fields_set:
-            who = (
-                "the workers of the cluster offer the slots"
-                if kind != KUBERNETES
-                else "cluster_slots says how many"
-            )
-            raise ValueError(f"slots: with cluster_kind {kind} {who}.")
+        if kind in WHOSE_SLOTS and "slots" in self.model_fields_set:
+            raise ValueError(f"slots: with cluster_kind {kind} {WHOSE_SLOTS[kind]}.")
+        if self.run_drivers_as is not None:
+            check_results_apart(self.results_url)
         for name, prefix in NEEDED.get(kind, {}).items():
             value = getattr(self, name)
             if value is None or not str(value).startswith(prefix) or not str(value).strip():

@@ -1,8 +1,8 @@
 """Drivers as another user of the operating system, so that the code of jobs cannot read what is the server's.
 
 The server is root then. What it makes is for itself alone (its umask), but for what is opened here: the driver's user
-may pass through the directories on the way to the files of jobs, and owns what drivers write. Root never writes by a
-path that leads through a directory of that user, where a link could stand: it opens files there without following any.
+may pass through the directories on the way to the files of jobs, and owns what drivers write. In a directory of that
+user a link can stand wherever root is about to write: root makes files there anew and follows no link.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class DriverUser:
     gid: int
     groups: tuple[int, ...]
     home: str
-    umask: int
+    umask: int = 0o022
 
     @classmethod
     def named(cls, name: str) -> DriverUser:
-        """The user of this name or number; from now on what this process makes is for itself alone.
+        """The user of this name or number.
 
         Raises:
             DriverUserError: there is none, it has the rights of root, or this process may not start processes as it.
@@ -73,8 +73,7 @@ class DriverUser:
                 f"run_drivers_as: {name} is root, or in its group ({grp.getgrgid(0).gr_name}). Name a user without "
                 "rights of its own."
             )
-        umask = os.umask(0o077)
-        return cls(found.pw_name, found.pw_uid, found.pw_gid, groups, found.pw_dir, umask)
+        return cls(found.pw_name, found.pw_uid, found.pw_gid, groups, found.pw_dir)
 
     def popen(self) -> dict[str, Any]:
         """What makes `subprocess.Popen` start a process of this user."""

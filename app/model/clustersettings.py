@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from app.model.addresses import SPARK_PREFIX, is_host, is_loopback, spark_masters, web_pages
 from app.model.kubenames import MASTER_PREFIX, api_server, is_label, is_subdomain, parse_quantity
+from app.model.resultsurl import is_local
 
 EMBEDDED, STANDALONE, KUBERNETES = "embedded", "spark-standalone", "kubernetes"
 
@@ -19,11 +20,17 @@ NEEDED = {
         "cluster_slots": "",
     },
 }
+WHOSE_SLOTS = {
+    STANDALONE: "the workers of the cluster offer the slots",
+    KUBERNETES: "cluster_slots says how many",
+}
 _OF_ALL_CLUSTERS = ("cluster_master", "cluster_driver_host", "cluster_executor_memory_mb")
 
 
 def kinds_of(name: str) -> tuple[str, ...]:
     """The kinds of clusters that a setting is for."""
+    if name == "run_drivers_as":
+        return (EMBEDDED,)
     if not name.startswith("cluster_"):
         return (EMBEDDED, STANDALONE, KUBERNETES)
     if name in _OF_ALL_CLUSTERS:
@@ -41,6 +48,15 @@ def check_driver_host(value: str) -> None:
     if not is_host(value):
         raise ValueError(
             f"cluster_driver_host: should be a name or an address of this host, without a port (found {value!r})."
+        )
+
+
+def check_results_apart(results_url: str | None) -> None:
+    """Of drivers that run as another user."""
+    if results_url is not None and is_local(results_url):
+        raise ValueError(
+            "results_url: with run_drivers_as results lie among the files of jobs, or in a Hadoop file system. "
+            "Leave it out."
         )
 
 

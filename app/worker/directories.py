@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -63,23 +64,15 @@ def _prepare_results(folder: Path) -> None:
 
 def driver_user(settings: Settings, run_dir: Path, cache_dir: Path, java: str) -> DriverUser | None:
     """The user that drivers run as, with the way opened to what is its; None: that of the server. With one, what this
-    process makes from now on is for itself alone.
+    process makes from now on is for itself alone; drivers keep the umask that it had.
 
     Raises:
         DriverUserError: drivers cannot run as that user, or it could see what is the server's.
     """
     if settings.run_drivers_as is None:
         return None
-    if settings.cluster_kind != "embedded":
-        raise DriverUserError(
-            f"run_drivers_as: is for cluster_kind embedded, and cluster_kind is {settings.cluster_kind}."
-        )
-    if settings.results_url is not None and is_local(settings.results_url):
-        raise DriverUserError(
-            "results_url: with run_drivers_as results lie among the files of jobs, or in a Hadoop file system. "
-            "Leave it out."
-        )
     user = DriverUser.named(settings.run_drivers_as)
+    user = replace(user, umask=os.umask(0o077))
     try:
         _open_to(user, settings.data_dir, settings.place_of_jobs, run_dir, cache_dir)
     except OSError as error:

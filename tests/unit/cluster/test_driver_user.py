@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.cluster.driveruser import DriverUser, DriverUserError
-from app.settings import load_settings
+from app.settings import SettingsError, load_settings
 from app.worker.directories import _open_to, driver_user
 
 UID = GID = 54321
@@ -57,14 +58,41 @@ def test_root_is_no_other_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert os.umask(0o022) == 0o022, "nothing has changed"
 
 
-def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
-    cluster = {
-        "cluster_kind": "spark-standalone",
-        "cluster_master": "spark://127.0.0.1:7077",
-        "cluster_webui": "http://127.0.0.1:8080",
-    }
-    assert "cluster_kind is spark-standalone" in refused(tmp_path, run_drivers_as="nobody", **cluster)
-    assert refused(tmp_path, run_drivers_as="nobody", results_url=str(tmp_path)).startswith("results_url: ")
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (
+            {
+                "cluster_kind": "spark-standalone",
+                "cluster_master": "spark://127.0.0.1:7077",
+                "cluster_webui": "http://127.0.0.1:8080",
+            },
+            "run_drivers_as: is for cluster_kind embedded, and cluster_kind is spark-standalone.",
+        ),
+        ({"results_url": "/results"}, "results_url: with run_drivers_as results lie among the files of jobs"),
+    ],
+    ids=["cluster", "results"],
+)
+def test_what_does_not_go_together_is_refused_with_the_settings(other: Any, sentence: str) -> None:
+    """So that it is told by whatever reads them, such as `slotwise doctor`."""
+    with pytest.raises(SettingsError, match=re.escape(sentence)):
+        load_settings(run_drivers_as="nobody", **other)
+    assert load_settings(run_drivers_as="nobody", results_url="hdfs://namenode/r").run_drivers_as == "nobody"
+
+
+def test_what_the_server_makes_is_its_own_and_drivers_keep_the_umask_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(DriverUser, "let_through", lambda *_: None)
+    monkeypatch.setattr(DriverUser, "check", lambda *_, **__: None)
+    os.umask(0o027)
+    DriverUser.named("nobody")
+    assert os.umask(0o027) == 0o027, "to look a user up changes nothing"
+    settings = load_settings(data_dir=tmp_path, run_drivers_as="nobody")
+    user = driver_user(settings, tmp_path / "run", tmp_path / "cache", "java")
+    assert user is not None and user.popen()["umask"] == 0o027
+    assert os.umask(0o027) == 0o077
 
 
 def seen(path: Path) -> tuple[int, int, int]:
