@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from app.api.render.jobs import is_under_way
+from app.model.protocol import Report
+from app.scheduler.adaptive.step import status_of
 from app.worker.batches_seen import SeenBatch
+from app.worker.under_way import is_under_way
+from app.worker.views import JobView
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.test_flink_face import JOB_FACES, OVERVIEW, check
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, eventually
+from tests.unit.scheduler.driving import T0_MS
+from tests.unit.scheduler.phases import in_phase
 
 SLOWLY = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 h"}
 
@@ -104,24 +109,39 @@ async def test_what_makes_a_start_slow_is_told_while_a_driver_starts(
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "seen_s", "expected"),
     [
-        ({}, True),
-        ({"input_rows": 0}, False),
-        ({"input_rows": 0, "at_ms": 0}, True),
-        ({"input_rows": 0, "at_ms": 0, "backlog_rows": 5}, False),
-        ({"input_rows": 0, "batch_id": 7}, True),
+        ({}, 0, True),
+        ({"input_rows": 0}, 9, False),
+        ({"input_rows": 0}, 10, True),
+        ({"input_rows": 0, "backlog_rows": 5}, 10, False),
+        ({"input_rows": 0, "batch_id": 7}, 0, True),
+        ({"input_rows": 0, "at_ms": 0}, 9, False),
+        ({"input_rows": 0, "at_ms": 2**52}, 10, True),
     ],
-    ids=["rows", "none yet", "none came", "some wait", "a later batch"],
+    ids=["rows", "none yet", "none came", "some wait", "a later batch", "clock is behind", "clock is ahead"],
 )
 async def test_an_empty_first_batch_says_nothing_of_the_functions(
-    world: World, changes: dict[str, Any], expected: bool
+    world: World, changes: dict[str, Any], seen_s: int, expected: bool
 ) -> None:
+    """The time is measured by the server's clock: that of the driver's host may differ."""
     job_id = await world.running()
     world.host.hold()
     view = world.control_plane.job(job_id)
     (report,) = view.last_batches.values()
     first = replace(report, **{"batch_id": 0, "input_rows": 3, **changes})
-    assert (
-        is_under_way(replace(view, batches={"q": (SeenBatch(first, first.at_ms),)}), report.at_ms) is expected
-    )
+    seen = SeenBatch(first, report.at_ms)
+    told = replace(view, batches={"q": (seen,)})
+    assert is_under_way(told, seen.seen_ms + seen_s * 1000) is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("Executing", True), ("Rescaling", True), ("Restarting", False)]
+)
+def test_an_attempt_that_is_being_ended_is_not_under_way_any_more(kind: str, expected: bool) -> None:
+    state = in_phase(kind).state
+    assert state.plan is not None
+    report = Report(1, 1, "batch", plan_version=state.plan.version, batch_id=3, input_rows=9)
+    seen = {"q": (SeenBatch(report, T0_MS),)}
+    view = JobView(state, status_of(state), T0_MS, None, None, epoch=1, batches=seen)
+    assert is_under_way(view, T0_MS) is expected

@@ -13,21 +13,17 @@ from app.api.render.execution import (
     region_progress,
     vertex_executions,
 )
-from app.model.batch import RegionStatus
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import JobOptions
 from app.model.status import JobStatus
 from app.scheduler.adaptive.last_failure import last_failure
-from app.scheduler.adaptive.state import Executing, JobState
-from app.scheduler.batch.progress import BatchProgress
+from app.scheduler.adaptive.state import JobState
+from app.worker.under_way import is_under_way
 from app.worker.unreadable import UnreadableJob
 from app.worker.views import JobView
 
 SCHEDULER_TYPE = "Adaptive"
-
-_NO_ROWS_MS = 10_000
-"""If no rows have come for so long after an empty first batch, there are none."""
 
 _NO_TASKS = dict.fromkeys(EXECUTION_STATES, 0)
 _NO_TIMESTAMPS = {status.value: 0 for status in JobStatus}
@@ -121,37 +117,6 @@ def _last_failure(state: JobState) -> dict[str, Any] | None:
     if failure is None:
         return None
     return {"timestampInMillis": failure.at_ms, "attempt": failure.attempt, "message": failure.error}
-
-
-def is_under_way(view: JobView, now_ms: int) -> bool:
-    """Whether the present attempt has processed something, or has found that there is nothing to process."""
-    state = view.state
-    if state.plan is None:
-        return False
-    if state.batch is not None:
-        return _is_batch_under_way(view, state.batch)
-    batches = [batch for batch in view.last_batches.values() if batch.plan_version >= state.plan.version]
-    # While a plan is being replaced, or the job stops, the phase does not say it.
-    processed = state.phase.first_batch if isinstance(state.phase, Executing) else bool(batches)
-    # Spark runs a first batch though there are no rows yet: that says nothing of the job's functions.
-    said_nothing = batches and all(
-        batch.batch_id == 0
-        and batch.input_rows == 0
-        and (batch.backlog_rows or now_ms - batch.at_ms < _NO_ROWS_MS)
-        for batch in batches
-    )
-    return processed and not said_nothing
-
-
-def _is_batch_under_way(view: JobView, progress: BatchProgress) -> bool:
-    regions = progress.regions
-    if any(region.status is RegionStatus.FINISHED for region in regions):
-        return True
-    return last_failure(view.state) is None and any(
-        report.tasks_done > 0 and report.run == regions[number].run
-        for number, report in view.region_progress.items()
-        if regions[number].status is RegionStatus.RUNNING
-    )
 
 
 def job_details(view: JobView, now_ms: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from app.api.render.execution import VertexExecution, vertex_executions
-from app.api.render.jobs import is_under_way
 from app.model.batch import RegionStatus
 from app.model.protocol import Report
 from app.model.status import JobStatus
@@ -19,6 +18,7 @@ from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.step import explain, status_of
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.worker.drivers import orders_for
+from app.worker.under_way import is_under_way
 from app.worker.views import JobView
 from tests.unit.batch.driving import MB, T0_MS, running
 
