@@ -182,8 +182,7 @@ def restarting_stopped(draft: Draft, event: AttemptStopped) -> None:
 
 
 def restarting_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
-    """The last one of the attempt, or none of its queries has anything to do: the job has run at its plan."""
-    rollback.note_batch(draft, event)
+    """The last one of the attempt, or none of its queries has anything to do. `rollback.note_batch` has noted it."""
 
 
 def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -> None:

@@ -60,7 +60,10 @@ def prove(draft: Draft, grace_ms: int = 0) -> None:
 
 
 def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
-    """The job has run at the plan in force; also if another one is on its way by now."""
+    """The job has run at the plan in force; also if another one is on its way by now.
+
+    A batch of the plan on its way proves nothing before it is in force: `timeline.complete_record` notes it then.
+    """
     state = draft.state
     plan, coming = state.plan, coming_plan(state)
     if state.unproven and plan is not None and event.plan_version >= plan.version:

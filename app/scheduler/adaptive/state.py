@@ -333,7 +333,7 @@ class JobState:
     While ``repartition`` is set ``graph`` has the partitions that the state is to get.
     ``batch``: how far a BATCH job has come, None before its first attempt runs and for a STREAMING one.
     ``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
-    ``unproven``: it has not committed a batch yet.
+    ``unproven``: no plan that was in force has committed a batch, so there is none to go back to.
     ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
     """
 

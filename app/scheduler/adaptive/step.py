@@ -145,9 +145,9 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
 
 
 def _work(draft: Draft, event: Event, handler: Handler) -> None:
-    if isinstance(event, BatchCompleted):
-        if draft.state.user_errors:
-            budget.forget(draft, event)
+    if isinstance(event, BatchCompleted) and draft.state.user_errors:
+        budget.forget(draft, event)
+    if isinstance(event, BatchCompleted | PlanApplied):
         rollback.note_batch(draft, event)
     everywhere = _TIMERS.get(event.name) if isinstance(event, TimerFired) else None
     if everywhere is not None:
