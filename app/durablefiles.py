@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -75,8 +75,20 @@ def sync_to_disk(path: Path) -> None:
         os.close(fd)
 
 
-def is_within(path: str, directories: Iterable[str | Path]) -> bool:
-    """Whether ``path``, with its links followed as far as it exists, is one of ``directories`` or below it."""
+def is_written_within(path: str, directories: Collection[str | Path]) -> bool:
+    """Whether ``path`` says of itself, whatever links there are, that it is one of ``directories`` or below it."""
+    written = Path(path)
+    return ".." not in written.parts and any(
+        written.is_relative_to(directory) or written.is_relative_to(os.path.realpath(directory))
+        for directory in directories
+    )
+
+
+def is_within(path: str, directories: Collection[str | Path]) -> bool:
+    """Whether ``path`` is one of ``directories`` or below it, as it is written or with its links followed as far as
+    they exist."""
+    if is_written_within(path, directories):
+        return True
     try:
         real = Path(os.path.realpath(path))
     except (OSError, ValueError):

@@ -23,7 +23,7 @@ from app.driver.functions import Functions
 from app.driver.locks import claim_checkpoint, is_owner
 from app.driver.session import add_files, check_cluster_conf
 from app.driver.verdict import use_rules
-from app.durablefiles import is_within, write_whole
+from app.durablefiles import is_within, is_written_within, write_whole
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
@@ -136,11 +136,14 @@ class BaseAttempt(ABC):
     def _check_paths(self) -> None:
         """Again: a link may have been made since the job was submitted.
 
+        A path that is there without any link was refused at submission. A stored job that has one is of a version that
+        allowed it, and goes on.
+
         Raises:
             DriverError: a source or a sink lies among the server's own files.
         """
         for name, path in local_paths(self._graph):
-            if is_within(path, self.spec.private):
+            if is_within(path, self.spec.private) and not is_written_within(path, self.spec.private):
                 raise DriverError(refusal_of(name, path), vertex=name)
 
     @abstractmethod

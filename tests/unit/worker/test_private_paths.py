@@ -36,6 +36,7 @@ def data_dir(tmp_path: Path) -> Path:
     (data_dir / "slotwise.db").touch()
     (tmp_path / "link.db").symlink_to(data_dir / "slotwise.db")
     (tmp_path / "folder").symlink_to(data_dir)
+    (data_dir / "out").symlink_to(tmp_path)
     return data_dir
 
 
@@ -49,6 +50,7 @@ def data_dir(tmp_path: Path) -> Path:
         "{tmp}/link.db",
         "{tmp}/folder/of.db",
         "{tmp}/data",
+        "{tmp}/data/out/x.db",
     ],
 )
 def test_a_sink_in_the_data_directory_is_refused(data_dir: Path, tmp_path: Path, path: str) -> None:
@@ -57,13 +59,35 @@ def test_a_sink_in_the_data_directory_is_refused(data_dir: Path, tmp_path: Path,
     assert sentence.startswith("Vertex store: the path ") and sentence.endswith(
         "no job reads or writes there."
     )
+
+
+def attempt_of(graph: JobGraph, private: Path) -> Attempt:
     attempt = Attempt.__new__(Attempt)
-    attempt._graph = made
+    attempt._graph = graph
     fields = {field.name: "" for field in dataclasses.fields(DriverSpec)}
-    attempt.spec = DriverSpec(**{**fields, "private": (str(data_dir),)})  # type: ignore[arg-type]
+    attempt.spec = DriverSpec(**{**fields, "private": (str(private),)})  # type: ignore[arg-type]
+    return attempt
+
+
+@pytest.mark.parametrize(
+    "path", ["{tmp}/link.db", "{tmp}/folder/of.db", "{tmp}/folder/../data/x.db", "{tmp}/x/../data"]
+)
+def test_a_link_that_was_made_since_is_found_by_the_driver(data_dir: Path, tmp_path: Path, path: str) -> None:
+    attempt = attempt_of(graph_onto(path.format(tmp=tmp_path)), data_dir)
     with pytest.raises(DriverError, match="no job reads or writes there") as caught:
         attempt._check_paths()
     assert not caught.value.recoverable
+
+
+@pytest.mark.parametrize("private", ["data", "folder"])
+def test_a_job_of_a_version_that_allowed_the_data_directory_goes_on(
+    data_dir: Path, tmp_path: Path, private: str
+) -> None:
+    """Today such a path is refused at submission, whatever links there are: a stored job that has it is older."""
+    for path in (f"{data_dir}/slotwise.db", f"file://{data_dir}/flights.db", f"{data_dir}/out/x.db"):
+        graph = graph_onto(path)
+        assert len(refused_by_places(graph, places(tmp_path / private))) == 1
+        attempt_of(graph, tmp_path / private)._check_paths()
 
 
 @pytest.mark.parametrize("option", ["path", "url"])
