@@ -14,9 +14,13 @@ from typing import Final
 from app.model.jobgraph import JobGraph
 
 NEEDED: Final = frozenset(
-    {"app", "httpx", "numpy", "pandas", "psutil", "psycopg", "py4j", "pyarrow", "pyspark"}
+    {"app", "google", "httpx", "numpy", "pandas", "psutil", "psycopg", "py4j", "pyarrow", "pyspark"}
+    | {"anyio", "dateutil", "h11", "httpcore", "pytz", "six", "typing_extensions", "tzdata"}
 )
-"""What drivers and workers import, apart from Python's standard library."""
+"""What drivers and workers import, and what that imports in turn, apart from Python's standard library. `certifi` and
+`idna` are not here: any copy of them does, and whoever brings `requests` along brings them."""
+
+_PROTOBUF: Final = ("google/__init__.", "google/_upb/", "google/protobuf/")
 
 _ARCHIVES: Final = (".zip", ".whl", ".egg")
 
@@ -50,8 +54,10 @@ def _modules(file: str, content: bytes) -> set[str]:
         return set()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            inside = [name.partition("/")[0] for name in archive.namelist() if name.endswith((".py", ".pyc"))]
+            files = [name for name in archive.namelist() if name.endswith((".py", ".pyc"))]
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         # Python imports nothing from it either; the driver will say which module is missing.
         return set()
-    return {top.removesuffix(".pyc").removesuffix(".py") for top in inside}
+    # Google's libraries share the package `google`, which has no code of its own: protobuf is one of them.
+    hiding = [name for name in files if not name.startswith("google/") or name.startswith(_PROTOBUF)]
+    return {name.partition("/")[0].removesuffix(".pyc").removesuffix(".py") for name in hiding}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import errno
+import importlib.metadata
 import io
 import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 import zipfile
@@ -255,6 +258,11 @@ def archive(*names: str) -> bytes:
         ("lib.zip", archive("enrich.py", "app/inner/x.py"), "lib.zip holds a module app"),
         ("lib-1.0-py3-none-any.whl", archive("pandas/__init__.pyc"), "holds a module pandas"),
         ("lib.zip", archive("types.py"), "lib.zip holds a module types"),
+        ("lib.zip", archive("google/__init__.py"), "lib.zip holds a module google"),
+        ("lib.zip", archive("google/protobuf/message.py"), "lib.zip holds a module google"),
+        ("google.py", CODE, "google.py is a module google"),
+        ("lib.zip", archive("google/cloud/storage/__init__.py"), None),
+        ("lib.zip", archive("requests/__init__.py", "certifi/__init__.py", "idna/__init__.py"), None),
         ("enrich.zip", archive("enrich/app.py", "enrich/json/__init__.py", "app/data.txt"), None),
         ("lib.zip", b"no archive", None),
         ("app.txt", b"no module", None),
@@ -288,6 +296,33 @@ def test_every_library_of_the_driver_is_protected_from_artifacts() -> None:
     tops = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
     assert tops
     assert tops <= NEEDED
+
+
+def test_so_is_what_the_libraries_of_the_driver_need_themselves() -> None:
+    """PySpark imports protobuf by a string; what a library requires is in no import of the project."""
+    tops: dict[str, set[str]] = {}
+    waiting = ["httpx", "pandas", "protobuf", "psutil", "psycopg", "pyarrow", "pyspark"]
+    while waiting:
+        name = waiting.pop()
+        try:
+            found = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another Python or system
+        files = [file.parts for file in found.files or () if file.suffix in (".py", ".so")]
+        tops[name] = {
+            parts[0].removesuffix(".py") for parts in files if parts[0].isidentifier() or len(parts) == 1
+        }
+        required = (re.match(r"[\w.-]+", text) for text in found.requires or () if "extra ==" not in text)
+        waiting += [match[0] for match in required if match is not None and match[0] not in tops]
+    assert {"google", "numpy", "httpcore"} <= set().union(*tops.values())
+    assert set().union(*tops.values()) - NEEDED == {"certifi", "idna"}, tops
+
+
+def test_a_library_of_googles_beside_protobuf_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lib.zip").write_bytes(archive("google/", "google/cloud/", "google/cloud/own.py"))
+    code = "import google.cloud.own, google.protobuf.message; assert google.cloud.own.x == 1"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "lib.zip")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
 async def test_a_full_directory_for_temporary_files_is_in_nobodys_way(
