@@ -21,7 +21,7 @@ from app.model.javaoptions import (
     MEMORY_SETTING,
 )
 from app.model.kubenames import MASTER_PREFIX
-from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS
+from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS, refused_setting
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -92,13 +92,13 @@ def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:
 def check_conf(conf: Mapping[str, str]) -> None:
     """
     Raises:
-        DriverError: a job sets what it may not.
+        DriverError: a job changes what every driver sets. Whatever else is refused at submission does no harm here, and
+            jobs of older versions may have it.
     """
-    refused = sorted(key for key in conf if key in FIXED_SETTINGS and conf[key] != FIXED_SETTINGS[key])
-    if refused:
-        raise DriverError(
-            f"The config of the job may not change {', '.join(refused)}: rescaling depends on it."
-        )
+    for name in sorted(FIXED_SETTINGS.keys() & conf.keys()):
+        if conf[name] != FIXED_SETTINGS[name]:
+            why = refused_setting(name, conf[name], batch=False)
+            raise DriverError(f"The setting {name} is not allowed: {why}.")
 
 
 def executor_java_options(conf: Mapping[str, str]) -> str:

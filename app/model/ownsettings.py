@@ -1,5 +1,5 @@
 """Settings of Spark that no job may have, on whichever cluster: those that are Slotwise's own, and those that would do
-nothing. One rule for the submission of a job and for its driver."""
+nothing. The rule is for submission; the driver of a STREAMING job refuses those again that would break it."""
 
 from __future__ import annotations
 
