@@ -42,7 +42,10 @@ MOST_BATCHES: Final = 5
 LATELY_MS: Final = 3_600_000
 """For so long a failure counts as one that the job had before."""
 
-_DIGITS: Final = re.compile(r"[0-9]+")
+_PASSING: Final = re.compile(
+    r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b0x[0-9a-f]+|@[0-9a-f]+\b|[0-9]+", re.IGNORECASE
+)
+"""UUIDs of queries, addresses of objects as Python and Java print them, numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def ran_as_before(state: JobState, plan_version: int) -> bool:
 def met_before(state: JobState, failure: Failure) -> bool:
     """Whether the job has failed in the same way lately, in an earlier attempt or in a query that ran on alone.
 
-    Numbers do not count: ports, batches and processes differ each time.
+    Numbers, UUIDs and addresses do not count: ports, batches, runs and objects differ each time.
     """
 
     def same(other: Failure) -> bool:
@@ -117,7 +120,7 @@ def met_before(state: JobState, failure: Failure) -> bool:
 
 
 def _essence(failure: Failure) -> tuple[str | None, str]:
-    return failure.vertex, _DIGITS.sub("0", failure.error)
+    return failure.vertex, _PASSING.sub("0", failure.error)
 
 
 def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Trial | None:

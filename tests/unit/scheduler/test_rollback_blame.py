@@ -115,6 +115,28 @@ def test_what_the_job_met_between_batches_before_is_not_the_rescales(again: str)
     assert job.parallelism == [2, 2, 2], "the trial goes on: another failure is the rescale's"
 
 
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ("no <Row object at 0x7f3a10>", "no <Row object at 0x7fbeef>"),
+        ("[id = 3f0a41c2-9d0e-4b7a-8c11-aa02bb03cc04]", "[id = beefbeef-0a0b-0c0d-0e0f-fedcbafedcba]"),
+        ("Broken: [Ljava.lang.Object;@1b2c3d4", "Broken: [Ljava.lang.Object;@beefbee"),
+    ],
+    ids=["address of Python", "UUID", "address of Java"],
+)
+def test_what_differs_each_time_makes_no_other_failure_of_it(first: str, again: str) -> None:
+    job = back_to_work(fail(running_at_2(), error=first).wait(2_000))
+    fail(job.put(1, 4).hold(4).applied().wait(10_000), error=again)
+    assert job.kind == "Restarting" and job.state.taken_back is None
+
+
+@pytest.mark.parametrize("again", ["no column face", "no column bead-feed", "no facade@home"])
+def test_words_of_hexadecimal_letters_are_words(again: str) -> None:
+    job = back_to_work(fail(running_at_2(), error="no column dead").wait(2_000))
+    fail(job.put(1, 4).hold(4).applied().wait(10_000), error=again)
+    assert job.state.taken_back is not None
+
+
 def test_a_failure_of_long_ago_is_no_excuse() -> None:
     job = back_to_work(fail(running_at_2()).wait(2_000)).wait(HOUR_MS)
     assert back_to_work(fail(job.put(1, 4).hold(4))).parallelism == [2, 2, 2]
