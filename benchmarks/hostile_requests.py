@@ -43,6 +43,9 @@ _MIB = 1024 * 1024
 _HOARDED_CONNECTIONS = 300
 _UPLOADS = 12
 _UPLOAD_MIB = 31
+_SETTING_CHARS = 32_000
+_SETTINGS_CHARS = 240_000
+"""Of one setting, and of all: a little less than is allowed, so that the jobs are taken."""
 # Each is repeated until a setting is full: the signs that patterns for secrets start with, go on with, and wait for.
 TEXTS = {
     "letters": "a",
@@ -120,9 +123,9 @@ class Hostile:
 
 
 def settings_job(hostile: Hostile, text: str, settings: int) -> None:
-    """A job whose settings are full of ``text``, and all answers that show them."""
-    room = (_MIB - 40_000) // settings
-    value = (text * (min(room, 100_000) // len(text) + 1))[: min(room, 100_000)]
+    """A job whose settings are as full of ``text`` as they may be, and all answers that show them."""
+    room = min(_SETTING_CHARS, _SETTINGS_CHARS // settings)
+    value = (text * (room // len(text) + 1))[:room]
     config = {f"spark.hostile.s{number}": value for number in range(settings)}
     if text.startswith("-D"):
         config = {"spark.executor.extraJavaOptions": value}
@@ -142,7 +145,7 @@ def bodies() -> Iterator[tuple[str, bytes]]:
     yield "nested arrays", b"[" * size
     yield "nested objects", b'{"a":' * (size // 5)
     yield "equal keys", b"{" + b'"a":1,' * (size // 6) + b'"a":1}'
-    yield "different keys", json.dumps({f"k{number}": number for number in range(size // 16)}).encode()
+    yield "different keys", json.dumps({f"k{number}": number for number in range(size // 18)}).encode()
     yield "a long number", b'{"name": ' + b"9" * size + b"}"
     yield "many long numbers", b"[" + b",".join([b"9" * 4000] * (size // 4001)) + b"]"
     yield "escapes", b'{"name": "' + b"\\u0041" * (size // 6) + b'"}'
@@ -293,7 +296,7 @@ def main() -> int:
             lambda hostile, text=text, settings=settings: settings_job(hostile, text, settings),
         )
         for name, text in TEXTS.items()
-        for settings in (1, 400)
+        for settings in (1, 8, 400)
     ]
     acts += [
         ("bodies hard to parse", parsers),
