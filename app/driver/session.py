@@ -76,6 +76,10 @@ DEFAULT_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+# Without a cluster Spark makes a secret of its own for each SparkContext. Without one, the ports of its RPC deserialize
+# Java objects from whoever connects.
+_LOCAL_CONF = {"spark.authenticate": "true"}
+
 # Read when a JVM starts: `app.worker.job` turns them into options of a JVM of the job's own.
 _JVM_CONF = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
 
@@ -205,7 +209,8 @@ def open_session(
             # On hosts that have no such file Java goes on without it.
             asked = chosen.get(DEFAULT_EXECUTOR_OPTIONS, "")
             fixed[DEFAULT_EXECUTOR_OPTIONS] = f"{shlex.join(archive_options(archive))} {asked}".strip()
-    for key, value in {**places, **DEFAULT_CONF, **chosen, **fixed}.items():
+    local = {} if executors else _LOCAL_CONF
+    for key, value in {**places, **DEFAULT_CONF, **local, **chosen, **fixed}.items():
         settings.set(key, value)
     settings.setMaster(master).setAppName(app_name)
     try:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
+import struct
 
+import psutil
 import pytest
 
 from tests.integration.driver.documents import counting, expected_counts, stored_counts
@@ -63,10 +67,34 @@ def test_a_job_ends_when_each_query_has_let_out_what_its_watermark_held_back(rig
     assert sorted(json.loads(line)["n"] for line in lines) == [1_000] * 4
 
 
+def answers_to_strangers(pid: int) -> list[bytes]:
+    """What the ports of a process and its children answer to a request of Spark's RPC from somebody without the secret:
+    16 bytes that are no Java object."""
+    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    ports = {
+        one.laddr.port
+        for process in processes
+        for one in process.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN
+    }
+    head = struct.pack(">BqI", 3, 1, 16)
+    frame = struct.pack(">q", 8 + len(head) + 16) + head + bytes(16)
+    answers = []
+    for port in ports:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger, contextlib.suppress(OSError):
+            stranger.sendall(frame)
+            answers.append(stranger.recv(4096))
+    return answers
+
+
 def test_a_boundary_stop_leaves_the_process_to_the_next_attempt(rig: Bench) -> None:
     document = counting(rig.directory, rows=None)
     driver = rig.start(document, {"counts": 3})
     first = rig.wait_batches(3)[0]
+    answers = answers_to_strangers(driver.process.pid)
+    # The port of the RPC and that of the block manager.
+    assert sum(b"Expected SaslMessage" in answer for answer in answers) == 2, answers
+    assert not any(b"StreamCorruptedException" in answer for answer in answers)
     rig.control_plane.order(stop="boundary")
     stopped = wait_for("the stop", lambda: rig.control_plane.of_type("stopped"))[0]
     assert stopped["driver_alive"]
