@@ -81,7 +81,10 @@ def answers_to_strangers(pid: int) -> list[bytes]:
     frame = struct.pack(">q", 8 + len(head) + 16) + head + bytes(16)
     answers = []
     for port in ports:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger, contextlib.suppress(OSError):
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=5) as stranger,
+            contextlib.suppress(OSError),
+        ):
             stranger.sendall(frame)
             answers.append(stranger.recv(4096))
     return answers

@@ -122,8 +122,14 @@ def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) ->
             "column m: a json source cannot read values of type map",
         ),
         (source("text", Path("/"), "a STRING, b STRING"), "a text source has one column of type STRING"),
-        (source("json", Path("/"), "id INT", header="true"), "Option header is unknown"),
-        (source("rate", None, None, rowsPerSecond="0"), "Option rowsPerSecond is '0'"),
+        (
+            source("json", Path("/"), "id INT", header="true"),
+            "Option header is not an option of a streaming json source",
+        ),
+        (
+            source("rate", None, None, rowsPerSecond="0"),
+            "Option rowsPerSecond should be a number above 0, found '0'",
+        ),
         (source("rate", Path("/x")), "the source rate takes no path"),
         (source("nonsense", Path("/x")), "Spark cannot read it as nonsense"),
     ],
