@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -161,11 +161,11 @@ async def body_chunks(request: Request, limit_bytes: int) -> AsyncGenerator[byte
         raise bad_request("The connection was closed before the whole body had arrived.") from None
 
 
-async def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+async def decoded(decode: Callable[[bytes], T], body: bytes, decoders: Executor = _decoders) -> T:
     """What ``decode`` makes of ``body``: of a long one in a thread, so that others are answered meanwhile."""
     if len(body) <= _DECODED_AT_ONCE_BYTES:
         return decode(body)
-    return await asyncio.get_running_loop().run_in_executor(_decoders, decode, body)
+    return await asyncio.get_running_loop().run_in_executor(decoders, decode, body)
 
 
 def too_large(limit_bytes: int) -> ApiError:

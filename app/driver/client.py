@@ -8,6 +8,7 @@ may listen elsewhere.
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import random
 import threading
@@ -20,7 +21,7 @@ import httpx
 
 from app.driver.owneraddress import OwnerAddress
 from app.model.batch import RegionOrder
-from app.model.protocol import DriverSpec, Orders, Registration, Report
+from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 2.0
 _BATCH_REPORTS_KEPT = 5_000
 _REPORTS_PER_CALL = 500
+_CALL_CHARS = REPORTS_LIMIT_BYTES // 2
 _TEXT_LIMIT_CHARS = 32 * 1024
 _GONE = 410
 
@@ -130,10 +132,9 @@ class ControlPlaneClient:
             with self._changed:
                 while not self._reports and not self._closed.is_set():
                     self._changed.wait()
-                sending = list(self._reports)[:_REPORTS_PER_CALL]
-            if sending:
-                body = {"reports": [dataclasses.asdict(report) for report in sending]}
-                self._call("POST", "reports", body, self._take_acknowledgement)
+                waiting = list(self._reports)
+            if waiting:
+                self._call("POST", "reports", _body_of(waiting), self._take_acknowledgement)
 
     def _fetch_orders(self) -> None:
         self._registered.wait()
@@ -242,6 +243,19 @@ class ControlPlaneClient:
             if report.type == "batch":
                 del self._reports[position]
                 return
+
+
+def _body_of(reports: list[Report]) -> dict[str, Any]:
+    """The first of ``reports``, as many as the control plane takes in one call."""
+    taken: list[dict[str, Any]] = []
+    chars = 0
+    for report in reports[:_REPORTS_PER_CALL]:
+        entry = dataclasses.asdict(report)
+        chars += len(json.dumps(entry))
+        if taken and chars > _CALL_CHARS:
+            break
+        taken.append(entry)
+    return {"reports": taken}
 
 
 def _bounded(value: Any) -> Any:

@@ -14,7 +14,7 @@ and tries again, reading the address file anew each time.
 
 Orders are a level, not a queue: what the driver should be doing now. Reports are numbered from 1 within an attempt
 and sent again until acknowledged, so each arrives at least once and in order. A call with very many of them may be
-acknowledged in part.
+acknowledged in part. What is longer than the limits below would be refused each time, so no driver sends it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from app.model.batch import RegionOrder, Result
+
+REPORTS_LIMIT_BYTES = 16 * 1024 * 1024
+"""Of the body of a call."""
+REPORT_LIMIT_CHARS = 4 * 1024 * 1024
+"""Of one report: about six results of the most subpartitions that there can be, each with a number of nine digits."""
 
 StopOrder = Literal["none", "kill", "boundary", "drain"]
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -17,30 +16,34 @@ from starlette.responses import Response
 
 from app.api.answers import json_response
 from app.api.context import Context
-from app.api.errors import ApiError, bad_request
+from app.api.errors import bad_request
+from app.api.pieces import Pieces, decode_json, no_json
 from app.api.requests import decoded, header, path_id, query, read_body, whole_number
 from app.model import protocol
 from app.model.batch import Result
-from app.model.protocol import Acknowledgement, Orders, Registration, Report, VertexBatch
+from app.model.protocol import (
+    REPORTS_LIMIT_BYTES,
+    Acknowledgement,
+    Orders,
+    Registration,
+    Report,
+    VertexBatch,
+)
 from app.worker.views import Fenced
 
-BODY_LIMIT_BYTES = 16 * 1024 * 1024
-"""A driver that was alone for long sends many reports at once."""
 REPORTS_PER_CALL = 1000
 """What a call has beyond them is not looked at: the driver sends again what is not acknowledged."""
-REPORT_LIMIT_CHARS = 512 * 1024
 
 _MAX_WAIT_MS = 60_000
 _MAX_NUMBER = 10**15
-_COLLECTIONS_MAX = 50_000
-_LONGEST_NUMBER = 19
-_REPORTS = re.compile(r'\s*+\{\s*+"reports"\s*+:\s*+\[\s*+')
-_NEXT = re.compile(r"\s*+,\s*+")
-_END = re.compile(r"\s*+\]\s*+\}\s*+\Z")
+_FIELDS_MAX = 100
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _RESTARTS = re.compile(r"[0-9a-f]{1,64}:[0-9]{1,15}(?:,[0-9a-f]{1,64}:[0-9]{1,15}){0,999}\Z")
 
 D = TypeVar("D")
+
+# Not that of users, whose bodies may be made to be read slowly.
+_decoders = ThreadPoolExecutor(1, "decode-reports")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ async def _caller(context: Context, request: Request) -> _Caller:
 async def register(context: Context, request: Request) -> Response:
     query(request)
     caller = await _caller(context, request)
-    registration = _decode(Registration, _json(await read_body(request)))
+    registration = _decode(Registration, decode_json(await read_body(request)))
     orders = await context.control_plane.driver_register(
         caller.job_id, caller.attempt, caller.secret, caller.epoch, registration
     )
@@ -105,7 +108,7 @@ def _restarts(text: str) -> dict[str, int]:
 async def reports(context: Context, request: Request) -> Response:
     query(request)
     caller = await _caller(context, request)
-    taken = await decoded(_reports, await read_body(request, BODY_LIMIT_BYTES))
+    taken = await decoded(_reports, await read_body(request, REPORTS_LIMIT_BYTES), _decoders)
     acknowledged = await context.control_plane.driver_reports(
         caller.job_id, caller.attempt, caller.secret, caller.epoch, taken
     )
@@ -116,46 +119,46 @@ def _orders(answer: Orders) -> Response:
     return json_response(dataclasses.asdict(answer))
 
 
-def _json(body: bytes) -> Any:
-    try:
-        return _decoder.decode(body.decode())
-    except (ValueError, RecursionError):
-        raise _no_json() from None
-
-
 def _reports(body: bytes) -> list[Report]:
-    """The first `REPORTS_PER_CALL` reports, decoded one by one: while the decoder is at work, no other thread is."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        raise _no_json() from None
-    start = _REPORTS.match(text)
-    if start is None:
+    """The first `REPORTS_PER_CALL` reports, decoded one by one; other fields of the body are passed over."""
+    pieces = Pieces(body)
+    found: list[Report] | None = None
+    pieces.expect("{")
+    for _ in range(_FIELDS_MAX):
+        name = pieces.value()
+        if not isinstance(name, str):
+            raise no_json()
+        pieces.expect(":")
+        if name == "reports" and found is None:
+            found = _listed(pieces)
+            if len(found) >= REPORTS_PER_CALL:
+                return found
+        else:
+            pieces.value()
+        if not pieces.passes(","):
+            break
+    else:
+        raise bad_request(f"The body has more than {_FIELDS_MAX} fields.")
+    pieces.expect("}")
+    if not pieces.is_at_end:
+        raise no_json()
+    if found is None:
         raise bad_request('The body should be {"reports": [...]}.')
-    found: list[Report] = []
-    base = at = start.end()
-    window = text[base : base + 2 * REPORT_LIMIT_CHARS]
-    while _END.match(text, at) is None and len(found) < REPORTS_PER_CALL:
-        if found:
-            comma = _NEXT.match(text, at)
-            if comma is None:
-                raise _no_json()
-            at = comma.end()
-        if at - base > REPORT_LIMIT_CHARS:
-            base, window = at, text[at : at + 2 * REPORT_LIMIT_CHARS]
-        if at == base and window.count("[") + window.count("{") > _COLLECTIONS_MAX:
-            raise bad_request("The reports have too many objects and arrays.")
-        try:
-            entry, end = _decoder.raw_decode(window, at - base)
-        except (ValueError, RecursionError):
-            raise _no_json() from None
-        found.append(_report(entry))
-        at = base + end
     return found
 
 
-def _no_json() -> ApiError:
-    return bad_request("The body is not JSON.")
+def _listed(pieces: Pieces) -> list[Report]:
+    if not pieces.passes("["):
+        raise bad_request("The field reports should be an array.")
+    found: list[Report] = []
+    if pieces.passes("]"):
+        return found
+    while len(found) < REPORTS_PER_CALL:
+        found.append(_report(pieces.value()))
+        if not pieces.passes(","):
+            pieces.expect("]")
+            break
+    return found
 
 
 def _report(entry: Any) -> Report:
@@ -173,22 +176,6 @@ def _report(entry: Any) -> Report:
             "The fields results and lost of a report should be arrays of what their names say."
         ) from None
     return _decode(Report, {**entry, **nested})
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > _LONGEST_NUMBER or not -(2**63) <= int(digits) < 2**63:
-        raise ValueError("64 bits do not hold it")
-    return int(digits)
-
-
-def _real(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError("a double does not hold it")
-    return value
-
-
-_decoder = json.JSONDecoder(parse_int=_whole, parse_float=_real, parse_constant=_real)
 
 
 def _decode(kind: type[D], value: Any) -> D:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.driver.base_attempt import BaseAttempt, Ending, FencedOut, Terminate
@@ -16,7 +17,7 @@ from app.driver.batch.sourcebytes import source_bytes
 from app.driver.batch.storage import Storages
 from app.driver.failures import Failure, Fenced
 from app.driver.session import is_stopped
-from app.model.protocol import Orders
+from app.model.protocol import REPORT_LIMIT_CHARS, Orders
 
 if TYPE_CHECKING:
     from app.model.batch import RegionOrder
@@ -28,6 +29,10 @@ _PROGRESS_S = 1.0
 
 _CANCEL_S = 5.0
 """How long the removal of a job's results waits for what still writes them."""
+
+
+_REST_CHARS = 16 * 1024
+"""Of a report beside its results."""
 
 
 class BatchAttempt(BaseAttempt):
@@ -200,7 +205,7 @@ class BatchAttempt(BaseAttempt):
             return None
         self._done[key] = run.result_paths
         assert self._client is not None
-        failure = done.failure
+        failure = done.failure or _too_long(done)
         if failure is None:
             self._client.report(type="region-finished", region=key[0], run=key[1], results=done.results)
             return None
@@ -240,3 +245,16 @@ class BatchAttempt(BaseAttempt):
                 del self._done[key]
         assert self._keeper is not None
         self._keeper.keep(kept)
+
+
+def _too_long(done: RegionDone) -> Failure | None:
+    """A failure if the results cannot be reported: the control plane would refuse the report each time."""
+    size = len(json.dumps([asdict(result) for result in done.results]))
+    if size <= REPORT_LIMIT_CHARS - _REST_CHARS:
+        return None
+    parts = sum(len(result.bytes_of) for result in done.results)
+    sentence = (
+        f"Region {done.order.region} has left results of {parts} subpartitions in all, which are more than can be "
+        "reported: give the vertices that read them a lower upperBound or maxParallelism."
+    )
+    return Failure(sentence, "", recoverable=False)
