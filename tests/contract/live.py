@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from app.api.server import Server
 from tests.contract.world import World
+
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PATIENCE_S = 8.0
+"""Of a client while another one does its worst: both, and the server, have the one thread of the test, on a machine
+that may be slow and busy. Without the limits that are tested it was 12 s and more on a fast one."""
+AT_ONCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,19 @@ async def exchange(port: int, request: bytes) -> Answer:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+async def answered_meanwhile(port: int, attack: asyncio.Task[Answer]) -> Answer:
+    """The answer of ``attack``, while another client is answered too: soon, and not only once the attack is over."""
+    longest_s, attack_s = 0.0, time.monotonic()
+    while not attack.done():
+        begun_s = time.monotonic()
+        assert (await exchange(port, LIVE)).status == 200
+        longest_s = max(longest_s, time.monotonic() - begun_s)
+    attack_s = time.monotonic() - attack_s
+    assert longest_s < PATIENCE_S
+    assert longest_s < max(AT_ONCE_S, 0.9 * attack_s), "it had to wait until the attack was over"
+    return await attack
 
 
 async def read_answer(reader: asyncio.StreamReader, *, is_head: bool = False) -> Answer:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import threading
+from typing import Any
 
 import pytest
 
+from app.api.errors import bad_request
+from app.api.handlers import submission
 from app.api.handlers.submission import FORM_LIMIT_BYTES
 from app.api.requests import BODY_LIMIT_BYTES
-from tests.contract.live import Answer, exchange, listening
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT
+from tests.contract.live import Answer, answered_meanwhile, exchange, listening
 from tests.contract.world import World, bounds, eventually
 
 SIZE = BODY_LIMIT_BYTES - 100
-LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
-PATIENCE_S = 2.0
 
 JSON = {
     "lists": b"[" + b"[]," * (SIZE // 3) + b"[]]",
@@ -43,14 +45,7 @@ def request(method: str, path: str, body: bytes, *headers: str) -> bytes:
 
 async def refused(port: int, sent: bytes) -> Answer:
     """The answer, while another client is answered quickly."""
-    attack = asyncio.create_task(exchange(port, sent))
-    longest_s = 0.0
-    while not attack.done():
-        begun_s = time.monotonic()
-        assert (await exchange(port, LIVE)).status == 200
-        longest_s = max(longest_s, time.monotonic() - begun_s)
-    assert longest_s < PATIENCE_S
-    return await attack
+    return await answered_meanwhile(port, asyncio.create_task(exchange(port, sent)))
 
 
 @pytest.mark.parametrize("kind", JSON)
@@ -83,6 +78,16 @@ async def test_reports_of_drivers(world: World) -> None:
     path = f"/internal/v1/jobs/{job_id}/attempts/1/reports"
     headers = [f"Authorization: Bearer {spec['secret']}", f"X-Slotwise-Epoch: {spec['epoch']}"]
     size = 15 * 1024 * 1024
+    parts = [10**9] * MAX_PARALLELISM_LIMIT
+    made = {
+        "dataset": "d",
+        "run": 1,
+        "path": "/r",
+        "manifest_sha256": "0",
+        "bytes_of": parts,
+        "rows_of": parts,
+    }
+    region = json.dumps({"seq": 0, "at_ms": 1, "type": "region-finished", "results": [made] * 4}).encode()
     report = {"seq": 0, "at_ms": 1, "type": "batch", "stack": "x" * 100}
     async with listening(world) as port:
         for body, status in (
@@ -90,10 +95,41 @@ async def test_reports_of_drivers(world: World) -> None:
             (b'{"reports": [[' + b"[]," * (size // 3) + b"[]]]}", 400),
             (b'{"reports": [{"seq":1,"vertices":[' + b"{}," * (size // 3) + b"{}]}]}", 400),
             (b'{"reports": [' + json.dumps(report).encode() + b" " * size + b"]}", 200),
+            (b'{"reports": [' + b",".join([json.dumps(report).encode(), region, region]) + b"]}", 200),
             (b'{"reports": [' + b",".join([json.dumps(report).encode()] * (size // 170)) + b"]}", 200),
         ):
             answer = await refused(port, request("POST", path, body, *headers))
             assert answer.status == status, (body[:60], answer)
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+async def test_a_driver_is_answered_while_the_body_of_a_user_is_read(
+    world: World, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await world.running()
+    spec = world.driver().spec
+    headers = {"Authorization": f"Bearer {spec['secret']}", "X-Slotwise-Epoch": str(spec["epoch"])}
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(body: bytes) -> Any:
+        begun.set()
+        assert goes_on.wait(30)
+        raise bad_request("It was read slowly.")
+
+    monkeypatch.setattr(submission, f"_graph_of_{kind}", slow)
+    content = b"- 1\n" * 10_000
+    user = asyncio.create_task(
+        world.http.post("/jobs", content=content, headers={"Content-Type": f"application/{kind}"})
+    )
+    try:
+        assert await asyncio.to_thread(begun.wait, 20)
+        path = f"/internal/v1/jobs/{job_id}/attempts/1/reports"
+        async with asyncio.timeout(20):
+            answer = await world.http.post(path, content=b'{"reports": []}' + b" " * 40_000, headers=headers)
+        assert answer.status_code == 200 and not user.done()
+    finally:
+        goes_on.set()
+    assert (await user).status_code == 400
 
 
 async def test_what_all_bodies_hold_is_bounded_and_given_back(world: World) -> None:
