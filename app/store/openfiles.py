@@ -26,6 +26,7 @@ class OpenFiles:
     def __init__(self) -> None:
         self._connection: sqlite3.Connection | None = None
         self._opened: list[tuple[Path, os.stat_result]] = []
+        self._database: tuple[Path, ...] = ()
         self._is_saved = False
 
     def open(self, path: Path, busy_timeout_ms: int) -> None:
@@ -41,9 +42,12 @@ class OpenFiles:
             # The first read opens the log, or makes it.
             self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
+            # Where SQLite has it: the log lies beside the file that a link leads to.
+            real = Path(self._connection.execute("PRAGMA database_list").fetchone()[2])
             # Not every file system allows a write-ahead log.
-            files = [path.with_name(path.name + suffix) for suffix in (_SUFFIXES if mode == "wal" else [""])]
-            self._opened = [(file, os.stat(file)) for file in files]
+            files = [path, *(Path(f"{real}{suffix}") for suffix in (_SUFFIXES if mode == "wal" else [""]))]
+            self._opened = [(file, os.stat(file)) for file in dict.fromkeys(files)]
+            self._database = (path, real)
         except (sqlite3.Error, OSError) as error:
             raise StoreUnavailable(f"The database {path} cannot be opened: {error}.") from error
 
@@ -67,12 +71,12 @@ class OpenFiles:
         if file is None:
             self._is_saved = False
             return
-        if file == self._opened[0][0]:
+        if file in self._database:
             raise StoreUnavailable(
                 f"The database {file} was removed or replaced while it is in use: put it back, or restart the server."
             )
         what_to_do = (
-            f"what was recorded before is safe in {self._opened[0][0]}. Restart the server."
+            f"what was recorded before is safe in {self._database[0]}. Restart the server."
             if self._is_saved
             else "put it back. A restart without it may lose what was recorded last."
         )
@@ -89,7 +93,7 @@ class OpenFiles:
         missing = self.missing
         if self._connection is None or missing is None:
             return True
-        if missing == self._opened[0][0]:
+        if missing in self._database:
             return False
         if again or not self._is_saved:
             try:

@@ -45,6 +45,32 @@ async def test_a_database_file_that_was_moved_away_takes_no_writes(sqlite_url: s
         await store.close()
 
 
+async def test_a_database_by_a_link_is_looked_after_by_both_of_its_paths(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """SQLite has the log beside the file that the link leads to."""
+    link, real = tmp_path / "slotwise.db", tmp_path / "disk" / "real.db"
+    real.parent.mkdir()
+    link.symlink_to(real)
+    store = await Store.open(sqlite_url, "me")
+    try:
+        await store.commit(samples.creation())
+        for path in (link, real):
+            elsewhere = path.with_name("elsewhere")
+            path.rename(elsewhere)
+            with pytest.raises(StoreUnavailable, match=f"{link} was removed|{real} was removed"):
+                await store.commit(samples.put(JOB, 2))
+            elsewhere.rename(path)
+        await store.commit(samples.put(JOB, 2))
+        log = real.with_name("real.db-wal")
+        log.unlink()
+        with pytest.raises(StoreUnavailable, match=f"{log} was removed or replaced .* is safe in {link}"):
+            await store.commit(samples.put(JOB, 3))
+        assert await stored_seq(store) == 2
+    finally:
+        await store.close()
+
+
 def seq_after_a_kill(path: Path, place: Path) -> int:
     """The job's stored state by what a start finds when the server was killed now: the files at the paths."""
     place.mkdir()
