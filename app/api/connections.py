@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.api.answers import JSON_TYPE, json_bytes
+from app.api.errors import RETRY
 
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 """Of a request line with its headers. What a driver asks about a graph of 200 vertices is below 20 KiB."""
@@ -290,6 +291,6 @@ class Connection(HttpToolsProtocol):
             (b"connection", b"close"),
         ]
         if status == 503:
-            headers.append((b"retry-after", b"1"))
+            headers += [(name.lower().encode(), value.encode()) for name, value in RETRY.items()]
         lines = b"".join(b"%s: %s\r\n" % header for header in headers)
         self.transport.write(STATUS_LINE[status] + lines + b"\r\n" + body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -32,7 +32,8 @@ _STATUS: dict[type[ControlPlaneError], int] = {
     Unavailable: 503,
 }
 
-_RETRY_AFTER_S = 1
+RETRY: Final = {"Retry-After": "1"}
+"""The header of each 503: what kept the server from answering may be over soon."""
 _SENTENCES_MAX = 1000
 """More than any job graph that is allowed can have of a kind."""
 
@@ -72,5 +73,5 @@ def response_of(error: ApiError | ControlPlaneError) -> Response:
     if isinstance(error, Fenced):
         return error_response(status, error.errors, fenced=True)
     again = status == 503 and not isinstance(error, InDoubt)
-    headers = {"Retry-After": str(_RETRY_AFTER_S)} if again else None
+    headers = RETRY if again else None
     return error_response(status, error.errors, headers)

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse
-from app.api.errors import error_response
+from app.api.errors import RETRY, error_response
+from app.api.mark import MARK
 from app.api.requests import read_body
 from app.model.ids import InvalidId, normalize_id
 from app.store.errors import StoreError
@@ -29,7 +30,6 @@ _CONNECT_TIMEOUT_S = 2.0
 _ANSWER_TIMEOUT_S = 45.0
 _LOOK_EVERY_S = 1.0
 _READS = frozenset({"GET", "HEAD"})
-_RETRY = {"Retry-After": "1"}
 
 # Of the connection and not of the request, or judged already: the origin, by the one that the client called.
 _NOT_SENT_ON = frozenset(
@@ -47,8 +47,17 @@ _NOT_SENT_ON = frozenset(
         FORWARDED,
     }
 )
+# Those at the end every server adds to its answers, and so does the one that sends this answer back.
 _NOT_SENT_BACK = frozenset(
-    {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"x-request-id", b"date"}
+    {
+        b"connection",
+        b"keep-alive",
+        b"transfer-encoding",
+        b"content-length",
+        b"x-request-id",
+        b"date",
+        MARK.lower().encode(),
+    }
 )
 
 
@@ -91,7 +100,7 @@ class Forwarding:
             f"Whether there is a job {job_id} is not known now: the database cannot be read. Nothing was changed; try "
             "again."
         )
-        return error_response(503, [sentence], _RETRY)
+        return error_response(503, [sentence], RETRY)
 
     async def _look_up(self, job_id: str | None) -> bool:
         """Whether it could be read. What could not is shown as it was, and what was never seen is not in lists."""
@@ -113,7 +122,7 @@ class Forwarding:
             sentence = (
                 f"The control plane that owns job {job_id} cannot be reached. Nothing was changed; try again."
             )
-            return error_response(503, [sentence], _RETRY)
+            return error_response(503, [sentence], RETRY)
         except httpx.HTTPError:
             sent = None
         if sent is not None:
@@ -124,7 +133,7 @@ class Forwarding:
             f"The control plane that owned job {job_id} gave no answer. Whether the request was carried out is not "
             "known: read the job again, or repeat the request with its Idempotency-Key."
         )
-        return error_response(503, [sentence], _RETRY)
+        return error_response(503, [sentence], RETRY)
 
     async def _send(self, request: Request, job_id: str, owner: Member) -> Response | None:
         """One request to the owner, for as long as it is the owner: one that is stopped answers nobody."""

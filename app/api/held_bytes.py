@@ -6,7 +6,7 @@ from typing import Final
 
 from starlette.types import Scope
 
-from app.api.errors import ApiError
+from app.api.errors import RETRY, ApiError
 
 HELD_LIMIT_BYTES: Final = 96 * 1024 * 1024
 """Three forms of the largest size. What is made of a body may for a moment be as large again."""
@@ -14,7 +14,6 @@ FREE_BYTES: Final = 64 * 1024
 """Of each body: that much is in memory before anybody reads it."""
 
 _HELD = "slotwise.held"
-_RETRY_AFTER_S = 1
 
 
 class HeldBytes:
@@ -47,7 +46,7 @@ def claim(scope: Scope, size_bytes: int) -> None:
         raise ApiError(
             503,
             f"Other bodies are being read, and all together may have {held.limit_bytes} bytes: try again.",
-            headers={"Retry-After": str(_RETRY_AFTER_S)},
+            headers=RETRY,
         )
     held.bytes += more_bytes
     scope[_HELD] = (held, own_bytes + more_bytes)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from app.api.answers import BytesResponse, json_response
 from app.api.context import Context
-from app.api.errors import error_response, not_found
+from app.api.errors import RETRY, error_response, not_found
 from app.api.handlers.jobs import find_job
 from app.api.render import cluster as render
 from app.api.render.metrics import metric_list, server_metrics
@@ -91,6 +91,6 @@ async def ready(context: Context, request: Request) -> Response:
     query(request)
     reasons = await context.control_plane.ready()
     if reasons:
-        return error_response(503, reasons, {"Retry-After": "1"})
+        return error_response(503, reasons, RETRY)
     warnings = [*context.info.warnings(), *context.control_plane.warnings()]
     return json_response({"status": "ready", "warnings": warnings})
