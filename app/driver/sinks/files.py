@@ -22,7 +22,7 @@ from app.driver.sinks.parts import parquet_rows, write_parquet, write_text
 from app.driver.sinks.staging import StagingArea
 from app.durablefiles import sync_to_disk
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
-from app.model.sink_options import FILE_OPTIONS, ONE_CHARACTER, PARQUET_CODECS, TEXT_CODECS
+from app.model.sink_options import PARQUET_CODECS, TEXT_CODECS, file_option_faults
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -140,24 +140,20 @@ def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
     Raises:
         DriverError: its path, an option or its output mode is not possible.
     """
-    options = Options.of(vertex, spec, FILE_OPTIONS[spec.format])
+    options = Options(vertex.name, spec.format, dict(spec.options))
+    for name, sentence in file_option_faults(spec.format, options.values):
+        raise options.error(f"has the option {name}, which {sentence}")
     directory = _local_directory(options, spec.path)
     if spec.output_mode is OutputMode.COMPLETE:
         raise options.error(
             "has outputMode: complete, which files cannot replace in one step; use append or update, or a sqlite or "
             "postgresql sink."
         )
-    is_parquet = spec.format == "parquet"
-    codecs = PARQUET_CODECS if is_parquet else TEXT_CODECS
-    compression = options.choice("compression", codecs, codecs[0])
+    codecs = PARQUET_CODECS if spec.format == "parquet" else TEXT_CODECS
+    compression = options.values.get("compression", codecs[0])
     passed = {name: value for name, value in options.values.items() if name not in ("batchColumn", "header")}
-    if passed.get("quoteAll") is not None:
-        options.flag("quoteAll", False)
     passed["compression"] = compression
     if spec.format == "csv":
-        for name in ONE_CHARACTER:
-            if name in passed and len(passed[name]) != 1:
-                raise options.error(f"has the option {name}: {passed[name]}, which must be one character.")
         passed["header"] = "false"
     return FileSink(
         vertex.name,
@@ -165,7 +161,7 @@ def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
         directory,
         StagingArea(directory / STAGING),
         compression,
-        spec.format == "csv" and options.flag("header", False),
+        options.values.get("header") == "true",
         options.values.get("batchColumn") or None,
         passed,
     )
