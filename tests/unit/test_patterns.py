@@ -19,6 +19,7 @@ import pytest
 
 from app.driver.sources.records import _value_pattern
 from app.model.secret_texts import _pattern_of
+from tests.unit.growth import too_slow
 
 APP = Path(__file__).parents[2] / "app"
 LENGTH = 100_000
@@ -235,13 +236,26 @@ def slow_text(use: Use) -> str | None:
     for text in hostile(use.pattern):
         for method in use.methods:
             took = min(seconds(use.pattern, method, text.of(use.pattern, LENGTH // 10)) for _ in range(2))
-            if LIMIT_S / 100 < took < LIMIT_S:
-                took = min(seconds(use.pattern, method, text.of(use.pattern, LENGTH)) for _ in range(3))
             if took > LIMIT_S:
-                return f"{use.place}: {method} of {text} takes {took:.3f} s"
+                return f"{use.place}: {method} of {text} takes {took:.3f} s for a tenth of the length"
+            if took > LIMIT_S / 100:
+
+                def seconds_of(length: int, method: str = method, text: Text = text) -> float:
+                    return seconds(use.pattern, method, text.of(use.pattern, length))
+
+                if (wrong := too_slow(seconds_of, LENGTH, LIMIT_S)) is not None:
+                    return f"{use.place}: {method} of {text} takes {wrong}"
     return None
 
 
 @pytest.mark.parametrize("use", [pytest.param(use, id=use.place) for use in uses()])
 def test_no_pattern_takes_long_on_a_hostile_text(use: Use) -> None:
     assert slow_text(use) is None
+
+
+def test_a_machine_that_is_slow_is_no_fault_of_a_pattern() -> None:
+    assert too_slow(lambda length: length * 1e-6, 100_000, 0.05) is None
+    assert too_slow(lambda length: length * 3e-6, 100_000, 0.05) is not None, (
+        "linear, and too slow all the same"
+    )
+    assert too_slow(lambda length: length**2 * 6e-12, 100_000, 0.05) is not None

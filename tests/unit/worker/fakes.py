@@ -249,11 +249,13 @@ class Rig:
             job_id, spec["attempt"], spec["secret"], spec["epoch"], plan=plan, stop=stop, wait_ms=wait_ms
         )
 
-    async def send(self, job_id: str, *reports: Report) -> int:
+    async def send(
+        self, job_id: str, *reports: Report, epoch: int | None = None, secret: str | None = None
+    ) -> int:
+        """As the driver, unless another ``epoch`` or ``secret`` is given."""
         spec = self._spec()
-        return await self.plane.driver_reports(
-            job_id, spec["attempt"], spec["secret"], spec["epoch"], reports
-        )
+        own = (secret or spec["secret"], epoch or spec["epoch"])
+        return await self.plane.driver_reports(job_id, spec["attempt"], *own, reports)
 
     async def report(self, job_id: str, kind: str, **fields: Any) -> int:
         return await self.send(job_id, self.driver.report(kind, **fields))

@@ -8,17 +8,10 @@ import pytest
 
 from app.worker.ownership import Ownership
 from app.worker.views import Fenced, RequirementsUpdate, Unavailable
-from tests.unit.worker.fakes import Rig, rig_on
+from tests.unit.worker.fakes import rig_on
 
 BOUNDS = {name: (1, 4) for name in ("events", "counts", "store")}
 LEASE_MS = 15_000
-
-
-async def heard(rig: Rig, job: str, *, epoch: int, secret: str | None = None) -> int:
-    """A driver that was started by the owner at ``epoch`` reports, and has nothing to say."""
-    assert rig.driver.spec is not None
-    own = rig.driver.spec["secret"] if secret is None else secret
-    return await rig.plane.driver_reports(job, 1, own, epoch, [])
 
 
 async def test_a_job_that_is_this_process_again_at_a_newer_epoch_is_taken_up_anew(
@@ -49,10 +42,10 @@ async def test_a_driver_of_a_newer_owner_is_told_to_ask_elsewhere_and_not_to_exi
         job = await rig.run()
         for secret in ("that of an attempt which only the newer owner knows", None):
             with pytest.raises(Unavailable, match="A newer control plane owns job"):
-                await heard(rig, job, epoch=2, secret=secret)
+                await rig.send(job, epoch=2, secret=secret)
         with pytest.raises(Fenced):
-            await heard(rig, job, epoch=1, secret="wrong")
-        assert await heard(rig, job, epoch=1) >= 0
+            await rig.send(job, epoch=1, secret="wrong")
+        assert await rig.send(job, epoch=1) >= 0
 
 
 async def test_who_may_have_lost_the_lease_sends_no_driver_away(sqlite_url: str, tmp_path: Path) -> None:
@@ -61,11 +54,11 @@ async def test_who_may_have_lost_the_lease_sends_no_driver_away(sqlite_url: str,
         tenure = rig.plane._keeper.tenure
         tenure.renewed(tenure.now_ms(), LEASE_MS)
         with pytest.raises(Fenced):
-            await heard(rig, job, epoch=1, secret="wrong")
+            await rig.send(job, epoch=1, secret="wrong")
         rig.clock.stopped_ms += LEASE_MS
         for secret in ("wrong", None):
             with pytest.raises(Unavailable, match="or may own it"):
-                await heard(rig, job, epoch=1, secret=secret)
+                await rig.send(job, epoch=1, secret=secret)
 
 
 async def test_one_that_is_stopping_sends_no_driver_away(sqlite_url: str, tmp_path: Path) -> None:
@@ -73,4 +66,4 @@ async def test_one_that_is_stopping_sends_no_driver_away(sqlite_url: str, tmp_pa
         job = await rig.run()
         await rig.plane.close()
         with pytest.raises(Unavailable, match="is stopping"):
-            await heard(rig, job, epoch=1, secret="wrong")
+            await rig.send(job, epoch=1, secret="wrong")
