@@ -3,11 +3,15 @@ standard library only."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Collection
 from pathlib import Path
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o666) -> None:
@@ -41,6 +45,54 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
         if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
             raise OSError(errno.EINVAL, "It is no regular file, or too large", str(path))
         return file.read(most_bytes)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove ``path``, whatever it is; what cannot be removed stays.
+
+    Somebody else may have made it and all that is in it, and may still put something else in its place: no link is
+    followed, no pipe is waited for, and no directory is too deep.
+    """
+    with contextlib.suppress(OSError):
+        if _is_unlinked(path, None):
+            return
+        top = os.open(path, _DIRECTORY)
+        try:
+            names = os.listdir(top)
+            while names:
+                with contextlib.suppress(OSError):
+                    name = names.pop()
+                    if not _is_unlinked(name, top):
+                        names += _emptied(name, top)
+                        os.rmdir(name, dir_fd=top)
+        finally:
+            os.close(top)
+        os.rmdir(path)
+
+
+def _is_unlinked(name: str | Path, parent: int | None) -> bool:
+    """Remove what is no directory."""
+    if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        return False
+    os.unlink(name, dir_fd=parent)
+    return True
+
+
+def _emptied(name: str, top: int) -> list[str]:
+    """Remove the files of the directory ``name`` in ``top``, and move its directories up into ``top``, where they get
+    the names returned. So none is reached by a recursion, or by a descriptor for each level."""
+    moved = []
+    fd = os.open(name, _DIRECTORY, dir_fd=top)
+    try:
+        for each in os.listdir(fd):
+            with contextlib.suppress(OSError):
+                if not _is_unlinked(each, fd):
+                    new = f".removed-{secrets.token_hex(8)}"
+                    os.rename(each, new, src_dir_fd=fd, dst_dir_fd=top)
+                    moved.append(new)
+    finally:
+        os.close(fd)
+    return moved
 
 
 def make_private(directory: Path) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import importlib.metadata
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import structlog
 from app.cluster.environment import inherited_environment
 from app.cluster.java import Java
 from app.cluster.processes import DRIVER_ENV_PREFIX
+from app.durablefiles import remove_tree
 
 log = structlog.get_logger()
 
@@ -121,4 +121,4 @@ class ArchiveBuilder:
         """What a killed build left; one that ended by itself has removed it."""
         self.path.with_name(f"{self.path.name}.{pid}.partial").unlink(missing_ok=True)
         for scratch_dir in Path(tempfile.gettempdir()).glob(f"slotwise-archive-{pid}-*"):
-            shutil.rmtree(scratch_dir, ignore_errors=True)
+            remove_tree(scratch_dir)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from app import filelocks
 from app.cluster.driveruser import DriverUser
 from app.cluster.environment import inherited_environment
 from app.cluster.ports import DriverLaunchError, DriverRef
+from app.durablefiles import remove_tree
 
 log = structlog.get_logger()
 
@@ -77,8 +77,8 @@ def _socket_dir(driver_id: str) -> Path:
 
 def tidy(lock_file: Path) -> None:
     """Remove what a dead driver left behind, its log apart."""
-    shutil.rmtree(lock_file.with_suffix(".scratch"), ignore_errors=True)
-    shutil.rmtree(_socket_dir(lock_file.stem), ignore_errors=True)
+    remove_tree(lock_file.with_suffix(".scratch"))
+    remove_tree(_socket_dir(lock_file.stem))
     lock_file.unlink(missing_ok=True)
     _untold.pop(str(lock_file), None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from app.cluster.ports import DriverHost, ExecutorCluster
+from app.durablefiles import remove_tree
 from app.model.graphdoc import to_document
 from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Orders, Report
@@ -97,7 +97,7 @@ class JobPlaces:
     def drop_results(self, job_id: str) -> None:
         """Remove a job's results if they are on this host; what cannot be removed stays."""
         if self.are_results_local:
-            shutil.rmtree(self.results_dir(job_id), ignore_errors=True)
+            remove_tree(Path(self.results_dir(job_id)))
 
     def attempt_dir(self, job_id: str, attempt: int) -> Path:
         return self.job_dir(job_id) / f"attempt-{attempt}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.durablefiles import sync_to_disk, write_whole
+from app.durablefiles import remove_tree, sync_to_disk, write_whole
 from app.model.ids import is_id
 
 # No job has an id that begins with a dot.
@@ -61,13 +61,11 @@ def tidy_attempts(job_dir: Path, dead: int, keep: int) -> None:
         if number == directory.name or not number.isdecimal() or int(number) > dead:
             continue
         if int(number) <= dead - keep:
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_tree(directory)
             continue
         for left in directory.iterdir():
-            if left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left, ignore_errors=True)
-            elif left.match("*spec-*.json*"):
-                left.unlink(missing_ok=True)
+            if left.match("*spec-*.json*") or stat.S_ISDIR(left.lstat().st_mode):
+                remove_tree(left)
 
 
 def jobs_in(jobs_dir: Path) -> list[str]:
@@ -129,7 +127,7 @@ def put_back(job_dir: Path) -> None:
 
 def remove_set_aside(job_dir: Path) -> None:
     """Remove what was set aside of a job; what cannot be removed stays, and the next start tries again."""
-    shutil.rmtree(_aside(job_dir), ignore_errors=True)
+    remove_tree(_aside(job_dir))
 
 
 def jobs_set_aside(jobs_dir: Path) -> list[str]:
