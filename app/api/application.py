@@ -19,7 +19,7 @@ from app.api.answers import BytesResponse
 from app.api.auth import ANONYMOUS, PRINCIPAL, Tokens
 from app.api.context import Context
 from app.api.errors import ApiError, error_response, response_of
-from app.api.held_bytes import HeldBytes
+from app.api.held_bytes import DRIVERS_LIMIT_BYTES, HeldBytes
 from app.api.routing import Access, OperationTable, Resolved
 from app.worker.views import ControlPlaneError
 
@@ -54,6 +54,8 @@ class Application:
         self._context = context
         self._tokens = tokens
         self._held = HeldBytes()
+        # Slow uploads of clients are in no driver's way.
+        self._held_of_drivers = HeldBytes(DRIVERS_LIMIT_BYTES, 0)
         self._loopback_hosts: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,7 +64,8 @@ class Application:
             return
         scope.setdefault("state", {})
         asked = _Asked(scope)
-        self._held.watch(scope)
+        held = self._held_of_drivers if _route_path(scope).startswith("/internal/") else self._held
+        held.watch(scope)
         exchange = _Exchange(send, asked.request_id, is_head=scope["method"] == "HEAD")
         try:
             response = self._refusal(asked) or await self._answer(scope, receive)
@@ -72,7 +75,7 @@ class Application:
         except Exception:
             await exchange.fail(scope, receive)
         finally:
-            self._held.release(scope)
+            held.release(scope)
 
     async def _answer(self, scope: Scope, receive: Receive) -> ASGIApp:
         method: str = scope["method"]

@@ -25,7 +25,10 @@ HEAD_S: Final = 30.0
 BODY_PAUSE_S: Final = 30.0
 BODY_BYTES_PER_S: Final = 10_000
 """A body that comes more slowly on the average, `BODY_PAUSE_S` aside, is given up."""
+BODY_S: Final = 300.0
+"""No body may take longer, `BODY_PAUSE_S` aside: the larger it is, the more room it keeps from others meanwhile."""
 ANSWER_PAUSE_S: Final = 30.0
+IDLE_S: Final = 75.0
 _LINGER_S = 5.0
 
 _SLICE_BYTES = 16 * 1024
@@ -49,10 +52,12 @@ class _Stop(Exception):
 
 class Crowd:
     """The connections of a server, at most ``most``. ``waiting`` are those whose clients keep the server waiting; the
-    first of them has done so for longest, and is closed when there is no room for another connection."""
+    first of them has done so for longest, and is closed when there is no room for another connection. ``all`` are those
+    that have a descriptor, also when they are closing and have bytes to send yet."""
 
     def __init__(self, most: int) -> None:
         self.most = most
+        self.all: set[Connection] = set()
         self.waiting: dict[Connection, None] = {}
 
     def make_room(self, newcomer: Connection) -> bool:
@@ -65,7 +70,7 @@ class Crowd:
 
     def look(self, now_s: float) -> None:
         """End the connections that have kept the server waiting for too long."""
-        for connection in list(self.waiting):
+        for connection in list(self.all):
             connection.look(now_s)
 
 
@@ -80,6 +85,7 @@ class Connection(HttpToolsProtocol):
         self._due_s = math.inf
         self._body_begun_s = 0.0
         self._body_bytes = 0
+        self._announced_bytes = 0
         # Since the parser last gave something out: it keeps what is not complete.
         self._kept_bytes = 0
         self._held = b""
@@ -90,12 +96,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._crowd.all.add(self)
         self._expect(_Phase.IDLE, HEAD_S)
         if len(self.connections) > self._crowd.most and not self._crowd.make_room(self):
             self._answer(503, f"All {self._crowd.most} connections are in use: try again.")
             self.leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._crowd.all.discard(self)
         self._crowd.waiting.pop(self, None)
         super().connection_lost(exc)
 
@@ -123,12 +131,12 @@ class Connection(HttpToolsProtocol):
                 break
         if self._phase is _Phase.BODY:
             self._body_bytes += len(data)
-            end_s = self._body_begun_s + BODY_PAUSE_S + self._body_bytes / BODY_BYTES_PER_S
+            end_s = self._body_begun_s + BODY_PAUSE_S + self._body_bytes / self._body_bytes_per_s()
             self._expect(_Phase.BODY, min(BODY_PAUSE_S, end_s - self.loop.time()))
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._crowd.waiting[self] = None
+        self._wait_for_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -162,6 +170,9 @@ class Connection(HttpToolsProtocol):
             self._stop(431, f"The request has too many headers: at most {HEADERS_MAX} are allowed.")
         self._kept_bytes = 0
         self._body_bytes = 0
+        self._announced_bytes = next(
+            (int(value) for name, value in self.headers if name == b"content-length" and value.isdigit()), 0
+        )
         self._body_begun_s = self.loop.time()
         self._expect(_Phase.BODY, BODY_PAUSE_S)
         super().on_headers_complete()
@@ -178,19 +189,24 @@ class Connection(HttpToolsProtocol):
         else:
             self._phase, self._due_s = _Phase.DONE, math.inf
             self._crowd.waiting.pop(self, None)
+            if self.transport.get_write_buffer_size():
+                # Nor is this one answered before the client has read the answers to earlier ones.
+                self._wait_for_reading()
 
     # -- what the application says
 
     def on_response_complete(self) -> None:
+        another = bool(self.pipeline)
         super().on_response_complete()
         if self.transport.is_closing():
+            self._wait_for_reading()
             return
         if self.pipeline:
             self.flow.pause_reading()
         elif self._held:
             held, self._held = self._held, b""
             self.data_received(held)
-        elif self._phase is _Phase.DONE:
+        elif self._phase is _Phase.DONE and not another:
             self._rest()
 
     # -- ending
@@ -203,9 +219,13 @@ class Connection(HttpToolsProtocol):
         unsent_bytes = self.transport.get_write_buffer_size()
         if unsent_bytes != self._unsent[0]:
             self._unsent = (unsent_bytes, now_s)
+        if unsent_bytes:
+            self._wait_for_reading()
+        elif self._phase is _Phase.DONE:
+            self._crowd.waiting.pop(self, None)
         if unsent_bytes and now_s - self._unsent[1] > ANSWER_PAUSE_S:
             self.leave()
-        elif now_s < self._due_s:
+        elif now_s < self._due_s or self.transport.is_closing():
             return
         elif self._held or self.flow.read_paused:
             # It is the server that does not read.
@@ -215,8 +235,8 @@ class Connection(HttpToolsProtocol):
         elif self._phase is _Phase.BODY:
             self._refuse(
                 408,
-                f"The body did not go on arriving: at least {BODY_BYTES_PER_S} bytes a second are expected, and no "
-                f"pause longer than {BODY_PAUSE_S:.0f} seconds.",
+                f"The body did not go on arriving: at least {self._body_bytes_per_s():.0f} bytes a second are "
+                f"expected, and no pause longer than {BODY_PAUSE_S:.0f} seconds.",
             )
         else:
             self.leave()
@@ -240,12 +260,22 @@ class Connection(HttpToolsProtocol):
         self._crowd.waiting.pop(self, None)
         self._crowd.waiting[self] = None
 
+    def _wait_for_reading(self) -> None:
+        """The client has not read everything that it was sent; whether it is waited for already or not."""
+        self._crowd.waiting.setdefault(self)
+
+    def _body_bytes_per_s(self) -> float:
+        if self.cycle.response_complete:
+            # What is passed over keeps no room from others.
+            return BODY_BYTES_PER_S
+        return max(BODY_BYTES_PER_S, max(self._announced_bytes, self._body_bytes) / BODY_S)
+
     def _is_over(self) -> bool:
         return self._phase is _Phase.REFUSED or self.transport.is_closing()
 
     def _rest(self) -> None:
-        """Everything is answered; uvicorn's own timer ends a connection that stays idle."""
-        self._expect(_Phase.IDLE, math.inf)
+        """Everything is answered. Uvicorn's own timer is none for a request that was answered before its body ended."""
+        self._expect(_Phase.IDLE, IDLE_S)
 
     def _hold(self, data: bytes) -> None:
         self._held += data

@@ -8,8 +8,14 @@ from starlette.types import Scope
 
 from app.api.errors import RETRY, ApiError
 
-HELD_LIMIT_BYTES: Final = 96 * 1024 * 1024
+FORMS_LIMIT_BYTES: Final = 96 * 1024 * 1024
 """Three forms of the largest size. What is made of a body may for a moment be as large again."""
+SMALL_BYTES: Final = 1024 * 1024
+"""Of a body that is not a form, at most."""
+KEPT_FOR_SMALL_BYTES: Final = 16 * 1024 * 1024
+"""Slow uploads of forms are in no other request's way."""
+DRIVERS_LIMIT_BYTES: Final = 32 * 1024 * 1024
+"""Of drivers' calls, whose bodies are read only after their secrets have been."""
 FREE_BYTES: Final = 64 * 1024
 """Of each body: that much is in memory before anybody reads it."""
 
@@ -17,10 +23,13 @@ _HELD = "slotwise.held"
 
 
 class HeldBytes:
-    """What all requests hold. ``limit_bytes`` is the most."""
+    """What all requests hold: at most ``limit_bytes``, and ``kept_for_small_bytes`` more if their bodies are small."""
 
-    def __init__(self, limit_bytes: int = HELD_LIMIT_BYTES) -> None:
+    def __init__(
+        self, limit_bytes: int = FORMS_LIMIT_BYTES, kept_for_small_bytes: int = KEPT_FOR_SMALL_BYTES
+    ) -> None:
         self.limit_bytes = limit_bytes
+        self.kept_for_small_bytes = kept_for_small_bytes
         self.bytes = 0
 
     def watch(self, scope: Scope) -> None:
@@ -42,10 +51,11 @@ def claim(scope: Scope, size_bytes: int) -> None:
     more_bytes = size_bytes - FREE_BYTES - own_bytes
     if more_bytes <= 0:
         return
-    if held.bytes + more_bytes > held.limit_bytes:
+    limit_bytes = held.limit_bytes + (held.kept_for_small_bytes if size_bytes <= SMALL_BYTES else 0)
+    if held.bytes + more_bytes > limit_bytes:
         raise ApiError(
             503,
-            f"Other bodies are being read, and all together may have {held.limit_bytes} bytes: try again.",
+            f"Other bodies are being read, and all together may have {limit_bytes} bytes: try again.",
             headers=RETRY,
         )
     held.bytes += more_bytes

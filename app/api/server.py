@@ -13,13 +13,12 @@ from typing import Final
 
 import uvicorn
 
-from app.api.connections import Connection, Crowd
+from app.api.connections import IDLE_S, Connection, Crowd
 from app.api.mark import API_VERSION, MARK
 
 CONNECTIONS_MAX: Final = 10_000
 _DESCRIPTORS_MAX = 65_536
 _SHUTDOWN_GRACE_S = 5
-_KEEP_ALIVE_S = 75
 _TICKS_PER_LOOK = 10
 
 
@@ -43,7 +42,7 @@ class Server(uvicorn.Server):
                 # Nobody stands in front; whoever says so in a header is not to be believed.
                 proxy_headers=False,
                 timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
-                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_keep_alive=int(IDLE_S),
             )
         )
         self._let_go = let_go

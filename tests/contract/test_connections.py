@@ -7,12 +7,13 @@ import contextlib
 import itertools
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
 from app.api import connections
-from app.api.connections import HEAD_LIMIT_BYTES, HEADERS_MAX
+from app.api.connections import HEAD_LIMIT_BYTES, HEADERS_MAX, Connection
 from tests.contract.live import LIVE, Answer, answered_meanwhile, exchange, listening, read_answer
 from tests.contract.world import World, bounds, eventually
 
@@ -87,6 +88,7 @@ async def test_what_is_not_http_is_400_with_a_sentence(world: World) -> None:
             chunked + b"\r\nfffffffffffffffff\r\n\r\n",
             b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
             b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -2\r\n\r\n{}",
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"0" * 5000 + b"2\r\n\r\n{}",
             b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
             b"\x16\x03\x01\x02\x00\x01\x00",
         ):
@@ -155,10 +157,10 @@ async def test_slow_heads_and_bodies_are_given_up(world: World, monkeypatch: pyt
             assert (await read_answer(reader)).status == 200
 
 
-async def _drip(writer: asyncio.StreamWriter) -> None:
+async def _drip(writer: asyncio.StreamWriter, piece: bytes = b"x") -> None:
     with contextlib.suppress(ConnectionError):
         for _ in range(30):
-            writer.write(b"x")
+            writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.1)
 
@@ -243,3 +245,156 @@ async def test_a_client_that_does_not_read_is_left(world: World, monkeypatch: py
                 return False
 
             await eventually(left, "the connection is closed")
+
+
+async def stuffed(port: int, count: int, page: bytes, asks: int) -> list[socket.socket]:
+    """So many connections whose clients ask for a page and do not read: the server is left with bytes to send."""
+    clients = []
+    for _ in range(count):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+        clients.append(client)
+    for _ in range(asks):
+        for client in clients:
+            # One that was closed for the next is no matter here.
+            with contextlib.suppress(OSError):
+                client.send(page)
+        await asyncio.sleep(0.01)
+    return clients
+
+
+def buffering(made: Callable[[Connection, asyncio.Transport], None]) -> Callable[..., None]:
+    def connection_made(connection: Connection, transport: asyncio.Transport) -> None:
+        made(connection, transport)
+        transport.set_write_buffer_limits(high=1024**3)
+
+    return connection_made
+
+
+@pytest.mark.parametrize("asked", ["", "Connection: close\r\n"])
+async def test_clients_that_do_not_read_shut_nobody_out(
+    world: World, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """Not while their answers are being made, nor when they are to be closed with bytes to send."""
+    size_bytes = 16 * 1024 * 1024
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        length = size_bytes if scope["path"] == "/large" else 2
+        header = (b"content-length", b"%d" % length)
+        await send({"type": "http.response.start", "status": 200, "headers": [header]})
+        await send({"type": "http.response.body", "body": b"x" * length})
+
+    monkeypatch.setattr(world, "app", app)
+    if asked:
+        # So that the answer counts as sent at once, as one does that is shorter than the limit.
+        monkeypatch.setattr(Connection, "connection_made", buffering(Connection.connection_made))
+    page = f"GET /large HTTP/1.1\r\nHost: localhost\r\n{asked}\r\n".encode()
+    async with listening(world, connections_max=4) as port:
+        clients = await stuffed(port, 4, page, asks=20)
+        try:
+            for _ in range(8):
+                assert (await exchange(port, LIVE)).status == 200
+        finally:
+            for client in clients:
+                client.close()
+
+
+async def test_clients_that_do_not_read_are_left_while_their_next_answer_is_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ANSWER_PAUSE_S", 0.5)
+    begun, ended = 0, 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal begun, ended
+        begun += 1
+        try:
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8000000")]}
+            )
+            await send({"type": "http.response.body", "body": b"x" * 8_000_000})
+        finally:
+            ended += 1
+
+    monkeypatch.setattr(world, "app", app)
+    async with listening(world) as port:
+        clients = await stuffed(port, 3, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", asks=20)
+        try:
+
+            async def left() -> bool:
+                return begun > 3 and ended == begun
+
+            await eventually(left, "no answer waits for a client that does not read")
+        finally:
+            for client in clients:
+                client.close()
+
+
+async def test_a_connection_that_was_answered_before_its_body_ended_does_not_stay_idle(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "IDLE_S", 0.5)
+    size = 2 * 1024 * 1024
+    head = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
+    async with listening(world) as port, opened(port, 1, head) as ((reader, writer),):
+        async with asyncio.timeout(20):
+            assert (await read_answer(reader)).status == 413
+        writer.write(b"x" * size)
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+
+
+async def test_a_request_that_waited_for_the_answer_to_another_is_not_idle(world: World) -> None:
+    poll = await long_poll(world, 60_000)
+    async with listening(world, connections_max=1) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(poll.replace(b"wait_ms=60000", b"wait_ms=1") + poll)
+        async with asyncio.timeout(20):
+            assert (await read_answer(reader)).status == 200
+            # No room is made for others: this one's answer is being made.
+            assert (await exchange(port, LIVE)).status == 503
+        writer.close()
+
+
+async def test_a_large_body_that_comes_slowly_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before it would be for 10 kB/s."""
+    monkeypatch.setattr(connections, "BODY_PAUSE_S", 1.0)
+    monkeypatch.setattr(connections, "BODY_S", 1.0)
+    kind = b"Content-Type: multipart/form-data; boundary=b\r\n"
+    head = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\n" + kind + b"Content-Length: 30000000\r\n\r\n"
+    part = b'--b\r\nContent-Disposition: form-data; name="graph"\r\n\r\n'
+    async with listening(world) as port, opened(port, 1, head + part) as ((reader, writer),):
+        drip = asyncio.create_task(_drip(writer, b"x" * 20_000))
+        async with asyncio.timeout(20):
+            assert "30000000 bytes a second" in refusal(await read_answer(reader), 408)
+        assert not drip.done()
+        await drip
+
+
+async def test_slow_forms_are_in_no_other_requests_way(world: World) -> None:
+    job_id = await world.running()
+    kind = b"Content-Type: multipart/form-data; boundary=b\r\n"
+    form = (
+        b"POST /jobs HTTP/1.1\r\nHost: localhost\r\n"
+        + kind
+        + b"Content-Length: %d\r\n\r\n" % (32 * 1024 * 1024)
+    )
+    body = b'{"configuration": {"a": "%s"}}' % (b"x" * 400_000)
+    other = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    report = b'{"reports": []%s}' % (b" " * 400_000)
+    spec = world.driver().spec
+    to = f"POST /internal/v1/jobs/{job_id}/attempts/1/reports HTTP/1.1\r\nHost: localhost\r\n"
+    secret = f"Authorization: Bearer {spec['secret']}\r\nX-Slotwise-Epoch: {spec['epoch']}\r\n"
+    call = (to + secret + f"Content-Length: {len(report)}\r\n\r\n").encode() + report
+    async with listening(world) as port, opened(port, 3, form + b"--b\r\n"):
+
+        async def no_room() -> bool:
+            return (await exchange(port, form)).status == 503
+
+        await eventually(no_room, "three forms of the largest size have all the room that forms have")
+        assert (await exchange(port, other)).status == 400
+        assert (await exchange(port, call)).status == 200
