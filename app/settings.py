@@ -33,7 +33,7 @@ from app.model.clustersettings import (
 from app.model.javaoptions import java_options_fault
 from app.model.kubenames import parse_quantity
 from app.model.resultsurl import results_root
-from app.model.setting_values import fault_of, kind_of
+from app.model.setting_values import fault_of, kind_of, without_blanks
 
 ENV_PREFIX = "SLOTWISE_"
 
@@ -210,6 +210,7 @@ class Settings(BaseModel):
         if name in _QUANTITIES and type(value) in (int, float):
             value = str(value)
         as_text = name in (info.context or ())
+        value = without_blanks(cls.model_fields[name].annotation, value) if as_text else value
         told = str(value) if isinstance(value, Path) else value
         if fault := fault_of(kind_of(cls.model_fields[name].annotation), told, as_text=as_text):
             raise ValueError(f"{name}: {fault}")

@@ -20,6 +20,7 @@ from app.model.secret_places import (
     is_secret,
     json_web_tokens,
     pairs,
+    passwords_of_oracle,
     passwords_of_urls,
 )
 
@@ -36,9 +37,11 @@ def masked(name: str, value: str) -> str:
 def masked_text(text: str) -> str:
     """``text`` without passwords in URLs, tokens, and values whose names speak of secrets."""
     text = hide(text, passwords_of_urls(text, SETTING))
+    text = hide(text, passwords_of_oracle(text))
     text = hide(text, entries(text))
-    text = hide(text, pairs(text, SETTING))
+    # Before the pairs: the value of Authorization=Basic abc would end at the blank.
     text = hide(text, bearers(text, SETTING))
+    text = hide(text, pairs(text, SETTING))
     return hide(text, json_web_tokens(text))
 
 

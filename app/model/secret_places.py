@@ -23,9 +23,13 @@ _SECRET: Final = re.compile(
     r"|pass(?<!bypass)(?<!compass)(?<!surpass)(?<!trespass)(?![a-z])"
 )
 _LONGEST_NAME: Final = 1_000
-# 'name': 'value', as a dictionary is shown, or JSON.
+# 'name': 'value' or 'name': 1, as a dictionary is shown, or JSON.
 _ENTRY: Final = re.compile(
-    r"([\"'])([\w.-]++)\1\s*+:\s*+(\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+')",
+    r"([\"'])([\w.-]++)\1\s*+:\s*+(\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|-?\d[\d.eE+-]*+)",
+)
+# jdbc:oracle:thin:user/password@host
+_ORACLE: Final = re.compile(
+    r"jdbc:oracle:\w++:[^\s/@]{0,128}+/(\"[^\"\n]{0,256}+\"|[^\s'\"@]{0,256}+)@", re.IGNORECASE
 )
 _JWT: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+")
 
@@ -49,9 +53,11 @@ class Kind:
     """scheme://user: of which only the end is needed. The password goes up to the last @ of the word."""
     longest_password: int
     sign: re.Pattern[str]
-    """name=, where the name is the word before the sign."""
+    """name= or, in a setting, name: and a blank, where the name is the word before the sign. What stands behind
+    Authorization: is found by ``bearer``."""
     value: re.Pattern[str]
     bearer: re.Pattern[str]
+    """What stands before a token, and the token."""
 
 
 # PostgreSQL has a backslash before a blank or a quotation mark of a value; SQL Server has values in braces, where two
@@ -60,13 +66,16 @@ SETTING: Final = Kind(
     url_word=re.compile(r"\S++"),
     url_user=re.compile(r"(?<=[\w+.-])://[^\s/?#:@]*+:"),
     longest_password=1_000_000,
-    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)(\s*+=\s*+)"),
+    sign=re.compile(r"(?<![\w.%-])([\w.%-]++)(\s*+=\s*+|(?<!(?i:authorization)):[ \t]++)"),
     value=re.compile(
         r"(?:\"(?:\\.|\"\"|[^\"\\])*+(?:\"|\Z)|'(?:\\.|''|[^'\\])*+(?:'|\Z)|\{(?:[^}]|\}\})*+(?:\}|\Z))?+"
         r"(?:\\.|[^\s&;])*+",
         re.DOTALL,
     ),
-    bearer=re.compile(r"(\bBearer\s++)([^\s'\",;&]++)", re.IGNORECASE),
+    bearer=re.compile(
+        r"(\bAuthorization[\"']?+\s*+[:=]\s*+[\"']?+(?:[A-Za-z]++[ \t]++)?+|\bBearer\s++)([^\s'\",;&]++)",
+        re.IGNORECASE,
+    ),
 )
 
 # In an error or a trace no value goes beyond its line, name==value compares, and a port is no password.
@@ -117,16 +126,23 @@ def pairs(text: str, kind: Kind) -> Iterator[Place]:
 
 
 def entries(text: str) -> Iterator[Place]:
-    """The values, without their quotation marks, of 'name': 'value' whose names speak of secrets."""
+    """The values, without their quotation marks, of 'name': 'value' whose names speak of secrets. Numbers too."""
     for match in _ENTRY.finditer(text):
         if is_secret(match[2]):
-            yield Place(match[2], ":", match.start(3) + 1, match.end(3) - 1)
+            marks = 1 if match[3][0] in "\"'" else 0
+            yield Place(match[2], ":", match.start(3) + marks, match.end(3) - marks)
 
 
 def bearers(text: str, kind: Kind) -> Iterator[Place]:
-    """The tokens behind Bearer."""
+    """The tokens behind Bearer and Authorization."""
     for match in kind.bearer.finditer(text):
         yield Place("", " ", *match.span(2))
+
+
+def passwords_of_oracle(text: str) -> Iterator[Place]:
+    """The password of each jdbc:oracle:thin:user/password@host."""
+    for match in _ORACLE.finditer(text):
+        yield Place("", "/", *match.span(1))
 
 
 def json_web_tokens(text: str) -> Iterator[Place]:

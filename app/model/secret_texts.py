@@ -25,6 +25,7 @@ from app.model.secret_places import (
     is_secret,
     json_web_tokens,
     pairs,
+    passwords_of_oracle,
     passwords_of_urls,
 )
 
@@ -45,8 +46,6 @@ _PASSWORD: Final = re.compile(r"pass|pwd|secret", re.IGNORECASE)
 _CLASS: Final = re.compile(r"(?:[a-z_][\w$]*+\.)++[A-Z][\w$]*+(?:,\s*+(?:[a-z_][\w$]*+\.)++[A-Z][\w$]*+)*+")
 _WORD: Final = re.compile(r"[A-Za-z]+|\d+")
 
-# jdbc:oracle:thin:user/password@host
-_ORACLE: Final = re.compile(r"(jdbc:oracle:\w++:[^\s/@]{0,128}+)/[^\s'\"@]{0,256}+@", re.IGNORECASE)
 # What is on the right of an assignment in a line of a program.
 _CODE: Final = re.compile(r"[A-Za-z_][\w.]*+[(\[]")
 # What stands alone: a word, or letters and digits, which one pass finds whatever their number.
@@ -66,10 +65,11 @@ def without_secrets(text: str, known: Sequence[str] = ()) -> str:
     text = _without_known(text, known)
     text = _without_cut_secret(text, known)
     text = hide(text, passwords_of_urls(text, TRACE))
-    text = _ORACLE.sub(rf"\1/{HIDDEN}@", text)
+    text = hide(text, passwords_of_oracle(text))
     text = hide(text, (place for place in entries(text) if _is_hidden(place, text)))
-    text = hide(text, (place for place in pairs(text, TRACE) if _is_hidden(place, text)))
+    # Before the pairs: the value of Authorization=Basic abc would end at the blank.
     text = hide(text, bearers(text, TRACE))
+    text = hide(text, (place for place in pairs(text, TRACE) if _is_hidden(place, text)))
     return hide(text, json_web_tokens(text))
 
 
@@ -107,12 +107,13 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
                 yield rest
     for places in (
         passwords_of_urls(value, SETTING),
+        passwords_of_oracle(value),
         entries(value),
         bearers(value, SETTING),
         json_web_tokens(value),
     ):
         for place in places:
-            yield value[place.start : place.end]
+            yield value[place.start : place.end].strip('"')
     for place in pairs(value, SETTING):
         yield from _meant(value[place.start : place.end])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Final, get_args
+from typing import Final, Literal, get_args, get_origin
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}\Z")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,18}([.][0-9]{1,18})?\Z")
@@ -17,6 +17,14 @@ def kind_of(annotation: object) -> type:
     """What a setting is made of: an optional one of what it is if it is given, a path or a choice of text."""
     kinds = (annotation, *get_args(annotation))
     return next((kind for kind in (bool, int, float) if kind in kinds), str)
+
+
+def without_blanks(annotation: object, value: object) -> object:
+    """``value`` without blanks at its ends, where none can be meant: in a number or a choice, not in a path."""
+    choices = (get_origin(each) is Literal for each in (annotation, *get_args(annotation)))
+    if not isinstance(value, str) or (kind_of(annotation) is str and not any(choices)):
+        return value
+    return value.strip() or value
 
 
 def fault_of(kind: type, value: object, *, as_text: bool) -> str | None:

@@ -58,6 +58,18 @@ def _modules(file: str, content: bytes) -> set[str]:
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         # Python imports nothing from it either; the driver will say which module is missing.
         return set()
+    return {_bare(name.partition("/")[0]) for name in files if _may_hide(name)}
+
+
+def _may_hide(file: str) -> bool:
+    """Whether a file of an archive may take the place of the module or package at the top of its path."""
+    top, _, inner = file.partition("/")
+    if top in sys.stdlib_module_names and _bare(inner) != "__init__":
+        # A directory without __init__ comes after the module of Python's library.
+        return False
     # Google's libraries share the package `google`, which has no code of its own: protobuf is one of them.
-    hiding = [name for name in files if not name.startswith("google/") or name.startswith(_PROTOBUF)]
-    return {name.partition("/")[0].removesuffix(".pyc").removesuffix(".py") for name in hiding}
+    return top != "google" or file.startswith(_PROTOBUF)
+
+
+def _bare(file: str) -> str:
+    return file.removesuffix(".pyc").removesuffix(".py")

@@ -263,6 +263,8 @@ def archive(*names: str) -> bytes:
         ("google.py", CODE, "google.py is a module google"),
         ("lib.zip", archive("google/cloud/storage/__init__.py"), None),
         ("lib.zip", archive("requests/__init__.py", "certifi/__init__.py", "idna/__init__.py"), None),
+        ("lib.zip", archive("json/__init__.py", "json/run.py"), "lib.zip holds a module json"),
+        ("lib.zip", archive("code/run.py", "json/inner/__init__.py"), None),
         ("enrich.zip", archive("enrich/app.py", "enrich/json/__init__.py", "app/data.txt"), None),
         ("lib.zip", b"no archive", None),
         ("app.txt", b"no module", None),

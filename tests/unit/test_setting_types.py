@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings
+from app.settings import Settings, load_settings
 from tests.unit.test_settings import ENV_PREFIX, VALUES, no_settings_of_the_machine, refused
 
 __all__ = ["no_settings_of_the_machine"]
@@ -61,3 +61,20 @@ def test_a_file_that_is_named_by_an_empty_text_is_not_left_out(monkeypatch: pyte
 def test_the_environment_has_numbers_in_digits(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENV_PREFIX + "PORT", text)
     assert refused() == [f"port: should be a whole number (found {text!r})."]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("port", "8081 ", 8081),
+        ("lease_seconds", " 20.5\n", 20.5),
+        ("appcds", "True ", True),
+        ("log_level", "debug ", "debug"),
+        ("data_dir", "/data ", Path("/data ")),
+    ],
+)
+def test_a_blank_at_an_end_is_no_part_of_a_number_or_a_choice(
+    name: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENV_PREFIX + name.upper(), text)
+    assert getattr(load_settings(), name) == value

@@ -93,6 +93,13 @@ def test_other_names(name: str) -> None:
         ("Bearer hunter2", "Bearer ******"),
         ("accept=x, Authorization: bearer hunter2, y=1", "accept=x, Authorization: bearer ******, y=1"),
         ('{"user": "me", "password": "hunter2"}', '{"user": "me", "password": "******"}'),
+        ('{"password": 12345678, "port": 5432}', '{"password": ******, "port": 5432}'),
+        ("user: me\npassword: hunter2\nport: 1", "user: me\npassword: ******\nport: 1"),
+        ("jdbc:oracle:thin:scott/hunter2@//h:1521/x", "jdbc:oracle:thin:scott/******@//h:1521/x"),
+        ('jdbc:oracle:thin:scott/"hunt@er2"@h', "jdbc:oracle:thin:scott/******@h"),
+        ("accept=x, Authorization: Basic bWU6aHVudGVyMg==, y=1", "accept=x, Authorization: Basic ******, y=1"),
+        ("Authorization=Basic bWU6aHVudGVyMg==", "Authorization=****** ******"),
+        ("Authorization: hunter2", "Authorization: ******"),
         ("the token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.hunter2", "the token ******"),
     ],
 )  # fmt: skip
@@ -109,6 +116,8 @@ def test_passwords_in_texts(text: str, shown: str) -> None:
         "SELECT a FROM t WHERE k = 1",
         "-XX:+UseZGC -Da='b c'",
         "/data/token",
+        "jdbc:oracle:thin:@//h:1521/x",
+        "port: 5432 user: me",
     ],
 )
 def test_other_texts_are_shown_as_they_are(text: str) -> None:

@@ -138,6 +138,8 @@ def test_values_that_the_job_has(value: str, text: str, shown: str) -> None:
         ("cannot reach postgresql://me:hunt/er@2@db:5432/jobs now",
          "cannot reach postgresql://me:******@db:5432/jobs now"),
         ("url 'jdbc:mysql://db/x?user=me&password=hunter2'", "url 'jdbc:mysql://db/x?user=me&password=******"),
+        ("Authorization=Basic bWU6aHVudGVyMg==", "Authorization=****** ******"),
+        ("{'password': 12345678, 'port': 5432}", "{'password': ******, 'port': 5432}"),
         ("jdbc:oracle:thin:scott/tiger@//db:1521/x", "jdbc:oracle:thin:scott/******@//db:1521/x"),
         ("jdbc:sqlserver://db;user=sa;password=hunter2;encrypt=true",
          "jdbc:sqlserver://db;user=sa;password=******;encrypt=true"),
