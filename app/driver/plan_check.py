@@ -42,6 +42,12 @@ _KEEPS_STATE: Final = frozenset(
 
 _NOT_ON_STREAMS: Final = frozenset({"Intersect", "Offset"})
 
+_COGROUPS: Final = frozenset({"CoGroup", "FlatMapCoGroupsInArrow", "FlatMapCoGroupsInPandas"})
+"""Spark keeps no state for them: the groups of one micro-batch would meet those of that micro-batch only."""
+
+_NEAREST: Final = frozenset({"AsOfJoin", "NearestByJoin"})
+"""Joins that choose among the rows of their right side, which therefore has to be whole."""
+
 # Ends of a plan that repeat another part of it.
 _REFERENCES: Final = frozenset({"CTERelationRef", "UnionLoopRef"})
 
@@ -173,6 +179,13 @@ def _read(frame: DataFrame) -> _Plan:
             plan.state.append(name)
         elif name in _NOT_ON_STREAMS:
             plan.impossible.append(f"Spark has no {name} over a stream")
+        elif name in _COGROUPS:
+            plan.impossible.append(
+                f"Spark has no state for groups of two inputs ({name} in its plan), so those of one micro-batch would "
+                "not meet those of another. Join the inputs, or group a UNION ALL of them with transformWithState"
+            )
+        elif name in _NEAREST and streaming[-1]:
+            plan.impossible.append(f"Spark has no {name} with a stream on its right side")
         elif name.endswith("Join"):
             _read_join(node, name, streaming, plan)
         elif name == "Union" and not all(streaming):

@@ -222,6 +222,13 @@ STATELESS = [
     ("a.union(b)", ["a", "b"]),
     ("a.withWatermark('timestamp', '1 second')", ["a"]),
     ("a.groupBy('value').applyInPandas(lambda rows: rows, a.schema)", ["a"]),
+    ("a.groupBy('value').applyInArrow(lambda rows: rows, a.schema)", ["a"]),
+    (
+        "a.join(c.groupBy('value').cogroup(c.groupBy('value'))"
+        ".applyInPandas(lambda x, y: x, c.schema), 'value')",
+        ["a", "c"],
+    ),
+    ("a._joinAsOf(c, a.value, c.value)", ["a", "c"]),
     ("a.mapInPandas(lambda rows: rows, a.schema)", ["a"]),
     ("a.orderBy('value')", ["a"]),
     ("a.withColumn('place', F.row_number().over(Window.orderBy('value')))", ["a"]),
@@ -251,6 +258,7 @@ def test_a_function_without_state_is_taken_and_must_not_claim_any(
         "SELECT a.value, n FROM a LEFT JOIN (SELECT value, count(*) AS n FROM c GROUP BY value) USING (value)",
         "SELECT value FROM a UNION ALL SELECT value FROM b",
         "SELECT /*+ BROADCAST(c) */ a.value FROM a, c WHERE a.value = c.value",
+        "SELECT a.value, n FROM a, LATERAL (SELECT count(*) AS n FROM c WHERE c.value = a.value)",
         "SELECT value, x FROM a LATERAL VIEW explode(array(1, 2)) AS x",
     ],
 )
@@ -285,6 +293,31 @@ def test_with_complete_each_micro_batch_is_the_whole_result(checked: Checked) ->
             "Spark has no Intersect over a stream",
         ),
         ("a.offset(3)", ["a"], "Spark has no Offset over a stream"),
+        (
+            "a.groupBy('value').cogroup(b.groupBy('value')).applyInPandas(lambda x, y: x, a.schema)",
+            ["a", "b"],
+            "Spark has no state for groups of two inputs (FlatMapCoGroupsInPandas in its plan)",
+        ),
+        (
+            "c.groupBy('value').cogroup(a.groupBy('value')).applyInPandas(lambda x, y: x, c.schema)",
+            ["a", "c"],
+            "Spark has no state for groups of two inputs (FlatMapCoGroupsInPandas in its plan)",
+        ),
+        (
+            "a.groupBy('value').cogroup(b.groupBy('value')).applyInArrow(lambda x, y: x, a.schema)",
+            ["a", "b"],
+            "Spark has no state for groups of two inputs (FlatMapCoGroupsInArrow in its plan)",
+        ),
+        (
+            "c._joinAsOf(a, c.value, a.value)",
+            ["a", "c"],
+            "Spark has no AsOfJoin with a stream on its right side",
+        ),
+        (
+            "a.sparkSession.sql('SELECT * FROM {a} WHERE value IN (SELECT max(value) FROM {a})', a=a)",
+            ["a"],
+            "Streaming query is not allowed in subquery expressions",
+        ),
     ],
 )
 def test_what_no_stream_can_do_is_refused(checked: Checked, body: str, inputs: list[str], said: str) -> None:
