@@ -7,6 +7,7 @@ user a link can stand wherever root is about to write: root makes files there an
 
 from __future__ import annotations
 
+import errno
 import getpass
 import grp
 import json
@@ -25,9 +26,10 @@ from typing import Any
 _PROBE_S = 60
 _PROBE = """
 import importlib.util, json, os, sys
-need, forbidden, java, temporary = json.loads(sys.argv[1])
+need, forbidden, kept, java, temporary = json.loads(sys.argv[1])
 found = ["cannot enter " + path for path in need if not os.access(path, os.X_OK)]
 found += ["can read " + path for path in forbidden if os.access(path, os.R_OK)]
+found += ["can write to " + path for path in kept if os.access(path, os.W_OK)]
 found += ["cannot run " + java] * (not os.access(java, os.X_OK))
 found += ["cannot write to " + temporary] * (not os.access(temporary, os.W_OK | os.X_OK))
 found += ["cannot import " + name for name in ("app.driver", "pyspark") if importlib.util.find_spec(name) is None]
@@ -84,7 +86,7 @@ class DriverUser:
 
     # -- the server's directories
 
-    def check(self, *, enter: Iterable[Path], hide: Iterable[Path], java: str) -> None:
+    def check(self, *, enter: Iterable[Path], hide: Iterable[Path], keep: Iterable[Path], java: str) -> None:
         """See with the eyes of the user whether it can do what a driver must, and nothing that it must not.
 
         Raises:
@@ -92,7 +94,7 @@ class DriverUser:
         """
         java = shutil.which(java) or java
         told = json.dumps(
-            [[str(each) for each in enter], [str(each) for each in hide], java, tempfile.gettempdir()]
+            [*([str(each) for each in paths] for paths in (enter, hide, keep)), java, tempfile.gettempdir()]
         )
         try:
             done = subprocess.run(
@@ -110,19 +112,29 @@ class DriverUser:
         if found:
             raise DriverUserError(
                 f"run_drivers_as: the user {self.name} {', '.join(found)}. What drivers need must be where every user "
-                "may read, each directory above included; what is the server's must have mode 0600."
+                "may read, each directory above included; files of the server must have mode 0600, directories 0700."
             )
 
     def let_through(self, directory: Path, *, to_list: bool = False) -> None:
         """The user may pass through a directory of the server's to files that it knows the name of, or see the names.
 
         Raises:
-            OSError: it cannot be done.
+            OSError: it cannot be done, or the directory is the user's.
         """
-        mode = stat.S_IMODE(directory.stat().st_mode)
+        found = directory.stat()
+        if found.st_uid == self.uid:
+            # It could exchange what root is about to write to.
+            raise PermissionError(
+                errno.EPERM, f"It belongs to {self.name}, and should to root", str(directory)
+            )
+        mode = stat.S_IMODE(found.st_mode)
         wanted = stat.S_IXOTH | (stat.S_IROTH if to_list else 0)
         if mode & wanted != wanted:
-            os.chown(directory, -1, self.gid)
+            if found.st_gid != self.gid:
+                # What another group was allowed is not for this one.
+                mode &= ~stat.S_IRWXG
+                directory.chmod(mode)
+                os.chown(directory, -1, self.gid)
             directory.chmod(mode | wanted << 3)
 
     # -- the driver's files

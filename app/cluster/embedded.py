@@ -77,7 +77,7 @@ class EmbeddedHost:
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         if not is_running(ref) and is_lock_free(ref.lock_file):
             return None
-        driver = LocalDriver(ref, None)
+        driver = LocalDriver(ref, None, self._user)
         self._track(driver)
         return driver
 

@@ -83,6 +83,14 @@ def tidy(lock_file: Path) -> None:
     _untold.pop(str(lock_file), None)
 
 
+def _kill_members(group: int, uid: int) -> None:
+    """Kill the processes of a group that are a user's."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.uids().real == uid:
+                process.kill()
+
+
 def sweep(run_dir: Path) -> None:
     """Remove what drivers left that died while nobody looked, and all but the newest of their logs.
 
@@ -186,7 +194,11 @@ class LocalDriver:
                 await asyncio.to_thread(tidy, Path(self._ref.lock_file))
                 return
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._ref.pid, signal.SIGKILL)
+                if self._user is None or own_child_alive or is_running(self._ref):
+                    os.killpg(self._ref.pid, signal.SIGKILL)
+                else:
+                    # The user of drivers can hold the lock of one that is gone, and its group be somebody else's.
+                    await asyncio.to_thread(_kill_members, self._ref.pid, self._user.uid)
             if self._loop.time() > deadline:
                 raise DriverLaunchError(f"The driver process group {self._ref.pid} survives SIGKILL.")
             await asyncio.sleep(_POLL_S)

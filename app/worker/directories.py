@@ -77,8 +77,13 @@ def driver_user(settings: Settings, run_dir: Path, cache_dir: Path, java: str) -
         _open_to(user, settings.data_dir, settings.place_of_jobs, run_dir, cache_dir)
     except OSError as error:
         raise DriverUserError(f"run_drivers_as: the data directory cannot be opened: {error}.") from error
-    hidden = [each for each in (settings.token_file, parse_url(settings.url).path) if each is not None]
-    user.check(enter=(settings.place_of_jobs, run_dir), hide=hidden, java=java)
+    database = parse_url(settings.url).path
+    user.check(
+        enter=(settings.place_of_jobs, run_dir),
+        hide=[each for each in (settings.token_file, database) if each is not None],
+        keep=[settings.data_dir, settings.place_of_jobs, run_dir, *([database.parent] if database else [])],
+        java=java,
+    )
     return user
 
 

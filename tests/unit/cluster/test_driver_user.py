@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app import filelocks
+from app.cluster import processes
 from app.cluster.driveruser import DriverUser, DriverUserError
+from app.cluster.ports import DriverLaunchError, DriverRef
 from app.settings import SettingsError, load_settings
 from app.worker.directories import _open_to, driver_user
 
 UID = GID = 54321
 USER = DriverUser("somebody", UID, GID, (GID,), "/nonexistent", 0o022)
+SLEEP = shutil.which("sleep") or "sleep"
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root gives files to another user")
 
 
@@ -166,3 +172,61 @@ def test_what_a_driver_puts_in_the_way_leads_nowhere(tmp_path: Path) -> None:
     (attempt.parent / "checkpoint" / "link").symlink_to(secret)
     USER.give_directory(attempt.parent / "checkpoint")
     assert seen(secret) == (0, 0, 0o600)
+
+
+@AS_ROOT
+def test_what_another_group_was_allowed_is_not_for_the_group_of_the_user(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, 0, 10)
+    data.chmod(0o770)
+    USER.let_through(data)
+    assert seen(data) == (0, GID, 0o710)
+
+
+@AS_ROOT
+def test_a_directory_of_a_job_that_is_the_users_is_refused(tmp_path: Path) -> None:
+    """As of an earlier server that ran as that user."""
+    job = tmp_path / "jobs" / "1"
+    (job / "attempt-1").mkdir(parents=True)
+    (job / "attempt-1" / "spec-1.json").touch()
+    os.chown(job, UID, GID)
+    with pytest.raises(PermissionError, match=f"It belongs to somebody, and should to root: '{job}'"):
+        USER.open_job(job / "attempt-1" / "spec-1.json")
+
+
+@AS_ROOT
+def test_a_directory_of_the_servers_that_the_user_can_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The eyes of this test's user, who can write to each: no other need be able to run its Python.
+    monkeypatch.setattr(DriverUser, "popen", lambda _: {})
+    jobs = tmp_path / "elsewhere"
+    sentence = refused(tmp_path, run_drivers_as="nobody", jobs_dir=jobs)
+    assert all(f"can write to {each}" in sentence for each in (tmp_path, jobs, tmp_path / "run"))
+
+
+@AS_ROOT
+async def test_a_foreign_group_of_processes_is_not_killed_for_a_lock_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a driver that is gone can be that of another group by now."""
+    lock_file = tmp_path / "driver-1.lock"
+    held = filelocks.lock(lock_file)
+    assert held is not None
+    monkeypatch.setattr(processes, "_KILL_DEADLINE_S", 0.2)
+    ours = subprocess.Popen([SLEEP, "60"], process_group=0)  # noqa: ASYNC220
+    theirs = subprocess.Popen(  # noqa: ASYNC220
+        [SLEEP, "60"], process_group=ours.pid, user=UID, group=GID, extra_groups=[]
+    )
+    try:
+        driver = processes.LocalDriver(DriverRef("driver-1", ours.pid, 1.0, str(lock_file)), None, USER)
+        with pytest.raises(DriverLaunchError, match="survives"):
+            await driver.kill()
+        driver.detach()
+        assert theirs.wait(10) == -9 and ours.poll() is None
+    finally:
+        os.close(held)
+        for each in (theirs, ours):
+            each.kill()
+            each.wait()
