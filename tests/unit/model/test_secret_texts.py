@@ -249,3 +249,17 @@ def test_the_largest_document_and_its_failures_are_searched_in_a_bounded_time(
         return time.thread_time() - began
 
     assert too_slow(seconds_of, 100_000, 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "secret"),
+    [
+        ("jdbc:oracle:thin:scott/tiger77@//h", "tiger77"),
+        ('jdbc:oracle:thin:scott/"tig@er77"@//h', "tig@er77"),
+        ("accept=x, Authorization: Basic bWU6aHVudGVyMg==", "bWU6aHVudGVyMg=="),
+        ('{"password": 12345678}', "12345678"),
+        ("user: me\npassword: hunter2", "hunter2"),
+    ],
+)
+def test_secrets_within_a_setting_are_known(value: str, secret: str) -> None:
+    assert secret in known(spark__x__y=value)
