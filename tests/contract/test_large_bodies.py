@@ -136,7 +136,7 @@ async def test_what_all_bodies_hold_is_bounded_and_given_back(world: World) -> N
     job_id = await world.running()
     form = "Content-Type: multipart/form-data; boundary=b"
     large = request("POST", "/jobs", b"", form).replace(b"Length: 0", b"Length: %d" % FORM_LIMIT_BYTES)
-    empty = request("POST", "/jobs", b"--b--\r\n" + b" " * 400_000, form)
+    empty = request("POST", "/jobs", b"--b--\r\n" + b" " * 2_000_000, form)
     async with listening(world) as port:
         hoarders = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         for _, writer in hoarders:
