@@ -27,6 +27,7 @@ _text = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min
 _options = st.dictionaries(
     _text.map(lambda key: "x-" + key), _text | st.integers(0, 9) | st.booleans(), max_size=3
 )
+_json_options = st.fixed_dictionaries({}, optional={"ignoreNullFields": st.booleans(), "dateFormat": _text})
 _name = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,6}\Z") | _text
 
 
@@ -93,7 +94,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     mode = "append" if batch else draw(st.sampled_from(["append", "update"]))
     sinks: list[dict[str, Any]] = [
         {"format": "noop"},
-        {"format": "json", "path": "/out", "options": draw(_options)},
+        {"format": "json", "path": "/out", "options": draw(_json_options)},
         {"format": "sqlite", "path": "/x.db", "options": {"table": "t", "mode": "upsert", "keys": "k"}},
         {"python": "m:f"},
     ]
