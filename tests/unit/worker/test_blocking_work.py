@@ -49,8 +49,8 @@ async def test_the_files_of_a_forgotten_job_are_removed_in_the_background(
 ) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await ended(rig)
-        slow = Slow(job_files.shutil.rmtree)
-        monkeypatch.setattr(job_files.shutil, "rmtree", slow)
+        slow = Slow(job_files.remove_tree)
+        monkeypatch.setattr(job_files, "remove_tree", slow)
         try:
             await asyncio.wait_for(rig.plane.forget(job), 20)
             assert not rig.places.job_dir(job).exists() and aside(rig, job).exists()
