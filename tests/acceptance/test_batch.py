@@ -46,7 +46,7 @@ def deployment(shared: Deployment) -> Deployment:
         return [one["id"] for one in shared.get("/jobs")["jobs"] if one["status"] not in ENDED]
 
     for job_id in running():
-        shared.call("PATCH", f"/jobs/{job_id}")
+        shared.call("PATCH", f"/jobs/{job_id}?mode=cancel")
     wait_for("every job has ended", lambda: not running())
     for left in shared.kills.directory.iterdir():
         left.unlink()

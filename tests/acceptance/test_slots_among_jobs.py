@@ -67,7 +67,7 @@ def test_a_job_that_comes_gets_its_lower_bound_from_one_that_runs(
     )
     deployment.await_progress()
 
-    deployment.call("PATCH", f"/jobs/{second}")
+    deployment.call("PATCH", f"/jobs/{second}?mode=cancel")
     deployment.await_settled()
     assert set(deployment.parallelism().values()) == {SLOTS}
     assert deployment.job()["driverPid"] == before["driverPid"]

@@ -65,7 +65,7 @@ class Script:
         self.asked.append(asks)
 
     def go(self, name: str) -> None:
-        answer = self.deployment.call("PATCH", f"/jobs/{self.ids[name]}")
+        answer = self.deployment.call("PATCH", f"/jobs/{self.ids[name]}?mode=cancel")
         assert answer.is_success, answer.text
         self.asked = [one for one in self.asked if one.name != name]
 
