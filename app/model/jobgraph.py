@@ -116,7 +116,33 @@ class SinkSpec:
     python: PythonSpec | None = None
 
 
-Operation = SourceSpec | SqlSpec | PythonSpec | SinkSpec
+class Role(StrEnum):
+    """What a vertex of a program is in its streaming query."""
+
+    SOURCE = "SOURCE"
+    OPERATOR = "OPERATOR"
+    SINK = "SINK"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSpec:
+    """A vertex that was read from the plan that Spark made of a program. ``operator`` says in Spark's words what it is:
+    the operator that keeps state (`Aggregate`), the format of a source or of a sink."""
+
+    role: Role
+    operator: str
+
+
+Operation = SourceSpec | SqlSpec | PythonSpec | SinkSpec | PlannedSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSpec:
+    """An ordinary PySpark program: ``script`` is one of the job's artifacts, ``args`` what follows it on the command
+    line."""
+
+    script: str
+    args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +178,30 @@ class JobVertex:
 
     @property
     def is_source(self) -> bool:
+        if isinstance(self.operation, PlannedSpec):
+            return self.operation.role is Role.SOURCE
         return isinstance(self.operation, SourceSpec)
 
     @property
     def is_sink(self) -> bool:
+        if isinstance(self.operation, PlannedSpec):
+            return self.operation.role is Role.SINK
         return isinstance(self.operation, SinkSpec)
 
 
 @dataclass(frozen=True)
 class JobGraph:
-    """A whole job. ``artifacts`` are file names; ``config`` holds ``spark.*`` settings and scheduler options."""
+    """A whole job. ``artifacts`` are file names; ``config`` holds ``spark.*`` settings and scheduler options.
+
+    ``program``: what makes the vertices, which are all of `PlannedSpec`; None for a job that is a graph document.
+    """
 
     name: str
     type: JobType
     vertices: tuple[JobVertex, ...]
     artifacts: tuple[str, ...] = ()
     config: tuple[tuple[str, str], ...] = field(default=())
+    program: ProgramSpec | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -175,7 +209,7 @@ class JobGraph:
     @cached_property
     def _hash(self) -> int:
         # Worked out once: a graph is the key under which is kept what follows from it.
-        return hash((self.name, self.type, self.vertices, self.artifacts, self.config))
+        return hash((self.name, self.type, self.vertices, self.artifacts, self.config, self.program))
 
     @cached_property
     def by_id(self) -> dict[str, JobVertex]:

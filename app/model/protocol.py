@@ -80,6 +80,25 @@ class DriverSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanningSpec:
+    """An assignment that runs no query: the driver runs the program of ``graph`` (a document without vertices) up to
+    where it would wait for its queries, writes what they would be (`app.model.planned`) into ``answer_file``, and ends.
+
+    The other fields are those of `DriverSpec`.
+    """
+
+    answer_file: str
+    job_name: str
+    graph: dict[str, object]
+    master: str
+    slots: int
+    work_dir: str
+    artifacts_dir: str
+    spark_conf: dict[str, str] = field(default_factory=dict)
+    private: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     pid: int
     pid_started_at: float
