@@ -74,18 +74,8 @@ class Attempt(BaseAttempt):
     def _start(self) -> None:
         spec = self.spec
         session, functions = self._begin()
-        self._session = session
-        client = self._connect(session)
-        control = ControlFile(self._work_dir / "control")
-        self._control = control
-        self._plans = Plans(control, spec.plan_version, spec.parallelism)
-        self._steps = PlanSteps(
-            self._plans,
-            self._executors,
-            changed=self._plan_changed,
-            settled=lambda: min(each.settled for each in self._queries),
-        )
-        self._published_ms = epoch_ms()
+        client = self._take_up(session)
+        control = self._control
 
         places = None
         if self._executors is not None:
@@ -129,6 +119,21 @@ class Attempt(BaseAttempt):
             running.start()
             self._by_run[running.run_id] = running
         client.report(type="running", plan_version=spec.plan_version, **self._news.figures())
+
+    def _take_up(self, session: SparkSession) -> ControlPlaneClient:
+        """Connect to the control plane, and take up the plan of the assignment."""
+        self._session = session
+        client = self._connect(session)
+        self._control = ControlFile(self._work_dir / "control")
+        self._plans = Plans(self._control, self.spec.plan_version, self.spec.parallelism)
+        self._steps = PlanSteps(
+            self._plans,
+            self._executors,
+            changed=self._plan_changed,
+            settled=lambda: min((each.settled for each in self._queries), default=0),
+        )
+        self._published_ms = epoch_ms()
+        return client
 
     def _put_in_place_of(self, failed: RunningQuery, running: RunningQuery) -> None:
         """Start ``running``, which is ``failed`` made anew."""
@@ -208,9 +213,15 @@ class Attempt(BaseAttempt):
                 self._on_idle(message)
             case Ended():
                 pass
+            case _:
+                return self._on_other(message)
         # By time too: with many queries there may always be another message.
         is_due = isinstance(message, Ended) or self._stop is not None or time.monotonic() >= self._tick_at
         return self._tick() if is_due else None
+
+    def _on_other(self, message: object) -> Ending | None:
+        """What only a kind of attempt knows."""
+        raise AssertionError(message)
 
     def _on_orders(self, orders: Orders) -> Ending | None:
         if orders.stop == "kill":
@@ -225,7 +236,7 @@ class Attempt(BaseAttempt):
     def _plan_changed(self) -> None:
         self._published_ms = epoch_ms()
         for running in self._queries:
-            running.gaps.changing()
+            running.plan_changed()
 
     def _trim(self) -> None:
         """Between two batches of a query: executors that are too many can go, once no plan needs them."""
@@ -268,11 +279,7 @@ class Attempt(BaseAttempt):
 
     def _on_idle(self, happening: Idle) -> None:
         running = self._by_run.get(happening.run_id)
-        if (
-            running is None
-            or happening.at_ms <= self._published_ms
-            or running.gateway.running_batch is not None
-        ):
+        if running is None or happening.at_ms <= self._published_ms or running.running_batch is not None:
             return
         running.idle(happening.at_ms)
         self._report_applied(idle=True)
@@ -281,7 +288,7 @@ class Attempt(BaseAttempt):
         if self._stop is None and not self._finishing and over:
             self._finishing = True
             for each in self._queries:
-                each.gateway.stop_at_boundary()
+                each.stop_at_boundary()
 
     def _report_applied(self, *, idle: bool) -> None:
         """Say once that a plan is in force in every query."""
@@ -313,9 +320,7 @@ class Attempt(BaseAttempt):
             self._steps.turn()
             self._executors.check()
             self._news.turn()
-            if not self._steps.is_waiting and all(
-                each.gateway.running_batch is None for each in self._queries
-            ):
+            if not self._steps.is_waiting and all(each.running_batch is None for each in self._queries):
                 self._executors.trim_idle()
         # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
         for running in self._queries:
@@ -325,6 +330,9 @@ class Attempt(BaseAttempt):
             return self._try_stop()
         if self._finishing:
             return self._try_finish()
+        return self._look_at_ended()
+
+    def _look_at_ended(self) -> Ending | None:
         for running in self._queries:
             if not running.is_active and not self._failover.holds(running):
                 failure = running.failure() or Failure("A query of the job ended by itself.", "")
@@ -355,7 +363,7 @@ class Attempt(BaseAttempt):
             self._drain_ms = epoch_ms()
             return
         for running in self._queries:
-            running.gateway.stop_at_boundary()
+            running.stop_at_boundary()
 
     def _try_stop(self) -> Ending | None:
         draining = isinstance(self._stop, Orders) and self._stop.stop == "drain"
@@ -375,7 +383,7 @@ class Attempt(BaseAttempt):
             if not all(each.is_drained(self._drain_ms) for each in self._queries):
                 return None
             for running in self._queries:
-                running.gateway.stop_at_boundary()
+                running.stop_at_boundary()
         if not all([each.try_stop() for each in self._queries]):
             return None
         assert self._client is not None

@@ -113,6 +113,13 @@ class BaseAttempt(ABC):
 
     def _begin(self) -> tuple[SparkSession, Functions]:
         """Claim the checkpoint, make the job's functions known, and open a session."""
+        functions = self._prepare()
+        session = self._open_session(self.spec)
+        self._equip(session, functions)
+        return session, functions
+
+    def _prepare(self) -> Functions:
+        """What comes before a session."""
         spec = self.spec
         claim_checkpoint(
             self._checkpoint_dir, lock_file=self._lock_file, attempt=spec.attempt, epoch=spec.epoch
@@ -123,7 +130,11 @@ class BaseAttempt(ABC):
         self._check_paths()
         if spec.executors:
             check_cluster_conf(spec.spark_conf, spec.master)
-        session = self._open_session(spec)
+        return functions
+
+    def _equip(self, session: SparkSession, functions: Functions) -> None:
+        """Let ``session`` have its executors and the job's files."""
+        spec = self.spec
         if spec.executors:
             self._sight = ExecutorSight(session.sparkContext, self._work_dir)
             warm_up = partial(warm_up_executor, session, self._work_dir, self._sight)
@@ -131,7 +142,6 @@ class BaseAttempt(ABC):
             self._executors.await_first()
             self._sight.check(self._executors.active)
         add_files(session, (str(file) for file in functions.files))
-        return session, functions
 
     def _check_paths(self) -> None:
         """Again: a link may have been made since the job was submitted.

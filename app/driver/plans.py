@@ -51,6 +51,15 @@ class Plans:
             self._control.publish(self._current.number, parallelism)
             return True
 
+    def newest_with(self, parallelism: Mapping[str, int]) -> DriverPlan | None:
+        """The newest plan that has these numbers for these vertices; None if it is none of those that are known."""
+        with self._lock:
+            for number in sorted(self._plans, reverse=True):
+                plan = self._plans[number]
+                if all(plan.parallelism.get(vertex) == tasks for vertex, tasks in parallelism.items()):
+                    return plan
+            return None
+
     def split_by(self, sources: tuple[str, ...], query_key: str) -> DriverPlan | None:
         """The newest plan by which one of the query's sources was split; None if that is not known."""
         used = [n for source in sources if (n := self._control.planned_number(source, query_key)) is not None]

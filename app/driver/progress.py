@@ -22,6 +22,7 @@ class Committed:
     input_rows: int
     state_rows: int | None
     duration_ms: int
+    output_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,10 @@ class _Adapter:
                 input_rows=int(progress.get("numInputRows") or 0),
                 state_rows=sum(int(each["numRowsTotal"]) for each in operators) if operators else None,
                 duration_ms=int(progress.get("batchDuration") or 0),
+                # -1 where the sink does not count.
+                output_rows=written
+                if (written := (progress.get("sink") or {}).get("numOutputRows", -1)) >= 0
+                else None,
             )
         )
 

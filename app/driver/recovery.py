@@ -27,8 +27,9 @@ class Past:
     interrupted: int | None
 
 
-def read_past(checkpoint_dir: Path) -> Past:
-    """The past of the query whose checkpoint this is; of a new one it is empty."""
+def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None) -> Past:
+    """The past of the query whose checkpoint this is; of a new one it is empty. ``begun_in``: where `mark_begun` writes,
+    if not there."""
     made = repartition_batches(checkpoint_dir)
     commits = {
         batch: file for batch, file in _batches(checkpoint_dir / "commits").items() if batch not in made
@@ -42,7 +43,7 @@ def read_past(checkpoint_dir: Path) -> Past:
             continue
     newest = max(planned, default=-1)
     interrupted = newest if newest > max([*commits, *made], default=-1) else None
-    if interrupted is not None and _begun(checkpoint_dir) < interrupted:
+    if interrupted is not None and _begun(begun_in or checkpoint_dir) < interrupted:
         interrupted = None
     return Past(tuple(times), interrupted)
 

@@ -255,7 +255,20 @@ class RunningQuery:
     def _has_other_sources(self) -> bool:
         return len(self.query.streams) > len(self.query.own_sources)
 
+    @property
+    def running_batch(self) -> int | None:
+        """The batch that was begun and is not known to be committed yet."""
+        return self.gateway.running_batch
+
+    def plan_changed(self) -> None:
+        """Batches that begin from now on run at the newest plan."""
+        self.gaps.changing()
+
     # -- ending
+
+    def stop_at_boundary(self) -> None:
+        """The batch in flight is the last."""
+        self.gateway.stop_at_boundary()
 
     def is_drained(self, since_ms: int) -> bool:
         """Whether every planned batch is committed, the sources having been told to advance no more at ``since_ms``.
@@ -267,7 +280,7 @@ class RunningQuery:
     def try_stop(self) -> bool:
         """End the query between two batches, if it is between two now; whether it has ended.
 
-        `Gateway.stop_at_boundary` must have been called: a batch that begins meanwhile ends itself, untouched.
+        `stop_at_boundary` must have been called: a batch that begins meanwhile ends itself, untouched.
         """
         if self._spark_query is not None and self.is_active and self.gateway.running_batch is None:
             self._spark_query.stop()

@@ -68,7 +68,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_query_that_is_held(monkeypatch: pyt
     clock = Clock(monkeypatch)
     held = SimpleNamespace(
         query=SimpleNamespace(key="ab"),
-        gateway=SimpleNamespace(stop_at_boundary=lambda: None),
+        stop_at_boundary=lambda: None,
         overdue=lambda _limit_ms: None,
         is_active=False,
         is_gone=lambda: False,

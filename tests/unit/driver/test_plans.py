@@ -56,3 +56,14 @@ def test_a_plan_of_long_ago_is_forgotten_and_no_batch_runs_at_another_instead(tm
     assert plans.for_batch(("busy",), "query").version == 1
     plans.change(17, {"busy": 17})
     assert plans.split_by(("busy",), "query") is None
+
+
+def test_a_plan_is_found_by_the_numbers_that_a_query_ran_at(tmp_path: Path) -> None:
+    plans = Plans(ControlFile(tmp_path), 1, {"source": 1, "other query": 1})
+    plans.change(2, {"source": 2, "other query": 1})
+    plans.change(3, {"source": 2, "other query": 3})
+    assert (found := plans.newest_with({"source": 2})) is not None
+    assert found.version == 3
+    assert (found := plans.newest_with({"source": 1})) is not None
+    assert found.version == 1
+    assert plans.newest_with({"source": 7}) is None

@@ -37,6 +37,15 @@ def test_a_batch_that_was_begun_runs_again(tmp_path: Path) -> None:
     assert read_past(directory).interrupted == 2
 
 
+def test_what_was_begun_may_be_noted_elsewhere(tmp_path: Path) -> None:
+    directory = checkpoint(tmp_path / "of the program", planned=3, committed=2)
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    mark_begun(notes, 2)
+    assert read_past(directory, begun_in=notes).interrupted == 2
+    assert read_past(directory).interrupted is None
+
+
 @pytest.mark.parametrize("begun", [None, 1])
 def test_a_batch_that_was_planned_only_is_no_repetition(tmp_path: Path, begun: int | None) -> None:
     directory = checkpoint(tmp_path, planned=3, committed=2)
