@@ -28,8 +28,10 @@ class Past:
 
 
 def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None) -> Past:
-    """The past of the query whose checkpoint this is; of a new one it is empty. ``begun_in``: where `mark_begun` writes,
-    if not there."""
+    """The past of the query whose checkpoint this is; of a new one it is empty.
+
+    ``begun_in``: where `mark_begun` writes, if not there.
+    """
     made = repartition_batches(checkpoint_dir)
     commits = {
         batch: file for batch, file in _batches(checkpoint_dir / "commits").items() if batch not in made

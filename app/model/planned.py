@@ -14,10 +14,10 @@ from app.model.jobgraph import Role
 
 @dataclass(frozen=True, slots=True)
 class PlannedVertex:
-    """``name`` is unique in its program and equal in every attempt. ``operator``: see `jobgraph.PlannedSpec`.
+    """``name`` is unique in its program, and equal in every attempt. ``operator``: as in `jobgraph.PlannedSpec`.
 
-    ``inputs`` are names. ``stateful``: it keeps state; then ``state_partitions`` is how many partitions the state of its
-    query has, which is fixed by its checkpoint.
+    ``inputs`` are names. ``stateful``: it keeps state; then ``state_partitions`` is how many partitions the state of
+    its query has, which is fixed by its checkpoint.
     """
 
     name: str
