@@ -16,7 +16,7 @@ from app.driver.failover import LocalFailover
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
-from app.driver.progress import Committed, Ended, Happening, Idle
+from app.driver.progress import Committed, Ended, Happening, Idle, tell_nobody
 from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
 from app.driver.session import check_conf, is_stopped
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
-
-
-def _tell_nobody(_happening: Happening) -> None:
-    pass
 
 
 class Attempt(BaseAttempt):
@@ -110,7 +106,7 @@ class Attempt(BaseAttempt):
         self._failover = LocalFailover(
             report=client.report, begun_version=self._begun_version, restart=restart
         )
-        self._give_partitions(session, client, lambda query: make(query, _tell_nobody))
+        self._give_partitions(session, client, lambda query: make(query, tell_nobody))
         for query in queries(self._graph):
             self._queries.append(make(query, self._inbox.put))
         for running in self._queries:

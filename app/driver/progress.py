@@ -43,6 +43,10 @@ class Ended:
 Happening = Committed | Idle | Ended
 
 
+def tell_nobody(_happening: Happening) -> None:
+    pass
+
+
 class QueryListener:
     """Turns Spark's events of one session into happenings, in its listener thread.
 
