@@ -8,6 +8,7 @@ may listen elsewhere.
 from __future__ import annotations
 
 import dataclasses
+import http.client
 import json
 import logging
 import random
@@ -17,16 +18,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import httpx
-
-from app.driver.owneraddress import OwnerAddress
+from app.driver.owneraddress import OwnerAddress, OwnerConnection
 from app.model.batch import RegionOrder
 from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report
 
 log = logging.getLogger(__name__)
 
 _LONG_POLL_MS = 25_000
-_CONNECT_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 20.0
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 2.0
@@ -34,6 +32,7 @@ _BATCH_REPORTS_KEPT = 5_000
 _REPORTS_PER_CALL = 500
 _CALL_CHARS = REPORTS_LIMIT_BYTES // 2
 _TEXT_LIMIT_CHARS = 32 * 1024
+_OK = 200
 _GONE = 410
 
 
@@ -64,11 +63,7 @@ class ControlPlaneClient:
         self._closed = threading.Event()
         self._registered = threading.Event()
         self._address = OwnerAddress(spec.address_file, self._closed)
-        self._http = httpx.Client(
-            timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
-            headers={"Authorization": f"Bearer {spec.secret}"},
-            trust_env=False,
-        )
+        self._own = threading.local()
         self._threads = [
             threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
             for name, loop in (
@@ -114,7 +109,7 @@ class ControlPlaneClient:
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
-        self._http.close()
+        self._address.let_go()
 
     # -- the threads
 
@@ -124,6 +119,9 @@ class ControlPlaneClient:
         except Exception:
             if not self._closed.is_set():
                 log.exception("the thread that talks to the control plane ended")
+        finally:
+            if (connection := getattr(self._own, "connection", None)) is not None:
+                connection.close()
 
     def _deliver_reports(self) -> None:
         self._call("POST", "register", dataclasses.asdict(self._registration), self._take_orders)
@@ -184,30 +182,26 @@ class ControlPlaneClient:
         away = False
         while not self._closed.is_set():
             try:
-                response = self._http.request(
-                    method,
-                    self._url(path),
-                    json=body,
-                    headers={"X-Slotwise-Epoch": str(self._epoch)},
-                    timeout=httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S),
-                    extensions={"trace": self._address.note},
-                )
-                if response.status_code == _GONE:
+                status, answer = self._ask(method, path, body, timeout_s)
+                if status == _GONE:
                     self._fenced()
                     return
-                response.raise_for_status()
-                take(response.json())
-            except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                if status != _OK:
+                    raise ValueError(f"it answers with status {status}")
+                take(json.loads(answer))
+            except (
+                http.client.HTTPException,
+                OSError,
+                ValueError,
+                KeyError,
+                TypeError,
+                AttributeError,
+            ) as error:
                 if self._closed.is_set():
                     return
                 if not away:
                     log.warning("the control plane does not answer; the job goes on: %s", error)
                 away = True
-            except RuntimeError:
-                # httpx's way to say that it was closed under us.
-                if self._closed.is_set():
-                    return
-                raise
             else:
                 if away:
                     log.warning("the control plane answers again")
@@ -215,8 +209,18 @@ class ControlPlaneClient:
             self._closed.wait(retry_s * random.uniform(0.75, 1.25))
             retry_s = min(retry_s * 2, _LAST_RETRY_S)
 
-    def _url(self, path: str) -> str:
-        return f"{self._address.read()}/internal/v1/jobs/{self._spec.job_id}/attempts/{self._spec.attempt}/{path}"
+    def _ask(self, method: str, path: str, body: object, timeout_s: float) -> tuple[int, bytes]:
+        if not hasattr(self._own, "connection"):
+            self._own.connection = OwnerConnection(self._address)
+        connection: OwnerConnection = self._own.connection
+        headers = {
+            "Authorization": f"Bearer {self._spec.secret}",
+            "X-Slotwise-Epoch": str(self._epoch),
+            **({} if body is None else {"Content-Type": "application/json"}),
+        }
+        place = f"/internal/v1/jobs/{self._spec.job_id}/attempts/{self._spec.attempt}/{path}"
+        sent = None if body is None else json.dumps(body, allow_nan=False).encode()
+        return connection.call(method, place, sent, headers, timeout_s)
 
     def _fenced(self) -> None:
         if not self._closed.is_set():

@@ -20,15 +20,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import psutil
-
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import BaseAttempt, Ending
-from app.driver.batch.attempt import BatchAttempt
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import Jvm, start_jvm
 from app.driver.locks import take_driver_lock
 from app.driver.spec import read_spec
+from app.driver.started import started_at
 from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Registration
 
@@ -71,6 +69,10 @@ class DriverProcess:
             _say_ready()
         import pyspark.sql  # noqa: F401 - takes as long as the JVM does: side by side
 
+        with contextlib.suppress(ImportError):
+            # Of programs, which do without, the environment need not have pyarrow.
+            import app.driver.batch.attempt
+            import app.driver.sources.opening  # noqa: F401
         self.jvm.wait_for_gateway()
         if warm:
             from app.driver.warmup import warm_up
@@ -98,7 +100,11 @@ class DriverProcess:
     def _run_attempt(self, assignment: Path) -> Ending:
         spec, graph = read_spec(assignment)
         self._link_log(Path(spec.work_dir))
-        kind = BatchAttempt if graph.type is JobType.BATCH else Attempt
+        kind: type[BaseAttempt] = Attempt
+        if graph.type is JobType.BATCH:
+            from app.driver.batch.attempt import BatchAttempt
+
+            kind = BatchAttempt
         self._attempt = kind(
             spec,
             graph,
@@ -176,7 +182,7 @@ def _registration(spark_app_id: str) -> Registration:
 
     return Registration(
         pid=os.getpid(),
-        pid_started_at=psutil.Process().create_time(),
+        pid_started_at=started_at(),
         host=socket.gethostname(),
         spark_version=pyspark.__version__,
         spark_app_id=spark_app_id,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _BATCHES = 3
 _DEADLINE_S = 60.0
+_POLL_S = 0.05
 
 # A source, state and a sink of each kind of work that jobs do: what they share is loaded and compiled.
 _DOCUMENT = {
@@ -63,7 +66,9 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
             app_name="slotwise", master=master, work_dir=str(directory), socket_dir=socket_dir, conf={}
         )
         try:
-            _run(session, directory / "warm-up")
+            # Of programs, which do without, the environment need not have pyarrow.
+            run = _run if importlib.util.find_spec("pyarrow") else _run_of_spark
+            run(session, directory / "warm-up")
         finally:
             shutil.rmtree(directory / "warm-up", ignore_errors=True)
     except Exception:
@@ -105,3 +110,20 @@ def _run(session: SparkSession, directory: Path) -> None:
             )
     finally:
         running.close()
+
+
+def _run_of_spark(session: SparkSession, directory: Path) -> None:
+    """What Spark does by itself, without a source or a sink of ours."""
+    numbers = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 200).load()
+    counts = numbers.groupBy((numbers.value % 10).alias("k")).count()
+    writer = counts.writeStream.format("noop").outputMode("update")
+    query = writer.option("checkpointLocation", str(directory)).start()
+    try:
+        end = time.monotonic() + _DEADLINE_S
+        while (query.lastProgress or {"batchId": -1})["batchId"] < _BATCHES - 1:
+            if not query.isActive or time.monotonic() > end:
+                log.warning("the warm-up was not done: %s", query.exception() or "no reason known")
+                return
+            time.sleep(_POLL_S)
+    finally:
+        query.stop()
