@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypedDict
 
 import structlog
 import uvloop
@@ -175,10 +176,9 @@ async def _running(
         places=places,
         clock=clock,
         new_id=lambda: secrets.token_hex(16),
-        validate_states=settings.validate_states,
         offer=offer,
         shown=shown_of(spark),
-        slot_holding_ms=settings.slot_holding_ms,
+        **_of_settings(settings),
     )
     housekeeper = _housekeeper(settings, store, control_plane, places, clock)
     background: asyncio.Task[bool] | None = None
@@ -223,6 +223,21 @@ async def _running(
         await store.close()
 
 
+class _OfSettings(TypedDict):
+    validate_states: bool
+    slot_holding_ms: int
+    planning_timeout_s: float
+
+
+def _of_settings(settings: Settings) -> _OfSettings:
+    """What a control plane is told of the settings as it is."""
+    return {
+        "validate_states": settings.validate_states,
+        "slot_holding_ms": settings.slot_holding_ms,
+        "planning_timeout_s": settings.planning_timeout_seconds,
+    }
+
+
 def _offered(settings: Settings, control_plane: ControlPlane) -> dict[str, int | str]:
     """The slots that there are, and where."""
     if settings.cluster_master is None:
@@ -261,6 +276,11 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
 def _housekeeper(
     settings: Settings, store: Store, control_plane: ControlPlane, places: JobPlaces, clock: SystemClock
 ) -> Housekeeper:
+    strays = Strays(store, places.jobs_dir)
+
+    async def drop_strays() -> int:
+        return await control_plane.drop_plannings() + await strays.drop()
+
     return Housekeeper(
         store,
         jobs=control_plane.jobs,
@@ -268,7 +288,7 @@ def _housekeeper(
         job_dir=places.job_dir,
         forget=control_plane.forget,
         drop_results=places.drop_results,
-        drop_strays=Strays(store, places.jobs_dir).drop,
+        drop_strays=drop_strays,
         max_age_days=settings.history_max_age_days,
         requests_max_count=settings.requests_max_count,
         ended_jobs_max_age_days=settings.ended_jobs_max_age_days,

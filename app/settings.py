@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +33,9 @@ from app.model.javaoptions import java_options_fault
 from app.model.kubenames import parse_quantity
 from app.model.resultsurl import results_root
 from app.model.setting_values import fault_of, kind_of, without_blanks
+from app.settings_file import SettingsError, read_settings_file
+
+__all__ = ["ENV_PREFIX", "OTHER_VARIABLES", "Settings", "SettingsError", "default_data_dir", "load_settings"]
 
 ENV_PREFIX = "SLOTWISE_"
 
@@ -45,14 +47,6 @@ OTHER_VARIABLES = frozenset({"SLOTWISE_SERVER", "SLOTWISE_TOKEN", "SLOTWISE_CONF
 _QUANTITIES = ("cluster_executor_cpu", "cluster_executor_cpu_limit")
 _MAY_BE_EMPTY = ("driver_java_options",)
 _MOST_CORES = 1024
-
-
-class SettingsError(ValueError):
-    """One or more settings are wrong; ``errors`` has a sentence for each."""
-
-    def __init__(self, errors: list[str]) -> None:
-        super().__init__("\n".join(errors))
-        self.errors = errors
 
 
 def default_data_dir() -> Path:
@@ -181,6 +175,12 @@ class Settings(BaseModel):
     )
     cache_dir: Path | None = Field(
         None, description="Where the class data archive is kept; default: the user's cache."
+    )
+    planning_timeout_seconds: float = Field(
+        300.0,
+        ge=1,
+        le=3600,
+        description="For how long a program that is submitted may take until it waits for its queries.",
     )
     history_max_age_days: int = Field(90, ge=1, description="Rescale records older than this are deleted.")
     requests_max_count: int = Field(
@@ -339,7 +339,7 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
             raise SettingsError(["SLOTWISE_CONFIG should not be empty: unset it if there is no file."])
         path = Path(named)
     if path is not None:
-        values.update(_read_file(path))
+        values.update(read_settings_file(path))
     known = {ENV_PREFIX + name.upper(): name for name in Settings.model_fields}
     for variable, value in os.environ.items():
         if not variable.startswith(ENV_PREFIX) or variable in OTHER_VARIABLES:
@@ -361,28 +361,6 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
         return Settings.model_validate(values, context=as_text)
     except ValidationError as error:
         raise SettingsError([_sentence(item) for item in error.errors()]) from None
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise SettingsError([f"The configuration file {path} cannot be read: {error.strerror}."]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError([f"The configuration file {path} is not valid TOML: {error}."]) from None
-
-
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """The table ``[cluster]`` holds the settings whose names begin with ``cluster_``."""
-    table = values.get("cluster")
-    if not isinstance(table, dict):
-        return values
-    if twice := sorted(f"cluster_{name}" for name in table if f"cluster_{name}" in values):
-        raise SettingsError([f"{name}: is given twice, in the table [cluster] too." for name in twice])
-    return {
-        **{name: value for name, value in values.items() if name != "cluster"},
-        **{f"cluster_{name}": value for name, value in table.items()},
-    }
 
 
 def _closest(name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -166,6 +166,30 @@ async def decoded(decode: Callable[[bytes], T], body: bytes, decoders: Executor 
     if len(body) <= _DECODED_AT_ONCE_BYTES:
         return decode(body)
     return await asyncio.get_running_loop().run_in_executor(decoders, decode, body)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What ``work`` gives, which is cancelled when the client hangs up. The body has to be read before.
+
+    Raises:
+        ClientDisconnect: it did.
+    """
+    doing = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise ClientDisconnect
+        return doing.result()
+    finally:
+        for each in (doing, leaving):
+            each.cancel()
+        await asyncio.wait((doing, leaving))
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def too_large(limit_bytes: int) -> ApiError:

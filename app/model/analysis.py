@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.model.jobgraph import InPlace, JobGraph, JobVertex, SourceSpec
+from app.model.jobgraph import InPlace, JobGraph, JobVertex, PlannedSpec, SourceSpec
 
 BUILT_IN_SOURCES = frozenset({"csv", "json", "parquet", "text", "rate", "rate-micro-batch"})
 """Sources that ask for their parallelism in every micro-batch. Spark decides that of all the others."""
@@ -20,8 +20,9 @@ BUILT_IN_SOURCES = frozenset({"csv", "json", "parquet", "text", "rate", "rate-mi
 class Query:
     """One streaming query.
 
-    ``head`` ends with the cut, ``tail`` with the sink; both are in topological order. Static vertices (side tables
-    and what is made of them only) are in neither: ``static`` names those that the query reads, in topological order.
+    ``head`` ends with the cut, ``tail`` with the sink; both are in topological order. ``tail`` is empty if the sink
+    of a program reads several vertices: then it is the cut. Static vertices (side tables and what is made of them only)
+    are in neither: ``static`` names those that the query reads, in topological order.
     """
 
     head: tuple[JobVertex, ...]
@@ -34,7 +35,7 @@ class Query:
 
     @property
     def sink(self) -> JobVertex:
-        return self.tail[-1]
+        return (*self.head, *self.tail)[-1]
 
     @property
     def key(self) -> str:
@@ -96,11 +97,14 @@ def in_place_of(vertices: Sequence[JobVertex]) -> dict[str, InPlace]:
     """For each vertex id, whether its parallelism can change between two micro-batches of every query it is in.
 
     It can for the cut and for the tail; for a source, if it is built in; for a static vertex, because its work is
-    done within its consumer's tasks. It cannot for another vertex of the head, which stands in Spark's plan.
+    done within its consumer's tasks. It cannot for another vertex of the head, which stands in Spark's plan, unless it
+    is of a program: there each has a valve.
     """
     answer = {vertex.id: InPlace.YES for vertex in vertices}
     for query in queries_of(vertices):
         for vertex in query.head:
+            if isinstance(vertex.operation, PlannedSpec):
+                continue
             if not (_is_own(vertex) if vertex.is_source else vertex is query.cut):
                 answer[vertex.id] = InPlace.QUERY_RESTART
     return answer

@@ -15,50 +15,40 @@ from typing import Final
 from app.model.analysis import in_place_of
 from app.model.graphdoc_build import build, derive
 from app.model.graphdoc_edges import RawVertex, check_edges, read_inputs
-from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
+from app.model.graphdoc_fields import Errors, Fields, GraphErrors
 from app.model.graphdoc_operations import (
     missing_module,
     python_of,
+    read_planned,
     read_python,
     read_sink,
     read_source,
     read_sql,
 )
+from app.model.graphdoc_settings import check_size, read_artifacts, read_config, read_program
 from app.model.graphdoc_write import to_document
-from app.model.javaoptions import (
-    EXECUTOR_OPTION_SETTINGS,
-    JAVA_OPTION_SETTINGS,
-    MEMORY_SETTING,
-    executor_options_fault,
-    java_options_fault,
-    memory_fault,
-)
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     DEFAULT_SLOT_SHARING_GROUP,
     MAX_PARALLELISM_LIMIT,
-    MAX_SETTINGS_CHARS,
     JobGraph,
     JobType,
     Operation,
+    PlannedSpec,
     SinkSpec,
     SourceSpec,
 )
-from app.model.options import JobOptions, options_of_the_other_type
-from app.model.ownsettings import refused_setting
 from app.model.sentences import kind_of, shown
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 
 MAX_VERTICES: Final = 200
-MAX_ARTIFACTS: Final = 100
-MAX_SETTINGS: Final = 500
 
 _FIELDS = ("name", "type", "artifacts", "config", "vertices")
+_PROGRAM_FIELDS = ("name", "type", "script", "args", "artifacts", "config", "vertices")
 _OPERATIONS = ("source", "sql", "python", "sink")
-_VERTEX_FIELDS = (
-    "name",
-    *_OPERATIONS,
+_PLANNED = ("planned",)
+_REST_OF_VERTEX = (
     "inputs",
     "parallelism",
     "lowerBound",
@@ -67,12 +57,12 @@ _VERTEX_FIELDS = (
     "slotSharingGroup",
 )
 _ID = re.compile(r"[0-9a-fA-F]{32}\Z")
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
 
 
 def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     """The job graph that ``document`` (as decoded from JSON or YAML) describes, in topological order. ``stored``: it
-    was accepted before, and what is refused only since then is taken.
+    was accepted before, and what is refused only since then is taken; it may be that of a program, whose vertices were
+    read from its plan.
 
     Raises:
         GraphErrors: with all errors, each with its place and a sentence.
@@ -82,25 +72,22 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
             [f"The job graph should be a mapping with {', '.join(_FIELDS)}, found {kind_of(document)}."]
         )
     errors = Errors(stored=stored)
-    fields = Fields(errors, "", document, _FIELDS, "a job graph")
+    is_program = stored and "script" in document
+    fields = Fields(errors, "", document, _PROGRAM_FIELDS if is_program else _FIELDS, "a job graph")
     fields.present("name", "a text")
     name = fields.name("name", "a text")
     fields.present("type", "STREAMING or BATCH")
     job_type = fields.choice("type", JobType)
     before = errors.count
-    artifacts = _artifacts(fields)
+    artifacts = read_artifacts(fields)
     listed = errors.count == before
     assumed = job_type or _meant(fields.raw("type"))
-    config = _config(fields, assumed)
-    raw = _vertices(fields, assumed)
+    config = read_config(fields, assumed, program=is_program)
+    program = read_program(fields) if is_program else None
+    raw = _vertices(fields, assumed, _PLANNED if is_program else _OPERATIONS)
     _check_modules(errors, raw, artifacts, listed=listed)
     _check_paths(errors, raw)
-    if errors.settings_chars > MAX_SETTINGS_CHARS and not stored:
-        errors.add(
-            "config",
-            f"The settings of config and the options of the vertices have {errors.settings_chars} characters together: "
-            f"at most {MAX_SETTINGS_CHARS} are allowed.",
-        )
+    check_size(errors)
     order = check_edges(errors, raw, assumed)
     facts = derive(errors, order, assumed) if order else None
     if errors:
@@ -109,7 +96,7 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     vertices = build(name, order, facts)
     in_place = in_place_of(vertices)
     vertices = tuple(replace(vertex, in_place=in_place[vertex.id]) for vertex in vertices)
-    return JobGraph(name, job_type, vertices, artifacts, config)
+    return JobGraph(name, job_type, vertices, artifacts, config, program)
 
 
 def _meant(wrong_type: object) -> JobType:
@@ -118,64 +105,22 @@ def _meant(wrong_type: object) -> JobType:
     return JobType.BATCH if JobType.BATCH.lower() in str(wrong_type).lower() else JobType.STREAMING
 
 
-def _artifacts(fields: Fields) -> tuple[str, ...]:
-    found: list[str] = []
-    for index, value in enumerate(fields.sequence("artifacts", "a list of file names", MAX_ARTIFACTS)):
-        place = f"artifacts[{index}]"
-        name = fields.as_text(place, value, "a file name")
-        if name is None:
-            continue
-        if not _FILE_NAME.match(name):
-            fields.errors.add(
-                place,
-                f"should be the name of a file beside the graph, of letters, digits and . _ + - and without "
-                f"folders, found {shown(name)}.",
-            )
-        elif name in found:
-            fields.errors.add(place, f"{shown(name)} is listed twice.")
-        else:
-            found.append(name)
-    return tuple(found)
-
-
-def _jvm_fault(name: str, value: str) -> str | None:
-    """What is wrong with a setting that only a new JVM can take."""
-    if name == MEMORY_SETTING:
-        return memory_fault(value)
-    if name in EXECUTOR_OPTION_SETTINGS:
-        return executor_options_fault(value)
-    return java_options_fault(value) if name in JAVA_OPTION_SETTINGS else None
-
-
-def _config(fields: Fields, job_type: JobType) -> tuple[tuple[str, str], ...]:
-    config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
-    for name, value in config:
-        refusal = refused_setting(name, value, batch=job_type is JobType.BATCH)
-        if refusal and not fields.errors.stored:
-            fields.errors.add("config", f"The setting {name} is not allowed: {refusal}.")
-        elif fault := _jvm_fault(name, value):
-            fields.errors.add(below("config", name), fault)
-    _, sentences = JobOptions.from_config(config)
-    for sentence in [*sentences, *options_of_the_other_type(dict(config), job_type)]:
-        fields.errors.add("config", sentence)
-    return config
-
-
-def _vertices(fields: Fields, job_type: JobType) -> list[RawVertex]:
+def _vertices(fields: Fields, job_type: JobType, operations: tuple[str, ...]) -> list[RawVertex]:
     if not fields.present("vertices", "a list of vertices"):
         return []
     found: list[RawVertex] = []
     elements = fields.sequence("vertices", "a list of vertices", MAX_VERTICES)
     if not elements and isinstance(fields.raw("vertices"), list | tuple):
         fields.wrong("vertices", "must not be empty: at least a source and a sink are expected.")
+    allowed = ("name", *operations, *_REST_OF_VERTEX)
     for index, value in enumerate(elements):
         place = f"vertices[{index}]"
         if isinstance(value, Mapping):
-            vertex = Fields(fields.errors, place, value, _VERTEX_FIELDS, "a vertex")
-            found.append(_vertex(vertex, index, job_type))
+            vertex = Fields(fields.errors, place, value, allowed, "a vertex")
+            found.append(_vertex(vertex, index, job_type, operations))
         else:
             fields.errors.add(
-                place, f"should be a mapping with {', '.join(_VERTEX_FIELDS)}, found {kind_of(value)}."
+                place, f"should be a mapping with {', '.join(allowed)}, found {kind_of(value)}."
             )
             found.append(RawVertex(index, None, None, None, ()))
     first: dict[str, int] = {}
@@ -188,12 +133,12 @@ def _vertices(fields: Fields, job_type: JobType) -> list[RawVertex]:
     return found
 
 
-def _vertex(fields: Fields, index: int, job_type: JobType) -> RawVertex:
+def _vertex(fields: Fields, index: int, job_type: JobType, operations: tuple[str, ...]) -> RawVertex:
     fields.present("name", "a text")
     name = fields.name("name", "a text")
     if name is not None and _ID.match(name):
         fields.wrong("name", "must not be 32 hexadecimal digits: it could be taken for a vertex id.")
-    kind, operation = _operation(fields, job_type)
+    kind, operation = _operation(fields, job_type, operations)
     inputs = read_inputs(fields)
     _check_input_count(fields, kind)
     batch = job_type is JobType.BATCH
@@ -221,20 +166,25 @@ def _vertex(fields: Fields, index: int, job_type: JobType) -> RawVertex:
     return RawVertex(index, name, kind, operation, inputs, upper, lower or 1, maximum, stateful, group)
 
 
-def _operation(fields: Fields, job_type: JobType) -> tuple[str | None, Operation | None]:
-    given = [name for name in _OPERATIONS if name in fields]
+def _operation(
+    fields: Fields, job_type: JobType, allowed: tuple[str, ...]
+) -> tuple[str | None, Operation | None]:
+    given = [name for name in allowed if name in fields]
     operations: list[Operation | None] = []
     for name in given:
         if name == "source":
             operations.append(read_source(fields, job_type))
         elif name == "sink":
             operations.append(read_sink(fields, job_type))
+        elif name == "planned":
+            operations.append(read_planned(fields))
         else:
             operations.append(read_sql(fields) if name == "sql" else read_python(fields))
     if len(given) == 1:
-        return given[0], operations[0]
+        operation = operations[0]
+        return operation.role.lower() if isinstance(operation, PlannedSpec) else given[0], operation
     found = f"found {' and '.join(given)}" if given else "found none"
-    fields.errors.add(fields.place, f"should have exactly one of {', '.join(_OPERATIONS)}, {found}.")
+    fields.errors.add(fields.place, f"should have exactly one of {', '.join(allowed)}, {found}.")
     return None, None
 
 
@@ -245,9 +195,9 @@ def _check_input_count(fields: Fields, kind: str | None) -> None:
     count = len(value) if isinstance(value, list | tuple) else 0
     if kind == "source" and count:
         fields.wrong("inputs", f"a source has no inputs, found {count}.")
-    elif kind == "sink" and count != 1:
+    elif kind == "sink" and count != 1 and ("planned" not in fields or not count):
         fields.wrong("inputs", f"a sink has exactly one input, found {count or 'none'}.")
-    elif kind in ("sql", "python") and not count:
+    elif kind in ("sql", "python", "operator") and not count:
         fields.wrong("inputs", "at least one input is expected, found none.")
 
 

@@ -81,7 +81,7 @@ def _is_static(vertex: RawVertex, inputs: Sequence[str], static: set[str]) -> bo
 
 
 def _keeps_state(vertex: RawVertex, streaming: Sequence[str]) -> bool:
-    if vertex.kind not in ("sql", "python"):
+    if vertex.kind not in ("sql", "python", "operator"):
         return False
     if vertex.stateful is not None:
         return vertex.stateful

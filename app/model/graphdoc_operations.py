@@ -7,7 +7,17 @@ from collections.abc import Collection
 from typing import Final
 
 from app.model.graphdoc_fields import Fields
-from app.model.jobgraph import JobType, Operation, OutputMode, PythonSpec, SinkSpec, SourceSpec, SqlSpec
+from app.model.jobgraph import (
+    JobType,
+    Operation,
+    OutputMode,
+    PlannedSpec,
+    PythonSpec,
+    Role,
+    SinkSpec,
+    SourceSpec,
+    SqlSpec,
+)
 from app.model.sentences import hint, shown
 from app.model.sink_options import BATCH_TABLE, file_option_faults
 from app.model.source_options import option_faults
@@ -207,6 +217,17 @@ def read_sql(fields: Fields) -> SqlSpec | None:
 def read_python(fields: Fields) -> PythonSpec | None:
     """The ``python`` of a vertex."""
     return _entry(fields, "python")
+
+
+def read_planned(fields: Fields) -> PlannedSpec | None:
+    """The ``planned`` of a vertex of a program."""
+    planned = _inner(fields, "planned", ("role", "operator"), "a planned vertex")
+    if planned is None:
+        return None
+    for name in ("role", "operator"):
+        planned.present(name, "a text")
+    role, operator = planned.choice("role", Role), planned.name("operator", "a text")
+    return PlannedSpec(role, operator) if role is not None and operator is not None else None
 
 
 def _entry(fields: Fields, name: str) -> PythonSpec | None:

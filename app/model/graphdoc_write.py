@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec, SourceSpec, SqlSpec, VertexInput
+from app.model.jobgraph import (
+    JobGraph,
+    JobVertex,
+    PlannedSpec,
+    ProgramSpec,
+    PythonSpec,
+    SinkSpec,
+    SourceSpec,
+    SqlSpec,
+    VertexInput,
+)
 
 
 def to_document(graph: JobGraph) -> dict[str, object]:
@@ -10,10 +20,16 @@ def to_document(graph: JobGraph) -> dict[str, object]:
     return {
         "name": graph.name,
         "type": graph.type.value,
+        **program_document(graph.program),
         "artifacts": list(graph.artifacts),
         "config": dict(graph.config),
         "vertices": [_vertex(vertex) for vertex in graph.vertices],
     }
+
+
+def program_document(program: ProgramSpec | None) -> dict[str, object]:
+    """The fields of a document that say which program makes its vertices."""
+    return {} if program is None else {"script": program.script, "args": list(program.args)}
 
 
 def _vertex(vertex: JobVertex) -> dict[str, object]:
@@ -25,6 +41,8 @@ def _vertex(vertex: JobVertex) -> dict[str, object]:
         document["sink"] = _sink(operation)
     elif isinstance(operation, SqlSpec):
         document["sql"] = operation.text
+    elif isinstance(operation, PlannedSpec):
+        document["planned"] = {"role": operation.role.value, "operator": operation.operator}
     else:
         assert isinstance(operation, PythonSpec)
         document["python"] = operation.entry

@@ -6,7 +6,7 @@ Rather too much than too little: what is hidden is in the file that it was writt
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.model.javaoptions import EXECUTOR_OPTION_SETTINGS, JAVA_OPTION_SETTINGS
@@ -19,6 +19,7 @@ from app.model.secret_places import (
     hide,
     is_secret,
     json_web_tokens,
+    named_arguments,
     pairs,
     passwords_of_oracle,
     passwords_of_urls,
@@ -57,10 +58,17 @@ def masked_java_options(text: str) -> str:
     return " ".join(each if HIDDEN in each else shlex.quote(each) for each in shown)
 
 
+def masked_arguments(args: Iterable[str]) -> list[str]:
+    """Arguments of a program, without the values of options whose names speak of secrets."""
+    return [HIDDEN if name else _masked_option(arg) for name, arg in named_arguments(args)]
+
+
 def masked_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A job graph document with what is secret in its config and in its sources and sinks hidden."""
+    """A job graph document with what is secret in its config, its args, its sources and its sinks hidden."""
+    args = {"args": masked_arguments(document["args"])} if "args" in document else {}
     return {
         **document,
+        **args,
         "config": {name: masked(name, value) for name, value in document.get("config", {}).items()},
         "vertices": [_masked_vertex(vertex) for vertex in document.get("vertices", ())],
     }

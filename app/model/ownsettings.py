@@ -25,11 +25,16 @@ FIXED_BATCH_SETTINGS: Final = {
 }
 """What every region of a BATCH job sets: how results are read rests on it."""
 
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+"""In a graph document it follows from the stateful vertices; in a program it is the state partitions of its queries."""
+
+CHECKPOINT_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
+
 _OWN: Final = {
     "spark.master": "Slotwise decides where the driver runs",
     "spark.app.name": "it is the name of the job",
-    "spark.sql.streaming.checkpointLocation": "Slotwise keeps a checkpoint per query",
-    "spark.sql.shuffle.partitions": "give maxParallelism at the stateful vertices",
+    CHECKPOINT_LOCATION: "Slotwise keeps a checkpoint per query",
+    SHUFFLE_PARTITIONS: "give maxParallelism at the stateful vertices",
     "spark.sql.adaptive.enabled": "it would choose the number of tasks itself",
     "spark.sql.optimizer.excludedRules": "rescaling in place depends on the rules that are excluded",
     "spark.local.dir": "Slotwise removes what a driver spilled",
@@ -61,8 +66,16 @@ _PREFIXES: Final = {
 }
 
 
-def refused_setting(name: str, value: str, *, batch: bool) -> str | None:
+_IN_PROGRAMS: Final = {
+    CHECKPOINT_LOCATION: "a query that is to have its checkpoint somewhere else than with the job says so itself, with "
+    "option('checkpointLocation', ...)",
+}
+
+
+def refused_setting(name: str, value: str, *, batch: bool, program: bool = False) -> str | None:
     """Why a job may not have this setting, without a full stop; None if it may."""
+    if program and name in _IN_PROGRAMS:
+        return _IN_PROGRAMS[name]
     if name == "spark.ui.enabled" and value == FIXED_SETTINGS[name]:
         return None
     if batch and name in FIXED_BATCH_SETTINGS and value != FIXED_BATCH_SETTINGS[name]:

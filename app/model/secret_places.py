@@ -8,7 +8,7 @@ that speaks of secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -98,6 +98,16 @@ TRACE: Final = Kind(
 def is_secret(name: str) -> bool:
     """Whether what goes by this name is to be hidden."""
     return _SECRET.search(name[-_LONGEST_NAME:].lower()) is not None
+
+
+def named_arguments(args: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each argument of a command line, and the option that it is the value of: ``--password`` before ``abc``. An
+    argument that is the value of none, or whose option says nothing of secrets, has an empty name."""
+    name = ""
+    for arg in args:
+        is_value = name and not arg.startswith("--")
+        yield (name if is_value else ""), arg
+        name = "" if is_value or not arg.startswith("-") or "=" in arg or not is_secret(arg) else arg
 
 
 def passwords_of_urls(text: str, kind: Kind) -> Iterator[Place]:

@@ -9,11 +9,11 @@ secret by what stands before it. A trace is there to be read, so less is taken f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from app.model.javaoptions import EXECUTOR_OPTION_SETTINGS, JAVA_OPTION_SETTINGS, split_java_options
-from app.model.jobgraph import JobGraph, SinkSpec, SourceSpec
+from app.model.jobgraph import JobGraph, ProgramSpec, SinkSpec, SourceSpec
 from app.model.secret_places import (
     HIDDEN,
     SETTING,
@@ -24,6 +24,7 @@ from app.model.secret_places import (
     hide,
     is_secret,
     json_web_tokens,
+    named_arguments,
     pairs,
     passwords_of_oracle,
     passwords_of_urls,
@@ -76,8 +77,17 @@ def without_secrets(text: str, known: Sequence[str] = ()) -> str:
 def secrets_of(graph: JobGraph) -> tuple[str, ...]:
     """The secret values of a job, as they may be written in a URL too; the longest first, as one may be part of
     another."""
+    return _secret_values(_settings_of(graph))
+
+
+def secrets_of_program(program: ProgramSpec, config: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Those of a program that is no graph yet."""
+    return _secret_values((*config, *_arguments_of(program)))
+
+
+def _secret_values(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     found: set[str] = set()
-    for name, value in _settings_of(graph):
+    for name, value in settings:
         for secret in set(_secrets_in(name, value)):
             if _is_worth_hiding(secret.strip()):
                 found |= {form for form in _forms(secret.strip()) if _is_worth_hiding(form)}
@@ -86,11 +96,19 @@ def secrets_of(graph: JobGraph) -> tuple[str, ...]:
 
 def _settings_of(graph: JobGraph) -> Iterator[tuple[str, str]]:
     yield from graph.config
+    if graph.program is not None:
+        yield from _arguments_of(graph.program)
     for vertex in graph.vertices:
         if isinstance(vertex.operation, SourceSpec | SinkSpec):
             yield from vertex.operation.options
             if vertex.operation.path:
                 yield "path", vertex.operation.path
+
+
+def _arguments_of(program: ProgramSpec) -> Iterator[tuple[str, str]]:
+    for option, arg in named_arguments(program.args):
+        name, sign, value = arg.partition("=")
+        yield (name, value) if sign and not option and is_secret(name) else (option, arg)
 
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:

@@ -104,6 +104,11 @@ def why_fixed(graph: JobGraph, options: JobOptions, vertex: JobVertex, wanted: i
     """Why the state of ``vertex`` cannot have ``wanted`` partitions, as a sentence without its subject; else None."""
     if graph.type is not JobType.STREAMING or not vertex.stateful:
         return "It has no state that could be redistributed."
+    if graph.program is not None:
+        return (
+            f"Its state has {vertex.max_parallelism} partitions, which is the most: the state of a program cannot be "
+            "redistributed yet."
+        )
     if not options.repartition_enabled:
         return (
             f"Its state has {vertex.max_parallelism} partitions, and slotwise.state.repartition.enabled is false "

@@ -8,10 +8,8 @@ from __future__ import annotations
 import io
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
-
-from app.model.jobgraph import JobGraph
 
 NEEDED: Final = frozenset(
     {"app", "google", "httpx", "numpy", "pandas", "psutil", "psycopg", "py4j", "pyarrow", "pyspark"}
@@ -20,19 +18,25 @@ NEEDED: Final = frozenset(
 """What drivers and workers import, and what that imports in turn, apart from Python's standard library. `certifi` and
 `idna` are not here: any copy of them does, and whoever brings `requests` along brings them."""
 
+_FREE_IN_PROGRAMS: Final = frozenset({"app"})
+"""A driver that runs a program has imported what it needs of its own before."""
+
 _PROTOBUF: Final = ("google/__init__.", "google/_upb/", "google/protobuf/")
 
 _ARCHIVES: Final = (".zip", ".whl", ".egg")
 
 
-def refused_artifacts(graph: JobGraph, artifacts: Mapping[str, bytes]) -> list[str]:
+def refused_artifacts(
+    listed: Sequence[str], artifacts: Mapping[str, bytes], *, program: bool = False
+) -> list[str]:
     """What is wrong with the files, in sentences. It takes its time if an archive has very many files in it."""
-    missing = [name for name in graph.artifacts if name not in artifacts]
-    unlisted = [name for name in artifacts if name not in graph.artifacts]
+    missing = [name for name in listed if name not in artifacts]
+    unlisted = [name for name in artifacts if name not in listed]
     errors = [f"artifacts: the file {name} is listed but was not sent along." for name in missing]
     errors += [f"artifacts: the file {name} was sent along but is not listed." for name in unlisted]
     for file, content in artifacts.items():
-        hidden = min(filter(_is_needed, _modules(file, content)), default=None)
+        found = filter(_is_needed, _modules(file, content) - (_FREE_IN_PROGRAMS if program else frozenset()))
+        hidden = min(found, default=None)
         if hidden is not None:
             whose = "Python's standard library" if hidden in sys.stdlib_module_names else "the driver"
             errors.append(

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from app.cluster.ports import DriverHost, Offer
 from app.cluster.slot_pool import HOLDING_MS
-from app.model.graphdoc import to_document
+from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph
-from app.model.options import JobOptions
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
-from app.scheduler.adaptive.events import CancelRequested, StartScheduling
+from app.scheduler.adaptive.events import CancelRequested
 from app.scheduler.adaptive.state import JobState, Stop
-from app.scheduler.adaptive.step import initial_state, status_of
 from app.store.errors import StoreError
 from app.store.members import Member
 from app.store.queries import RescalePage
 from app.store.store import Store
-from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
-from app.worker.artifacts import refused_artifacts
 from app.worker.clock import Clock
 from app.worker.cluster import Cluster
 from app.worker.doorbell import Bells
@@ -33,10 +27,10 @@ from app.worker.job import Job, JobPlaces
 from app.worker.mailbox import RequestKey, Verdict, repeated
 from app.worker.order_wait import await_orders
 from app.worker.ownership import Ownership
+from app.worker.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.recovery import JobKeeper
 from app.worker.requirements import (
     decide_update,
-    initial_requirements,
     refuse_stale,
     request_hash,
     resolve_bounds,
@@ -44,9 +38,9 @@ from app.worker.requirements import (
 )
 from app.worker.retrying import reading
 from app.worker.sharing import share_slots
-from app.worker.slot_shares import SlotShareUpdate, decide_share, refusal_at_submission, share_hash
+from app.worker.slot_shares import SlotShareUpdate, decide_share, share_hash
 from app.worker.stops import decide_stop
-from app.worker.submission import make_durable, refused_by_places
+from app.worker.submission import Submission
 from app.worker.task_managers import Shown, members_of_host, pool_of
 from app.worker.unreadable import UnreadableJob, newest_first
 from app.worker.unreadable_end import UnreadableEnder
@@ -54,7 +48,6 @@ from app.worker.views import (
     DryRun,
     Explanation,
     Fenced,
-    InvalidRequest,
     JobView,
     RequirementsResult,
     RequirementsUpdate,
@@ -83,6 +76,7 @@ class ControlPlane:
         offer: Offer | None = None,
         shown: Shown | None = None,
         slot_holding_ms: int = HOLDING_MS,
+        planning_timeout_s: float = PLANNING_TIMEOUT_S,
     ) -> None:
         """``offer``: what a cluster offers now, ``shown`` its TaskManagers; without them this host has all slots."""
         self._store = store
@@ -100,6 +94,8 @@ class ControlPlane:
             clock=clock,
             validate_states=validate_states,
         )
+        self._planner = Planner(host, places, limit_s=planning_timeout_s)
+        self._submission = Submission(store, self._keeper, self._planner, places, clock, new_id)
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
         self._closing = False
@@ -128,8 +124,10 @@ class ControlPlane:
         return Cluster(self._store, self._keeper, ownership)
 
     async def close(self) -> None:
-        """Stop working on every job; drivers keep running. Waiting drivers are sent away. Harmless when repeated."""
+        """Stop working on every job; drivers keep running. Waiting drivers are sent away, and those that plan programs
+        are ended. Harmless when repeated."""
         self._closing = True
+        await self._planner.close()
         await self._keeper.close()
 
     def take_offer(self, offer: Offer) -> None:
@@ -145,37 +143,17 @@ class ControlPlane:
     async def submit(
         self, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
     ) -> str:
-        options, errors = JobOptions.parse({k: v for k, v in graph.config if not k.startswith("spark.")})
-        errors = [f"config: {error}" for error in errors]
-        errors += await asyncio.to_thread(refused_artifacts, graph, artifacts)
-        job_id = self._new_id()
-        now_ms = self._clock.now_ms()
-        requirements = initial_requirements(job_id, graph, requested_by, reactive=options.is_reactive)
-        errors += refusal_at_submission(graph, requirements, options)
-        errors += await asyncio.to_thread(refused_by_places, graph, self._places)
-        if errors:
-            raise InvalidRequest(*errors)
-        state = initial_state(job_id, graph, options, requirements, now_ms)
-        unit = UnitOfWork(job_id, FIRST_EPOCH).add(
-            CreateJob(
-                name=graph.name,
-                type=graph.type.value,
-                document=json.dumps(to_document(graph), separators=(",", ":")),
-                options=options,
-                submitted_ms=now_ms,
-                submitted_by=requested_by,
-                state=state,
-                status=status_of(state),
-            ),
-            AddRequirements(requirements, now_ms),
-            *(AddArtifact(name, content) for name, content in artifacts.items()),
-        )
-        job = self._keeper.build_new(state, now_ms, requested_by)
-        if await make_durable(self._store, self._keeper, self._places, unit, artifacts):
-            self._keeper.add(job)
-            job.deliver(StartScheduling())
-        log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
-        return job_id
+        return await self._submission.submit(graph, artifacts, requested_by)
+
+    async def plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+        return await self._submission.plan(program, artifacts)
+
+    async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
+        await self._submission.check(graph, artifacts)
+
+    async def drop_plannings(self) -> int:
+        """Remove what plannings left whose servers are gone; their number."""
+        return await self._planner.drop_strays()
 
     def jobs(self) -> Sequence[JobView]:
         return self._keeper.views()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
@@ -28,6 +29,15 @@ class ControlPlaneFacade(Protocol):
         self, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
     ) -> str:
         """Make the job durable, start scheduling it, and return its id."""
+        ...
+
+    async def plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+        """The job graph of a program, which a driver is started for. Nothing is stored. To be cancelled when nobody
+        waits for it any more."""
+        ...
+
+    async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
+        """Refuse what `submit` would refuse. Nothing is stored."""
         ...
 
     def jobs(self) -> Sequence[JobView]:

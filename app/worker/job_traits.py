@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_java_options
 from app.scheduler.adaptive.state import JobState
 
@@ -18,9 +20,14 @@ def may_give_otherwise(before: JobState, after: JobState) -> bool:
 
 
 def java_options(state: JobState) -> tuple[str, ...]:
-    """Settings of the job that only a new JVM can take; a job that has any never gets a warm driver."""
+    """See `jvm_options`."""
+    return jvm_options(state.graph.config)
+
+
+def jvm_options(config: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Settings of a job that only a new JVM can take; a job that has any never gets a warm driver."""
     options: list[str] = []
-    for key, value in state.graph.config:
+    for key, value in config:
         if key == MEMORY_SETTING:
             options.append(f"-Xmx{value}")
         elif key in JAVA_OPTION_SETTINGS:

@@ -1,38 +1,130 @@
-"""A submitted job becomes durable."""
+"""A submitted job is checked, planned if it is a program, and becomes durable."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
 from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
+from app.model.graphdoc import GraphErrors, to_document
+from app.model.graphdoc_program import ProgramDocument, graph_of
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
+from app.model.options import JobOptions
+from app.model.requirements import Requirements
+from app.scheduler.adaptive.events import StartScheduling
+from app.scheduler.adaptive.step import initial_state, status_of
 from app.store.errors import JobExists, OutcomeUnknown, StoreError
 from app.store.store import Store
-from app.store.writes import FIRST_EPOCH, UnitOfWork
+from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
+from app.worker.artifacts import refused_artifacts
+from app.worker.clock import Clock
 from app.worker.job import JobPlaces
 from app.worker.job_files import touch, write_artifacts
+from app.worker.planning import Planner
 from app.worker.recovery import JobKeeper
-from app.worker.views import InDoubt, Unavailable
+from app.worker.requirements import initial_requirements
+from app.worker.slot_shares import refusal_at_submission
+from app.worker.views import InDoubt, InvalidRequest, Unavailable
 
 log = structlog.get_logger()
 
 _DOUBT_RETRY_S = 0.5
 
 
+class Submission:
+    """How jobs come in."""
+
+    def __init__(
+        self,
+        store: Store,
+        keeper: JobKeeper,
+        planner: Planner,
+        places: JobPlaces,
+        clock: Clock,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._store, self._keeper, self._planner = store, keeper, planner
+        self._places, self._clock, self._new_id = places, clock, new_id
+
+    async def plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+        """The job graph of a program."""
+        listed = program.artifacts
+        errors = await asyncio.to_thread(refused_artifacts, listed, artifacts, program=True)
+        errors += _refused_by_cluster(program.config, self._places)
+        if errors:
+            raise InvalidRequest(*errors)
+        planned = await self._planner.plan(program, artifacts)
+        if planned.error is not None:
+            raise InvalidRequest(f"{program.program.script}: {planned.error}")
+        try:
+            return graph_of(program, planned)
+        except GraphErrors as error:
+            raise InvalidRequest(*error.errors) from None
+
+    async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
+        """Refuse what `submit` would refuse."""
+        await self._checked("", graph, artifacts, None)
+
+    async def submit(self, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None) -> str:
+        """Make the job durable and start scheduling it; its id."""
+        job_id = self._new_id()
+        options, requirements = await self._checked(job_id, graph, artifacts, requested_by)
+        now_ms = self._clock.now_ms()
+        state = initial_state(job_id, graph, options, requirements, now_ms)
+        unit = UnitOfWork(job_id, FIRST_EPOCH).add(
+            CreateJob(
+                name=graph.name,
+                type=graph.type.value,
+                document=json.dumps(to_document(graph), separators=(",", ":")),
+                options=options,
+                submitted_ms=now_ms,
+                submitted_by=requested_by,
+                state=state,
+                status=status_of(state),
+            ),
+            AddRequirements(requirements, now_ms),
+            *(AddArtifact(name, content) for name, content in artifacts.items()),
+        )
+        job = self._keeper.build_new(state, now_ms, requested_by)
+        if await make_durable(self._store, self._keeper, self._places, unit, artifacts):
+            self._keeper.add(job)
+            job.deliver(StartScheduling())
+        log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
+        return job_id
+
+    async def _checked(
+        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
+    ) -> tuple[JobOptions, Requirements]:
+        options, errors = JobOptions.parse({k: v for k, v in graph.config if not k.startswith("spark.")})
+        errors = [f"config: {error}" for error in errors]
+        program = graph.program is not None
+        errors += await asyncio.to_thread(refused_artifacts, graph.artifacts, artifacts, program=program)
+        requirements = initial_requirements(job_id, graph, requested_by, reactive=options.is_reactive)
+        errors += refusal_at_submission(graph, requirements, options)
+        errors += await asyncio.to_thread(refused_by_places, graph, self._places)
+        if errors:
+            raise InvalidRequest(*errors)
+        return options, requirements
+
+
 def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:
     """What is wrong with the job's settings for the cluster that it is to run on, and with paths of it that lie among
     the server's own files: its database, its jobs."""
     refused = [refusal_of(name, path) for name, path in local_paths(graph) if is_within(path, places.private)]
+    return [*refused, *_refused_by_cluster(graph.config, places)]
+
+
+def _refused_by_cluster(config: Iterable[tuple[str, str]], places: JobPlaces) -> list[str]:
     if places.cluster is None:
-        return refused
-    refusal = refused_on_cluster([key for key, _ in graph.config], places.cluster.master)
-    return refused if refusal is None else [*refused, f"config: {refusal}"]
+        return []
+    refusal = refused_on_cluster([key for key, _ in config], places.cluster.master)
+    return [] if refusal is None else [f"config: {refusal}"]
 
 
 async def make_durable(

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class ProtocolDriver:
     regions_left: int = 1_000
     refuse_repartition: Callable[[], str | None] = lambda: None
     executors: dict[str, int] = field(default_factory=dict)
+    plan: Callable[[dict[str, Any]], Awaitable[int]] | None = None
     alive: bool = True
 
     def __post_init__(self) -> None:
@@ -59,7 +60,8 @@ class ProtocolDriver:
             raise DriverLaunchError("The driver died before it could take the assignment.")
         self.spec = json.loads(await asyncio.to_thread(spec_file.read_text))
         self._seq = 0
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        is_planning = "answer_file" in self.spec
+        self._task = asyncio.get_running_loop().create_task(self._plan() if is_planning else self._run())
 
     async def kill(self) -> None:
         if self._task is not None and self._task is not asyncio.current_task():
@@ -100,6 +102,11 @@ class ProtocolDriver:
     async def tell_executors(self) -> None:
         async with self._calls() as (http, base):
             await self._report(http, base, type="executors", **self.executors)
+
+    async def _plan(self) -> None:
+        """What a driver does that plans a program."""
+        assert self.plan is not None, "no program was expected"
+        self._end(await self.plan(self.spec))
 
     # -- the protocol
 
@@ -262,6 +269,8 @@ class ProtocolHost:
         # Of all drivers: what a report says of them.
         self.executors: dict[str, int] = {}
         self.regions_left = 1_000
+        # Of all drivers: how they plan a program; the exit status.
+        self.plan: Callable[[dict[str, Any]], Awaitable[int]] | None = None
         self._running = asyncio.Event()
         self._running.set()
 
@@ -283,6 +292,7 @@ class ProtocolHost:
             regions_left=self.regions_left,
             refuse_repartition=lambda: self.refuse_repartition,
             executors=self.executors,
+            plan=self.plan,
         )
         self.drivers.append(driver)
         return driver

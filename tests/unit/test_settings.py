@@ -48,6 +48,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "driver_java_options": ("-Da=file", "-Da=environment", "-Da=command-line"),
     "appcds": (False, True, False),
     "cache_dir": ("/file", "/environment", "/command-line"),
+    "planning_timeout_seconds": (100.0, 200.0, 400.0),
     "history_max_age_days": (1001, 1002, 1003),
     "requests_max_count": (1001, 1002, 1003),
     "ended_jobs_max_age_days": (1001, 1002, 1003),

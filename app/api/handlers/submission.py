@@ -1,4 +1,4 @@
-"""POST /jobs: a job graph as JSON or YAML, alone or in a form with the files that it lists."""
+"""POST /jobs: a job graph or a program as JSON or YAML, alone or in a form with the files that it lists."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from app.api.errors import ApiError, bad_request
 from app.api.requests import (
     BODY_LIMIT_BYTES,
     body_chunks,
+    boolean,
     decoded,
     header,
     query,
     read_body,
     requested_by,
     too_large,
+    while_connected,
 )
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
-from app.model.graphdoc import GraphErrors, parse_document
+from app.model.graphdoc import GraphErrors, to_document
+from app.model.graphdoc_program import ProgramDocument, parse_submitted
 from app.model.jobgraph import JobGraph
+from app.model.masking import masked_document
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
@@ -55,10 +59,11 @@ class _InMemory(MultiPartParser):
 
 
 async def submit(context: Context, request: Request) -> Response:
-    query(request)
+    dry_run = boolean(query(request, ("dryRun",)), "dryRun")
     content_type = header(request, "content-type") or "application/json"
     media = content_type.partition(";")[0].strip().lower()
     files: dict[str, bytes] = {}
+    graph: JobGraph | ProgramDocument
     if media == _FORM:
         form = await _read_form(request)
         if form.graph is None:
@@ -75,11 +80,16 @@ async def submit(context: Context, request: Request) -> Response:
             f"The Content-Type {shown(media)} is not supported: send application/json, application/yaml or"
             f" {_FORM}.",
         )
+    if isinstance(graph, ProgramDocument):
+        graph = await while_connected(request, context.control_plane.plan(graph, files))
+    if dry_run:
+        await context.control_plane.check(graph, files)
+        return json_response(masked_document(to_document(graph)))
     job_id = await context.control_plane.submit(graph, files, requested_by=requested_by(request))
     return json_response({"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}, 202, {"Location": f"/jobs/{job_id}"})
 
 
-async def _graph(body: bytes, *, is_json: bool) -> JobGraph:
+async def _graph(body: bytes, *, is_json: bool) -> JobGraph | ProgramDocument:
     if not body.strip():
         raise bad_request("The job graph is empty: a document with name and vertices is expected.")
     try:
@@ -88,12 +98,12 @@ async def _graph(body: bytes, *, is_json: bool) -> JobGraph:
         raise bad_request(*error.errors) from None
 
 
-def _graph_of_json(body: bytes) -> JobGraph:
-    return parse_document(decode_json_strict(body))
+def _graph_of_json(body: bytes) -> JobGraph | ProgramDocument:
+    return parse_submitted(decode_json_strict(body))
 
 
-def _graph_of_yaml(body: bytes) -> JobGraph:
-    return parse_document(decode_yaml_strict(body))
+def _graph_of_yaml(body: bytes) -> JobGraph | ProgramDocument:
+    return parse_submitted(decode_yaml_strict(body))
 
 
 async def _read_form(request: Request) -> _Form:

@@ -1,0 +1,218 @@
+"""The document of a program: an ordinary PySpark script, submitted without vertices, and the graph that it gets once it
+was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.model.graphdoc import parse_document
+from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
+from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
+from app.model.graphdoc_settings import MAX_ARTIFACTS, check_size, read_artifacts, read_config, read_program
+from app.model.graphdoc_write import program_document
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph, JobType, ProgramSpec
+from app.model.planned import Planned, PlannedVertex
+from app.model.sentences import hint, kind_of, shown
+
+MAX_BOUNDS: Final = 200
+
+_FIELDS = ("name", "type", "script", "args", "artifacts", "config", "bounds")
+_REFUSED: Final = {
+    "environment": "an environment of its own is not possible yet: a program runs with the Python and the PySpark of "
+    "the server. Leave it out.",
+    "packages": "packages are not possible yet: a program has the libraries that lie in pyspark/jars of the server. "
+    "Leave it out.",
+    "vertices": "the vertices of a program are read from its plan: say how parallel they may be under bounds, by name.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedBounds:
+    """What a document says of the bounds of a vertex; None is the default."""
+
+    vertex: str
+    lower: int | None
+    upper: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramDocument:
+    """A program that is not planned yet. ``artifacts`` has its script."""
+
+    name: str
+    type: JobType
+    program: ProgramSpec
+    artifacts: tuple[str, ...] = ()
+    config: tuple[tuple[str, str], ...] = ()
+    bounds: tuple[NamedBounds, ...] = ()
+
+    def to_document(self) -> dict[str, object]:
+        """The document without bounds, as a driver is told it that plans the program; `parse_program` reads it."""
+        return {
+            "name": self.name,
+            "type": self.type.value,
+            **program_document(self.program),
+            "artifacts": list(self.artifacts),
+            "config": dict(self.config),
+        }
+
+
+def is_program(document: object) -> bool:
+    """Whether a document is that of a program, and not a job graph."""
+    return isinstance(document, Mapping) and "script" in document
+
+
+def parse_submitted(document: object) -> JobGraph | ProgramDocument:
+    """What a client submits: a job graph or a program.
+
+    Raises:
+        GraphErrors: with all errors, each with its place and a sentence.
+    """
+    return parse_program(document) if is_program(document) else parse_document(document)
+
+
+def parse_program(document: object) -> ProgramDocument:
+    """The program that ``document`` (as decoded from JSON or YAML) describes.
+
+    Raises:
+        GraphErrors: with all errors, each with its place and a sentence.
+    """
+    if not isinstance(document, Mapping):
+        raise GraphErrors(
+            [f"The program should be a mapping with {', '.join(_FIELDS)}, found {kind_of(document)}."]
+        )
+    errors = Errors()
+    known = {name: value for name, value in document.items() if name not in _REFUSED}
+    fields = Fields(errors, "", known, _FIELDS, "a program")
+    for refused, sentence in _REFUSED.items():
+        if refused in document:
+            errors.add(refused, sentence)
+    fields.present("name", "a text")
+    name = fields.name("name", "a text")
+    job_type = fields.choice("type", JobType) if "type" in fields else JobType.STREAMING
+    if job_type is JobType.BATCH:
+        fields.wrong("type", "batch programs are not possible yet: leave type out, or write STREAMING.")
+    program = read_program(fields)
+    artifacts = read_artifacts(fields)
+    config = read_config(fields, JobType.STREAMING, program=True)
+    bounds = _bounds(fields)
+    check_size(errors)
+    if program is not None and program.script not in artifacts:
+        artifacts = (program.script, *artifacts)
+        if len(artifacts) > MAX_ARTIFACTS:
+            fields.wrong(
+                "artifacts",
+                f"with the script there are {len(artifacts)}: at most {MAX_ARTIFACTS} are allowed.",
+            )
+    if errors:
+        raise GraphErrors(errors.texts())
+    assert name is not None and program is not None
+    return ProgramDocument(name, JobType.STREAMING, program, artifacts, config, bounds)
+
+
+def _bounds(fields: Fields) -> tuple[NamedBounds, ...]:
+    value = fields.mapping("bounds", "a mapping of vertex names to lowerBound and upperBound") or {}
+    if len(value) > MAX_BOUNDS:
+        fields.wrong("bounds", f"has {len(value)} entries: at most {MAX_BOUNDS} are allowed.")
+        return ()
+    found = []
+    for name, each in value.items():
+        place = below("bounds", name)
+        if not isinstance(name, str):
+            fields.errors.add(
+                "bounds", f"should have names of vertices, found {kind_of(name)}: put it in quotes."
+            )
+        elif not isinstance(each, Mapping):
+            fields.errors.add(
+                place, f"should be a mapping with lowerBound and upperBound, found {kind_of(each)}."
+            )
+        else:
+            inner = Fields(fields.errors, place, each, ("lowerBound", "upperBound"), "the bounds of a vertex")
+            lower = inner.integer("lowerBound", 1, MAX_PARALLELISM_LIMIT)
+            upper = inner.integer("upperBound", 1, MAX_PARALLELISM_LIMIT)
+            if lower is not None and upper is not None and lower > upper:
+                inner.wrong("lowerBound", f"{lower} is higher than the upperBound {upper}.")
+            found.append(NamedBounds(name, lower, upper))
+    return tuple(found)
+
+
+def graph_of(program: ProgramDocument, planned: Planned) -> JobGraph:
+    """The job graph of a program with the vertices that its plan has, within the bounds that its document has.
+
+    ``planned`` comes from a process that runs the code of users, so all of it is checked.
+
+    Raises:
+        GraphErrors: bounds of vertices that are not there, or that cannot be; or what was planned is not a graph.
+    """
+    errors = Errors()
+    by_name = {vertex.name: vertex for vertex in planned.vertices}
+    for bounds in program.bounds:
+        if bounds.vertex not in by_name:
+            names = ", ".join(shown(name) for name in by_name)
+            errors.add(
+                below("bounds", bounds.vertex),
+                f"the program has no vertex of this name.{hint(bounds.vertex, by_name)} Its vertices are {names}.",
+            )
+    partitions = _partitions_of_queries(planned.vertices)
+    wanted = {bounds.vertex: bounds for bounds in program.bounds}
+    vertices = [
+        _vertex(errors, vertex, wanted.get(vertex.name), partitions.get(vertex.name))
+        for vertex in planned.vertices
+    ]
+    if errors:
+        raise GraphErrors(errors.texts())
+    return parse_document({**program.to_document(), "vertices": vertices}, stored=True)
+
+
+def _vertex(
+    errors: Errors, vertex: PlannedVertex, bounds: NamedBounds | None, partitions: int | None
+) -> dict[str, object]:
+    """``partitions``: of the state of its query, if that has any."""
+    default = partitions or DEFAULT_STATE_PARTITIONS
+    lower = bounds.lower if bounds is not None else None
+    upper = bounds.upper if bounds is not None else None
+    place = below("bounds", vertex.name)
+    if vertex.stateful and upper is not None and partitions is not None and upper > partitions:
+        errors.add(
+            f"{place}.upperBound",
+            f"{upper} is more than the {partitions} state partitions of its query. A new checkpoint gets as many as "
+            "spark.sql.shuffle.partitions says in config; those of one that is there are fixed.",
+        )
+    elif lower is not None and upper is None and lower > default:
+        errors.add(
+            f"{place}.lowerBound",
+            f"{lower} is higher than the upper bound {default}, which is the default: give an upperBound too.",
+        )
+    return {
+        "name": vertex.name,
+        "planned": {"role": vertex.role.value, "operator": vertex.operator},
+        **({"inputs": list(vertex.inputs)} if vertex.inputs else {}),
+        "parallelism": upper or default,
+        "lowerBound": lower or 1,
+        **({"maxParallelism": partitions} if vertex.stateful and partitions is not None else {}),
+        "stateful": vertex.stateful,
+    }
+
+
+def _partitions_of_queries(vertices: Sequence[PlannedVertex]) -> dict[str, int]:
+    """For each vertex of a query that keeps state, the number of its state partitions."""
+    found: dict[str, int] = {}
+    by_name = {vertex.name: vertex for vertex in vertices}
+    consumed = {name for vertex in vertices for name in vertex.inputs}
+    for sink in vertices:
+        if sink.name in consumed:
+            continue
+        reached: set[str] = set()
+        waiting = [sink.name]
+        while waiting:
+            name = waiting.pop()
+            if name in by_name and name not in reached:
+                reached.add(name)
+                waiting.extend(by_name[name].inputs)
+        numbers = [by_name[name].state_partitions for name in reached if by_name[name].stateful]
+        most = max((number for number in numbers if number is not None), default=None)
+        if most is not None:
+            found |= dict.fromkeys(reached, most)
+    return found

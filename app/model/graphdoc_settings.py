@@ -1,0 +1,141 @@
+"""What job graphs and programs have in common beside their names: artifacts, config, the script and its arguments."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from app.model.graphdoc_fields import Errors, Fields, below, text_fault
+from app.model.javaoptions import (
+    EXECUTOR_OPTION_SETTINGS,
+    JAVA_OPTION_SETTINGS,
+    MEMORY_SETTING,
+    executor_options_fault,
+    java_options_fault,
+    memory_fault,
+)
+from app.model.jobgraph import (
+    MAX_PARALLELISM_LIMIT,
+    MAX_SETTING_CHARS,
+    MAX_SETTINGS_CHARS,
+    JobType,
+    ProgramSpec,
+)
+from app.model.options import JobOptions, options_of_the_other_type
+from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting
+from app.model.sentences import shown
+
+FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
+MAX_ARTIFACTS: Final = 100
+MAX_SETTINGS: Final = 500
+MAX_ARGS: Final = 1_000
+
+_WHOLE = re.compile(r"[0-9]{1,9}\Z")
+_NOT_FOR_PROGRAMS: Final = {
+    "slotwise.batch.interval": "a program says itself how often its queries run, with trigger(processingTime=...)",
+    "slotwise.state.repartition.": "the state of a program cannot be redistributed yet",
+}
+
+
+def read_artifacts(fields: Fields) -> tuple[str, ...]:
+    """The names of the files that come with the job."""
+    found: list[str] = []
+    for index, value in enumerate(fields.sequence("artifacts", "a list of file names", MAX_ARTIFACTS)):
+        place = f"artifacts[{index}]"
+        name = fields.as_text(place, value, "a file name")
+        if name is None:
+            continue
+        if not FILE_NAME.match(name):
+            fields.errors.add(
+                place,
+                f"should be the name of a file beside the graph, of letters, digits and . _ + - and without "
+                f"folders, found {shown(name)}.",
+            )
+        elif name in found:
+            fields.errors.add(place, f"{shown(name)} is listed twice.")
+        else:
+            found.append(name)
+    return tuple(found)
+
+
+def read_config(fields: Fields, job_type: JobType, *, program: bool = False) -> tuple[tuple[str, str], ...]:
+    """The settings and options of a job graph, or of a program."""
+    config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
+    for name, value in config:
+        if program and name == SHUFFLE_PARTITIONS:
+            if not _WHOLE.match(value) or not 1 <= int(value) <= MAX_PARALLELISM_LIMIT:
+                fields.errors.add(
+                    below("config", name),
+                    f"should be the number of state partitions of a new checkpoint, a whole number between 1 and "
+                    f"{MAX_PARALLELISM_LIMIT}, found {shown(value)}.",
+                )
+            continue
+        refusal = refused_setting(name, value, batch=job_type is JobType.BATCH, program=program)
+        if refusal and not fields.errors.stored:
+            fields.errors.add("config", f"The setting {name} is not allowed: {refusal}.")
+        elif fault := _jvm_fault(name, value):
+            fields.errors.add(below("config", name), fault)
+    _, sentences = JobOptions.from_config(config)
+    sentences += options_of_the_other_type(dict(config), job_type)
+    if program and not fields.errors.stored:
+        sentences += _options_of_graphs(config)
+    for sentence in sentences:
+        fields.errors.add("config", sentence)
+    return config
+
+
+def _options_of_graphs(config: tuple[tuple[str, str], ...]) -> list[str]:
+    """A sentence for each option that means nothing to a program."""
+    return [
+        f"Option {name} is not for programs: {why}."
+        for name, _ in config
+        for prefix, why in _NOT_FOR_PROGRAMS.items()
+        if name.startswith(prefix)
+    ]
+
+
+def read_program(fields: Fields) -> ProgramSpec | None:
+    """The ``script`` and its ``args``; None if the script cannot be read."""
+    fields.present("script", "the file of a program, such as job.py")
+    script = fields.text("script", "the file of a program, such as job.py", longest=300)
+    args: list[str] = []
+    for index, value in enumerate(fields.sequence("args", "a list of texts", MAX_ARGS)):
+        place = f"args[{index}]"
+        if isinstance(value, str):
+            # A text may be empty here.
+            if len(value) > MAX_SETTING_CHARS:
+                fields.errors.add(place, f"is too long: at most {MAX_SETTING_CHARS} characters are allowed.")
+            elif fault := text_fault(value):
+                fields.errors.add(place, fault)
+            args.append(value)
+        else:
+            fields.as_text(place, value, "a text")
+    fields.errors.settings_chars += sum(map(len, args))
+    if script is None:
+        return None
+    if not FILE_NAME.match(script) or not script.endswith(".py"):
+        fields.wrong(
+            "script",
+            f"should be the name of a Python file among the artifacts, such as job.py, found {shown(script)}.",
+        )
+        return None
+    return ProgramSpec(script, tuple(args))
+
+
+def check_size(errors: Errors) -> None:
+    """Each view of the settings is searched for secrets, so there is a limit to all of them together."""
+    if errors.settings_chars > MAX_SETTINGS_CHARS and not errors.stored:
+        errors.add(
+            "config",
+            f"The settings of config, the options of the vertices and the args have {errors.settings_chars} characters "
+            f"together: at most {MAX_SETTINGS_CHARS} are allowed.",
+        )
+
+
+def _jvm_fault(name: str, value: str) -> str | None:
+    """What is wrong with a setting that only a new JVM can take."""
+    if name == MEMORY_SETTING:
+        return memory_fault(value)
+    if name in EXECUTOR_OPTION_SETTINGS:
+        return executor_options_fault(value)
+    return java_options_fault(value) if name in JAVA_OPTION_SETTINGS else None
