@@ -1,0 +1,237 @@
+"""Runs the programs of tests/programs as their users do, plain and under Slotwise, on one input."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance import program_data, program_results
+from tests.acceptance.deployment import OK, ROOT, SLOTS, Deployment, is_alive, wait_for
+from tests.acceptance.program_results import Rows
+
+PROGRAMS = ROOT / "tests/programs"
+PREFIX = "jobmanager.adaptive-scheduler."
+CONFIG = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "20",
+    "restart-strategy.fixed-delay.delay": "100 ms",
+    PREFIX + "submission.resource-stabilization-timeout": "0 ms",
+    PREFIX + "executing.cooldown-after-rescaling": "0 ms",
+    PREFIX + "executing.resource-stabilization-timeout": "0 ms",
+    PREFIX + "rescale-trigger.max-delay": "0 ms",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folders of one run."""
+
+    input: Path
+    own: Path
+    database: str = ""
+
+    @property
+    def output(self) -> Path:
+        return self.own / "output"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.own / "checkpoint"
+
+
+@dataclass(frozen=True)
+class Program:
+    script: str
+    # {events}, {output}, {checkpoint}, ... are filled in.
+    arguments: str
+    # The names of the input folders, and what is in them.
+    inputs: tuple[str, ...] = ("events",)
+    # Where in its checkpoint and in its output each query has its own.
+    queries: tuple[str, ...] = ("",)
+    files: tuple[str, ...] = ()
+    read: Callable[[Place], Rows] | None = None
+
+    def command(self, place: Place) -> list[str]:
+        names = {name: str(place.input / name) for name in self.inputs}
+        names["events"] = names.get("events", "") or names.get("events-parquet", "")
+        places = {"output": place.output, "checkpoint": place.checkpoint, "database": place.database}
+        return self.arguments.format(**{**names, **places}).split()
+
+    def is_at_end(self, place: Place) -> bool:
+        sources = [place.input / name for name in self.inputs]
+        return all(program_results.is_at_end(place.checkpoint / query, sources) for query in self.queries)
+
+    def rows(self, place: Place) -> dict[str, Rows]:
+        if self.read is not None:
+            return {"": self.read(place)}
+        return {query: program_results.file_sink(place.output / query) for query in self.queries}
+
+    def feeder(self, folder: Path, *, pause_s: float = 0.3, most: int = 1000) -> program_data.Feeder:
+        made = {"orders": program_data.orders, "payments": program_data.payments}
+        folders = {folder / name: made.get(name, program_data.events) for name in self.inputs}
+        return program_data.Feeder(folders, pause_s, most)
+
+
+# -- plain
+
+
+@contextmanager
+def plain(script: Path, arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`python job.py` in its folder, with the environment activated, on as many cores as Slotwise has slots; killed with
+    its JVM at the end."""
+    submit = f"--master local[{SLOTS}] --conf spark.ui.enabled=false --driver-memory 512m pyspark-shell"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(script), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=script.parent,
+            env={**os.environ, "PATH": path, "PYSPARK_SUBMIT_ARGS": submit, "PYTHONUNBUFFERED": "1"},
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_plain(program: Program, place: Place) -> str:
+    """Run it to the end of its input; what it printed."""
+    log = place.own / "plain.log"
+    place.own.mkdir(parents=True, exist_ok=True)
+    with plain(PROGRAMS / program.script, program.command(place), log) as process:
+
+        def reached() -> bool:
+            ended = process.poll()
+            assert not ended, f"exit status {ended}: {log.read_text(encoding='utf-8')[-4000:]}"
+            return program.is_at_end(place)
+
+        wait_for("the program has done all of its input", reached)
+    return log.read_text(encoding="utf-8")
+
+
+# -- under Slotwise
+
+
+@dataclass
+class Outcome:
+    """What a run under Slotwise went through."""
+
+    in_place: int = 0
+    others: list[str] = field(default_factory=list)
+    kills: int = 0
+
+
+def cli(deployment: Deployment, *arguments: str) -> str:
+    address = (deployment.data_dir / "address").read_text(encoding="utf-8").strip()
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli", *arguments],
+        env={**deployment.environment(), "SLOTWISE_SERVER": address},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"slotwise {' '.join(arguments)}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def submit(
+    deployment: Deployment,
+    script: Path,
+    arguments: list[str],
+    *options: str,
+    config: dict[str, str] | None = None,
+) -> str:
+    """`slotwise submit job.py ... -- arguments`; the job's id."""
+    settings = [
+        part for name, value in {**CONFIG, **(config or {})}.items() for part in ("--conf", f"{name}={value}")
+    ]
+    output = cli(deployment, "submit", *options, *settings, str(script), "--", *arguments)
+    deployment.job_id = output.splitlines()[-1].split()[0]
+    return deployment.job_id
+
+
+def await_running(deployment: Deployment) -> dict[str, Any]:
+    def running() -> Any:
+        job = deployment.job()
+        assert job["state"] not in ("FAILED", "CANCELED"), deployment.why(job["state"])
+        open_ones = [one for one in deployment.history() if one["terminalState"] is None]
+        return job["state"] == "RUNNING" and not open_ones and job
+
+    return dict(wait_for("the job runs", running))
+
+
+def rescale(deployment: Deployment, dice: random.Random, outcome: Outcome) -> None:
+    """Other bounds for every vertex, at random, and the end of the rescale that comes of them."""
+    job = await_running(deployment)
+    known = {one["rescaleUuid"] for one in deployment.history()}
+    now = {one["name"]: one["parallelism"] for one in job["vertices"]}
+    wanted = dict(now)
+    while wanted == now:
+        wanted = {one["name"]: dice.randint(1, min(SLOTS, one["maxParallelism"])) for one in job["vertices"]}
+    answer = deployment.put({name: (n, n) for name, n in wanted.items()}, f"change {len(known)}")
+    assert answer.status_code in (OK, 202), answer.text
+
+    def ended() -> Any:
+        new = [one for one in deployment.history() if one["rescaleUuid"] not in known]
+        return new and all(one["terminalState"] for one in new) and new
+
+    for record in wait_for(f"the rescale to {wanted} has ended", ended):
+        if (record["terminalState"], record["rung"]) == ("COMPLETED", "in-place"):
+            outcome.in_place += 1
+        else:
+            outcome.others.append(f"{record['terminalState']} {record['rung']}: {record.get('message')}")
+    found = deployment.parallelism()
+    assert found == wanted, f"{found} is not {wanted}; {outcome}"
+
+
+def kill_driver(deployment: Deployment, outcome: Outcome) -> None:
+    """kill -9, and the next driver runs."""
+    pid = int(await_running(deployment)["driverPid"])
+    os.kill(pid, signal.SIGKILL)
+    wait_for("the driver is dead", lambda: not is_alive(pid))
+    wait_for("there is another driver", lambda: deployment.job().get("driverPid") not in (None, pid))
+    await_running(deployment)
+    outcome.kills += 1
+
+
+def run_rescaled(
+    deployment: Deployment,
+    program: Program,
+    place: Place,
+    feeder: program_data.Feeder,
+    *,
+    rescales: int,
+    seed: int,
+) -> Outcome:
+    """Submit it, rescale it at random, kill its driver on the way, and stop it at the end of its input."""
+    outcome, dice = Outcome(), random.Random(seed)
+    place.own.mkdir(parents=True, exist_ok=True)
+    files = [part for name in program.files for part in ("--file", str(PROGRAMS / name))]
+    submit(deployment, PROGRAMS / program.script, program.command(place), "--name", program.script, *files)
+    for number in range(rescales):
+        rescale(deployment, dice, outcome)
+        if number == rescales // 2:
+            kill_driver(deployment, outcome)
+    feeder.finish()
+
+    def reached() -> bool:
+        state = deployment.job()["state"]
+        assert state not in ("FAILED", "CANCELED"), deployment.why(state)
+        return program.is_at_end(place)
+
+    wait_for("the job has done all of its input", reached)
+    deployment.stop()
+    return outcome
