@@ -6,8 +6,9 @@ import random
 import socket
 import threading
 from collections import Counter
+from contextlib import suppress
 
-WORDS = "apple brook cloud dune ember fjord grove heath inlet".split()
+WORDS = ["apple", "brook", "cloud", "dune", "ember", "fjord", "grove", "heath", "inlet"]
 
 
 def line(number: int) -> str:
@@ -54,15 +55,13 @@ class LineServer:
 
     def _serve(self, connection: socket.socket) -> None:
         sent = 0
-        with connection:
-            while True:
-                with self._more:
-                    self._more.wait_for(lambda: self._closed or self.told > sent)
-                    if self._closed:
-                        return
-                    upto = self.told
-                try:
-                    connection.sendall("".join(f"{line(n)}\n" for n in range(sent, upto)).encode())
-                except OSError:
-                    return
+        with connection, suppress(OSError):
+            while (upto := self._more_than(sent)) > sent:
+                connection.sendall("".join(f"{line(n)}\n" for n in range(sent, upto)).encode())
                 sent = upto
+
+    def _more_than(self, sent: int) -> int:
+        """How many lines are told, once there are more than ``sent``; no more at the end."""
+        with self._more:
+            self._more.wait_for(lambda: self._closed or self.told > sent)
+            return sent if self._closed else self.told

@@ -85,8 +85,10 @@ class Program:
 
 @contextmanager
 def plain(script: Path, arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`python job.py` in its folder, with the environment activated, on as many cores as Slotwise has slots; killed with
-    its JVM at the end."""
+    """`python job.py` in its folder, its environment activated, on as many cores as Slotwise has slots.
+
+    Killed with its JVM at the end.
+    """
     submit = f"--master local[{SLOTS}] --conf spark.ui.enabled=false --driver-memory 512m pyspark-shell"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with open(log, "wb") as output:
