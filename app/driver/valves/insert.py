@@ -1,0 +1,76 @@
+"""Puts valves into the plan of a streaming query.
+
+There is one above each source and above each operator that keeps state, for the stage that begins there. Above
+whatever else Spark may shuffle before, there is one that follows the vertex before it. The last is for the sink.
+All but the last are narrow: they bring a stage's partitions together in fewer tasks, without a shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from app.driver.failures import DriverError
+from app.driver.valves.labels import Label
+from app.driver.valves.shape import VERTEX, Node, Part, has_narrow_end, own_stage, walk, width
+from app.driver.valves.spark import frame_of, new_valve, with_children
+from app.driver.valves.tree import read_tree
+from app.model.planned import PlannedVertex
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_EXCLUDED: Final = "spark.sql.optimizer.excludedRules"
+_COLLAPSE: Final = "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition"
+
+
+def insert_valves(
+    frame: DataFrame, vertices: Sequence[PlannedVertex], parallelism: Mapping[str, int]
+) -> DataFrame:
+    """``frame`` with valves for ``vertices``, which `read_query` has read from it, at these numbers by vertex name.
+
+    It has to be started at once: the settings of its session that valves need are set here.
+
+    Raises:
+        DriverError: the vertices are not those of ``frame``.
+    """
+    has_limit = any(vertex.operator == "GlobalLimit" for vertex in vertices)
+    root = read_tree(frame, "append" if has_limit else "complete")
+    nodes = [node for node in walk(root) if node.part in VERTEX]
+    if len(nodes) != len(vertices) - 1:
+        raise DriverError("The plan of the query is no longer the one that its vertices were read from.")
+    names = {id(node): vertex.name for node, vertex in zip(nodes, vertices, strict=False)}
+    _prepare(frame.sparkSession)
+    jvm: Any = frame.sparkSession._jvm
+    own = own_stage(root)
+
+    def valve(child: Any, label: Label) -> Any:
+        number, shuffle = label.setting(parallelism)
+        return new_valve(jvm, child, number, shuffle=shuffle, label=label.text)
+
+    def built(node: Node) -> Any:
+        found = node.spark
+        if node.children:
+            streams = {id(child.spark): child for child in node.children}
+            inputs = [
+                built(streams[id(each)]) if id(each) in streams else each for each in node.spark_children
+            ]
+            found = with_children(jvm, found, inputs)
+        if node.part in VERTEX:
+            return valve(found, Label(vertex=names[id(node)]))
+        if node.part is Part.MAYBE or (node.part is Part.SHUFFLE and node is not own):
+            return valve(found, Label(before=width(node, names)))
+        return found
+
+    before = None if own is not None else width(root, names)
+    sink = Label(vertex=vertices[-1].name, is_sink=True, before=before, is_capped=has_narrow_end(root))
+    return frame_of(frame, valve(built(root), sink))
+
+
+def _prepare(session: SparkSession) -> None:
+    """The settings that valves rest on. Spark copies them when a query is started; a program may have changed them."""
+    excluded = session.conf.get(_EXCLUDED, "") or ""
+    if _COLLAPSE not in excluded:
+        # Two repartitions in a row would be merged, and the stage before would get the number of the stage behind.
+        session.conf.set(_EXCLUDED, ",".join(filter(None, (excluded, _COLLAPSE))))
+    session.conf.set("spark.sql.adaptive.enabled", "false")

@@ -1,0 +1,353 @@
+"""All that valves take from Spark's insides. Nothing of it is a promise of Spark's: `self_test` sees if it is there.
+
+A valve is Spark's logical operator `Repartition`. Spark plans each micro-batch anew from the logical plan of the query,
+so what the fields of that operator say counts from the next batch on. The fields are final in Scala; Java's reflection
+sets them all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from app.driver.failures import DriverError
+from app.driver.scala import java_list, plan_children, scala_seq
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+TriggerKind = Literal["processing-time", "available-now", "once", "real-time", "continuous"]
+Foreach = Literal["", "foreach", "foreachBatch"]
+
+_TAG: Final = "slotwise.valve"
+_TRIGGERS: Final[Mapping[str, TriggerKind]] = {
+    "ProcessingTimeTrigger": "processing-time",
+    "AvailableNowTrigger": "available-now",
+    "OneTimeTrigger": "once",
+    "RealTimeTrigger": "real-time",
+    "ContinuousTrigger": "continuous",
+}
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
+_METHODS: Final = {
+    "StreamExecution": ("logicalPlan", "lastExecution", "sparkSession"),
+    "IncrementalExecution": ("currentBatchId", "logical", "executedPlan"),
+}
+_LOGICAL: Final = re.compile(r"^\d+ [ :+~!'-]*Repartition (\d+), (?:true|false)$", re.MULTILINE)
+
+
+# ---- the plan of a frame
+
+
+def analysed(frame: DataFrame) -> Any:
+    """The logical plan that Spark made of ``frame``. What SQL names by WITH stands where it is used."""
+    plan = frame._jdf.queryExecution().analyzed()
+    if "WithCTE" not in plan.toString():
+        return plan
+    jvm: Any = frame.sparkSession._jvm
+    rule = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.optimizer.InlineCTE")
+    # Its first parameter says that it is for each use; how many more there are depends on the version.
+    (maker,) = rule.getConstructors()
+    more = [False] * (int(maker.getParameterCount()) - 1)
+    return maker.newInstance(java_array(jvm, [True, *more])).apply(plan)
+
+
+def frame_of(frame: DataFrame, plan: Any) -> DataFrame:
+    """A DataFrame of ``plan`` in the session of ``frame``."""
+    from pyspark.sql import DataFrame
+
+    jvm: Any = frame.sparkSession._jvm
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame._jdf.sparkSession(), plan)
+    return DataFrame(made, frame.sparkSession)
+
+
+def java_array(jvm: Any, values: Sequence[Any]) -> Any:
+    """An ``Object[]`` of ``values``."""
+    return java_list(jvm, values).toArray()
+
+
+def kind_of(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def with_children(jvm: Any, node: Any, children: Iterable[Any]) -> Any:
+    return node.withNewChildren(scala_seq(jvm, children).toIndexedSeq())
+
+
+def new_valve(jvm: Any, child: Any, number: int, *, shuffle: bool, label: str) -> Any:
+    """A valve over ``child``. ``label`` is found again as `Valve.label` in the plan of the query."""
+    node = jvm.org.apache.spark.sql.catalyst.plans.logical.Repartition(number, shuffle, child)
+    node.setTagValue(_tag(jvm), label)
+    return node
+
+
+def _tag(jvm: Any) -> Any:
+    return jvm.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_TAG)
+
+
+# ---- the writer of a query
+
+
+@dataclass(frozen=True, slots=True)
+class WriterFacts:
+    """What a program asked of a `DataStreamWriter`. ``format`` is None with a ``foreach``; the names of ``options`` are
+    in lower case. ``interval_ms`` goes with processing-time and continuous; 0: as soon as there are data."""
+
+    format: str | None
+    query_name: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    path: str | None = None
+    table: str | None = None
+    trigger: TriggerKind = "processing-time"
+    interval_ms: int = 0
+    output_mode: str = "append"
+    foreach: Foreach = ""
+
+
+def lower_options(jvm: Any, options: Any) -> dict[str, str]:
+    """A map of Scala, with its names in lower case."""
+    pairs = jvm.scala.jdk.javaapi.CollectionConverters.asJava(options)
+    return {str(entry.getKey()).lower(): str(entry.getValue()) for entry in pairs.entrySet()}
+
+
+def writer_facts(writer: DataStreamWriter, table: str | None = None) -> WriterFacts:
+    """``table``: that of ``toTable``. What ``start`` is given has to be set at the writer before."""
+    jwriter: Any = writer._jwrite
+    jvm: Any = writer_frame(writer).sparkSession._jvm
+    options = lower_options(jvm, _get(jwriter, "extraOptions"))
+    trigger = _get(jwriter, "trigger")
+    kind = kind_of(trigger)
+    source = str(_get(jwriter, "source"))
+    foreach: Foreach = (
+        "foreachBatch" if source == "foreachBatch" else "foreach" if source == "foreach" else ""
+    )
+    name = options.get("queryname")
+    return WriterFacts(
+        format=None if foreach else source,
+        query_name=name,
+        options=options,
+        path=options.get("path"),
+        table=table,
+        trigger=_TRIGGERS[kind],
+        interval_ms=int(trigger.intervalMs())
+        if kind in ("ProcessingTimeTrigger", "ContinuousTrigger")
+        else 0,
+        output_mode=str(_get(jwriter, "outputMode").toString()).lower(),
+        foreach=foreach,
+    )
+
+
+def writer_frame(writer: DataStreamWriter) -> DataFrame:
+    """The frame that ``writer`` writes."""
+    return writer._df
+
+
+def replace_frame(writer: DataStreamWriter, frame: DataFrame) -> None:
+    """Let ``writer`` write ``frame``; whatever else it was asked stays."""
+    jwriter: Any = writer._jwrite
+    _java_field(jwriter, "ds").set(jwriter, frame._jdf)
+    writer._df = frame
+
+
+# ---- a running query
+
+
+@dataclass(frozen=True, slots=True)
+class Valve:
+    """A valve in the plan of a running query, or a `Repartition` of the program's own: that has no ``label``."""
+
+    label: str
+    _node: Any
+    _number: Any
+    _shuffle: Any
+
+    @property
+    def number(self) -> int:
+        return int(self._node.numPartitions())
+
+    def set(self, number: int, shuffle: bool | None = None) -> None:
+        """From the next batch that is planned. ``shuffle`` None: as it was."""
+        if shuffle is not None:
+            self._shuffle.setBoolean(self._node, shuffle)
+        self._number.setInt(self._node, number)
+
+
+def valves_of(jvm: Any, plan: Any) -> list[Valve]:
+    """Every `Repartition` of ``plan``, those of the program too, from the top and from the left."""
+    if kind_of(plan) == "Repartition":
+        tag = plan.getTagValue(_tag(jvm))
+        label = str(tag.get()) if tag.isDefined() else ""
+        found = [Valve(label, plan, _java_field(plan, "numPartitions"), _java_field(plan, "shuffle"))]
+    else:
+        found = []
+    for child in plan_children(plan):
+        found += valves_of(jvm, child)
+    return found
+
+
+def execution_of(query: StreamingQuery) -> Any:
+    """The ``StreamExecution`` of ``query``."""
+    wrapper: Any = query._jsq
+    return _get(wrapper, "_streamingQuery") if kind_of(wrapper) == "StreamingQueryWrapper" else wrapper
+
+
+def valves_in(execution: Any) -> list[Valve]:
+    """`valves_of` its plan; empty as long as it is being prepared, or if that has failed."""
+    from pyspark import SparkContext
+
+    if int(_get(execution, "initializationLatch").getCount()):
+        return []
+    try:
+        plan = execution.logicalPlan()
+    except Exception:
+        # Only the query's own thread may make the plan, and it has ended without.
+        return []
+    return valves_of(SparkContext._jvm, plan)
+
+
+def last_batch(execution: Any) -> tuple[int, Any] | None:
+    """The number and the ``IncrementalExecution`` of the batch that was planned last; None before the first."""
+    planned = execution.lastExecution()
+    return None if planned is None else (int(planned.currentBatchId()), planned)
+
+
+def numbers_of(planned: Any) -> tuple[int, ...]:
+    """What each `Repartition` said, in the order of `valves_of`, when this batch was planned."""
+    return tuple(map(int, _LOGICAL.findall(planned.logical().numberedTreeString())))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a valve is in the physical plan of a batch: an RDD of so many partitions."""
+
+    number: int
+    rdd_id: int
+    partitions: int
+
+
+def rows_of(planned: Any, places: list[int]) -> list[Rows]:
+    """Each `Repartition` that is left in the plan of a batch that has run, in the order of `valves_of`.
+
+    ``places``: where they were in the batch before. They are looked for there first, and it is brought up to date.
+    """
+    plan = planned.executedPlan()
+    nodes = [plan.p(place) for place in places]
+    if not nodes or not all(node is not None and _is_repartition(node) for node in nodes):
+        places.clear()
+        nodes = []
+        for place, node in enumerate(_walk(plan)):
+            if _is_repartition(node):
+                places.append(place)
+                nodes.append(node)
+    found = []
+    for node in nodes:
+        # Spark keeps the RDD of an operator that has run.
+        rdd = node.execute()
+        number = int(node.outputPartitioning().numPartitions())
+        found.append(Rows(number, int(rdd.id()), int(rdd.getNumPartitions())))
+    return found
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    """In the order in which Spark numbers them."""
+    yield node
+    inner = node.innerChildren()
+    for at in range(inner.size()):
+        yield from _walk(inner.apply(at))
+    for child in plan_children(node):
+        yield from _walk(child)
+
+
+def _is_repartition(node: Any) -> bool:
+    """Whether an operator is what Spark made of a `Repartition`, and of nothing else."""
+    if kind_of(node) not in ("CoalesceExec", "ShuffleExchangeExec"):
+        return False
+    link = node.logicalLink()
+    return bool(link.isDefined()) and kind_of(link.get()) == "Repartition"
+
+
+# ---- reflection
+
+
+def _java_field(instance: Any, name: str) -> Any:
+    """The field ``name`` of a Java object, made accessible.
+
+    Raises:
+        DriverError: there is none.
+    """
+    kind = instance.getClass()
+    while kind is not None:
+        for each in kind.getDeclaredFields():
+            if each.getName() == name:
+                each.setAccessible(True)
+                return each
+        kind = kind.getSuperclass()
+    raise _missing(f"the field {name} of {kind_of(instance)}")
+
+
+def _get(instance: Any, name: str) -> Any:
+    return _java_field(instance, name).get(instance)
+
+
+def _missing(what: str) -> DriverError:
+    from pyspark import __version__
+
+    return DriverError(
+        f"This Spark, version {__version__}, cannot be rescaled: it lacks {what}. "
+        "Use one of the versions of PySpark that the documentation names."
+    )
+
+
+def self_test(session: SparkSession) -> None:
+    """Look whether this Spark has all that valves need, without running anything.
+
+    Raises:
+        DriverError: something is missing; it says what, and Spark's version.
+    """
+    jvm: Any = session._jvm
+    what = "a streaming DataFrame whose plan can be rebuilt"
+    try:
+        frame = session.readStream.format("rate").load()
+        plan = analysed(frame)
+        made = with_children(jvm, new_valve(jvm, plan, 2, shuffle=False, label="self-test"), [plan])
+        what = "an operator Repartition whose numbers can be set"
+        (valve,) = valves_of(jvm, made)
+        valve.set(3, True)
+        text = made.numberedTreeString()
+        _expect((valve.label, valve.number, _LOGICAL.findall(text)) == ("self-test", 3, ["3"]), what)
+        what = "a DataStreamWriter whose frame can be replaced"
+        writer = frame.writeStream.format("noop").queryName("self-test")
+        replace_frame(writer, frame_of(frame, made))
+        facts = writer_facts(writer)
+        _expect(
+            (facts.format, facts.query_name, facts.trigger) == ("noop", "self-test", "processing-time"), what
+        )
+        what = "the plan of a running query"
+        gateway: Any = session.sparkContext._gateway
+        no_parameters = gateway.new_array(jvm.java.lang.Class, 0)
+        for kind, methods in _METHODS.items():
+            found = _class_of_streaming(jvm, kind)
+            for method in methods:
+                what = f"the plan of a running query, {kind}.{method}"
+                found.getMethod(method, no_parameters)
+    except DriverError:
+        raise
+    except Exception as error:
+        # Whatever Py4J and PySpark make of a class, a method or a field that is not there.
+        raise _missing(what) from error
+
+
+def _expect(true: bool, what: str) -> None:
+    if not true:
+        raise _missing(what)
+
+
+def _class_of_streaming(jvm: Any, kind: str) -> Any:
+    try:
+        return jvm.java.lang.Class.forName(f"{_STREAMING}.runtime.{kind}")
+    except Exception:
+        # Where Spark 4.0 and older have it.
+        return jvm.java.lang.Class.forName(f"{_STREAMING}.{kind}")
