@@ -95,8 +95,8 @@ _LIBRARY = ("/pyspark/", "/py4j/", "/app/driver/", "<frozen", "site-packages")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
 
 
-def describe(error: BaseException, *, vertex: str | None = None) -> Failure:
-    """``error`` as a sentence with its place, for a report."""
+def describe(error: BaseException, *, vertex: str | None = None, place: str | None = None) -> Failure:
+    """``error`` as a sentence with its place, for a report. ``place``: file and line, if they are known already."""
     stack = "".join(traceback.format_exception(error))
     if isinstance(error, DriverError) and error.failure is not None:
         return replace(error.failure, vertex=error.vertex or error.failure.vertex or vertex)
@@ -104,7 +104,7 @@ def describe(error: BaseException, *, vertex: str | None = None) -> Failure:
     if isinstance(error, DriverError):
         said = Failure(str(error), stack, error.vertex or vertex, error.recoverable, error.outside)
         return _ruled(said, chain)
-    name, message, place = _root_cause(error, stack)
+    name, message, found = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
     if name == _SOURCE_ERROR:
         # Our own words; the same rows would be met again, unless somebody was in the way.
@@ -112,14 +112,12 @@ def describe(error: BaseException, *, vertex: str | None = None) -> Failure:
         return _ruled(Failure(sentence, stack, vertex, recoverable=_IN_THE_WAY in message), chain)
     text = _spark_text(error) if came_through_spark(error) else ""
     message += _HINTS.get(message.rstrip("."), "")
-    at = f" at {place}" if place else ""
-    sentence = f"{where} failed{at}: {name}: {message}" if message else f"{where} failed{at} with {name}."
+    lead = place or (f"{where} failed at {found}" if found else f"{where} failed")
+    sentence = f"{lead}: {name}: {message}" if message else f"{lead}{':' if place else ' with'} {name}."
     verdict = default_verdict(chain)
-    raised = user_error(name, place, text, chain)
-    found = Failure(
-        one_line(sentence), stack, vertex, verdict.recoverable, why=verdict.why, user_error=raised
-    )
-    return _ruled(found, chain)
+    raised = user_error(name, place or found, text, chain)
+    told = Failure(one_line(sentence), stack, vertex, verdict.recoverable, why=verdict.why, user_error=raised)
+    return _ruled(told, chain)
 
 
 def _ruled(failure: Failure, chain: Sequence[Link]) -> Failure:

@@ -16,19 +16,20 @@ import socket
 import sys
 import tempfile
 import threading
+from os import _exit
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import BaseAttempt, Ending
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import Jvm, start_jvm
 from app.driver.locks import take_driver_lock
-from app.driver.spec import read_spec
+from app.driver.spec import read_planning, read_spec
 from app.driver.started import started_at
 from app.model.jobgraph import JobType
-from app.model.protocol import DriverSpec, Registration
+from app.model.protocol import DriverSpec, PlanningSpec, Registration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +49,7 @@ class DriverProcess:
         self._assignments: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._attempt: BaseAttempt | None = None
         self._terminated = False
+        self._is_planning = False
         self._session: SparkSession | None = None
         self._job_id = ""
         # What Spark spills; it goes with the process.
@@ -87,9 +89,24 @@ class DriverProcess:
             assignment = self._assignments.get()
             if assignment is None:
                 return 0
+            if (planning := read_planning(assignment)) is not None:
+                self._plan(planning)
             ending = self._run_attempt(assignment)
             if ending is not Ending.PARKED or self._terminated:
                 return max(0, int(ending))
+
+    def leave(self, status: int) -> NoReturn:
+        """End the process, from whichever of its threads.
+
+        Nothing is left to do in an orderly way: committed batches are on disk, an aborted one runs again. Threads that
+        still talk to the JVM will find it gone, which py4j would report with a traceback.
+        """
+        logging.disable()
+        self.close()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        _exit(status)
 
     def close(self) -> None:
         """End the JVM and remove what it spilled."""
@@ -119,6 +136,32 @@ class DriverProcess:
         finally:
             self._attempt = None
 
+    def _plan(self, spec: PlanningSpec) -> NoReturn:
+        """Plan a program, which has this thread; then the process ends."""
+        from app.driver.program.planning import plan_program
+
+        self._link_log(Path(spec.work_dir))
+        self._is_planning = True
+        plan_program(spec, self._planning_session, self.leave)
+
+    def _planning_session(self, spec: PlanningSpec) -> SparkSession:
+        """One on this host: what a program does before its queries start is small."""
+        from app.driver.session import close_session, fits, open_session
+
+        master = spec.master if spec.master.startswith("local") else f"local[{spec.slots}]"
+        if self._session is not None and not fits(self._session, master, spec.spark_conf):
+            close_session(self._session)
+            self._session = None
+        if self._session is None:
+            self._session = open_session(
+                app_name=spec.job_name,
+                master=master,
+                work_dir=str(self._scratch_dir),
+                socket_dir=self._socket_dir,
+                conf=spec.spark_conf,
+            )
+        return self._session
+
     def _session_for(self, spec: DriverSpec) -> SparkSession:
         """The session of the warm-up or of the attempt before, if it fits: it saves a SparkContext and its workers."""
         from app.driver.session import close_session, fits, open_session
@@ -146,10 +189,15 @@ class DriverProcess:
             for line in sys.stdin:
                 if line.strip():
                     self._assignments.put(Path(line.strip()))
+        if self._is_planning:
+            # Nobody waits for the answer any more.
+            self.leave(0)
         self._assignments.put(None)
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         self._terminated = True
+        if self._is_planning:
+            self.leave(0)
         if self._attempt is not None:
             self._attempt.terminate()
         else:
@@ -196,11 +244,19 @@ def _say_ready() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
+def _set_up_logging() -> None:
+    """The driver's own loggers, and no others: what a program logs is for the program to set up."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    own = logging.getLogger(__name__.rpartition(".")[0])
+    own.addHandler(handler)
+    own.setLevel(logging.WARNING)
+    own.propagate = False
+
+
 def main() -> int:
     """The driver program. Its standard input, output and environment are set up by `app.cluster.processes`."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    _set_up_logging()
     arguments = sys.argv[1:]
     lock_file = os.environ.get("_SLOTWISE_DRIVER_LOCK", "")
     if arguments not in ([], ["--warm"]) or not lock_file:
@@ -219,9 +275,4 @@ def main() -> int:
     except Exception as error:
         log.error("%s", describe(error).stack)
         status = 1
-    # Nothing is left to do in an orderly way: committed batches are on disk, an aborted one runs again. Threads that
-    # still talk to the JVM will find it gone, which py4j would report with a traceback.
-    logging.disable()
-    driver.close()
-    sys.stderr.flush()
-    os._exit(status)
+    driver.leave(status)

@@ -1,0 +1,55 @@
+"""Where in a program something happens: file and line of the innermost frame that lies in the job's artifacts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+
+
+class Places:
+    """Knows which code is the program's: that in ``artifacts_dir``."""
+
+    def __init__(self, artifacts_dir: Path, script: str) -> None:
+        self.script = script
+        # As Python writes it into code, and as the file system has it.
+        self._roots = tuple(
+            {f"{os.path.abspath(artifacts_dir)}{os.sep}", f"{artifacts_dir.resolve()}{os.sep}"}
+        )
+
+    def named(self, file: str) -> str | None:
+        """The name of ``file`` among the artifacts; None if it is not the program's."""
+        return next((file[len(root) :] for root in self._roots if file.startswith(root)), None)
+
+    def here(self) -> str:
+        """Where the program is in this thread: ``job.py, line 12``."""
+        return self.of_frame(sys._getframe(1)) or self.script
+
+    def is_inside(self) -> bool:
+        """Whether the program has called what runs in this thread."""
+        return self.of_frame(sys._getframe(1)) is not None
+
+    def is_caller(self) -> bool:
+        """Whether the program has called the function that asks, itself."""
+        return self.named(sys._getframe(2).f_code.co_filename) is not None
+
+    def of_frame(self, frame: FrameType | None) -> str | None:
+        """The innermost place of the program at or around ``frame``."""
+        while frame is not None:
+            if (name := self.named(frame.f_code.co_filename)) is not None:
+                return f"{name}, line {frame.f_lineno}"
+            frame = frame.f_back
+        return None
+
+    def of_error(self, error: BaseException) -> str:
+        """Where the program raised ``error``, or was when something that it called did."""
+        if isinstance(error, SyntaxError) and error.filename and error.lineno:
+            name = self.named(error.filename)
+            if name is not None:
+                return f"{name}, line {error.lineno}"
+        for summary in reversed(traceback.extract_tb(error.__traceback__)):
+            if (name := self.named(summary.filename)) is not None:
+                return f"{name}, line {summary.lineno}"
+        return self.script

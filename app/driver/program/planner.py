@@ -1,0 +1,286 @@
+"""A program is planned: it runs up to where it waits for its queries, of which none is started.
+
+What each query would be is read from its plan. A query that ends by itself (available-now, once) is taken to have ended
+as soon as the program waits for it, and the program goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from app.driver.checkpoints import standing
+from app.driver.failures import DriverError, Failure
+from app.driver.program.places import Places
+from app.driver.program.takeover import Takeover
+from app.driver.valves.reading import read_query
+from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
+from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
+from app.model.planned import Planned, PlannedVertex
+
+_ENDS_BY_ITSELF = ("available-now", "once")
+_REFUSED_TRIGGERS = {
+    "real-time": "a real-time trigger (realTime)",
+    "continuous": "a continuous trigger (continuous)",
+}
+_FILES = frozenset({"parquet", "orc", "json", "csv", "text", "avro", "xml"})
+"""Sinks that need a path."""
+
+
+def checkpoint_of(session: SparkSession, facts: WriterFacts) -> str | None:
+    """Where the program wants the checkpoint of a query; None if it does not say."""
+    own: str | None = facts.options.get("checkpointlocation")
+    if own:
+        return own
+    parent = session.conf.get(CHECKPOINT_LOCATION, None)
+    # Without the name of a query Spark would make another directory each time.
+    return f"{parent.rstrip('/')}/{facts.query_name}" if parent and facts.query_name else None
+
+
+def state_partitions_of(session: SparkSession, checkpoint: str | None) -> int:
+    """How many partitions the state of a query has: what its checkpoint says, or else the session."""
+    path = local_path(checkpoint)
+    found = standing(path) if path is not None else None
+    if found is not None and found.planned_partitions is not None:
+        return found.planned_partitions
+    return int(session.conf.get(SHUFFLE_PARTITIONS))  # type: ignore[arg-type]
+
+
+def local_path(location: str | None) -> Path | None:
+    """``location`` as a path of this host; None if it is none."""
+    if not location:
+        return None
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return Path(unquote(parts.path) if parts.scheme else location)
+    return None
+
+
+class PlannedQuery(StreamingQuery):
+    """The handle of a query that would run. What tells of it, or waits for it, waits."""
+
+    def __init__(self, planner: Planner, name: str | None, facts: WriterFacts, frame: DataFrame) -> None:
+        self._planner = planner
+        self._name = name
+        self._id = str(uuid.uuid4())
+        self._run_id = str(uuid.uuid4())
+        self._frame = frame
+        self.ends_by_itself = facts.trigger in _ENDS_BY_ITSELF
+        self.has_ended = False
+        self.sink = ""
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def runId(self) -> str:
+        return self._run_id
+
+    @property
+    def name(self) -> str:
+        return self._name  # type: ignore[return-value] # as in Spark
+
+    @property
+    def isActive(self) -> bool:
+        self._planner.wait(self)
+        return False
+
+    @property
+    def status(self) -> dict[str, Any]:
+        self._planner.wait(self)
+        return {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False}
+
+    @property
+    def recentProgress(self) -> list[Any]:
+        self._planner.wait(self)
+        return []
+
+    @property
+    def lastProgress(self) -> None:
+        self._planner.wait(self)
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:
+        self._planner.wait(self)
+        return None if timeout is None else True
+
+    def processAllAvailable(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.has_ended = True
+
+    def exception(self) -> StreamingQueryException | None:
+        return None
+
+    def explain(self, extended: bool = False) -> None:
+        self._frame.explain(extended)
+
+
+class Planner:
+    """One program that is planned. ``done`` is told what it turned out to be, and does not return.
+
+    Implements `takeover.Host`.
+    """
+
+    is_stopping = False
+
+    def __init__(
+        self,
+        places: Places,
+        open_session: Callable[[Mapping[str, str]], SparkSession],
+        done: Callable[[Planned], NoReturn],
+    ) -> None:
+        self.places = places
+        self.open_session = open_session
+        self._done = done
+        self.queries: list[PlannedQuery] = []
+        self._vertices: list[PlannedVertex] = []
+        self._checkpoints: dict[str, str] = {}
+        self._lock = threading.RLock()
+
+    # -- Host
+
+    def start(
+        self, writer: DataStreamWriter, table: str | None, where: str, begin: Callable[[], StreamingQuery]
+    ) -> StreamingQuery:
+        with self._lock:
+            facts = writer_facts(writer, table)
+            frame = writer_frame(writer)
+            checkpoint = self._check(frame, facts, where)
+            try:
+                partitions = state_partitions_of(frame.sparkSession, checkpoint)
+                taken = {vertex.name for vertex in self._vertices}
+                found = read_query(frame, facts, taken, partitions)
+            except DriverError as error:
+                self._refuse(where, str(error))
+            self._vertices += found
+            query = PlannedQuery(self, facts.query_name, facts, frame)
+            query.sink = found[-1].name
+            self.queries.append(query)
+            return query
+
+    def waits(self, where: str) -> None:
+        self.wait(None)
+
+    def program_ended(self, failure: Failure | None) -> None:
+        with self._lock:
+            if failure is not None:
+                self._done(Planned(error=failure.sentence, stack=failure.stack))
+            if not self.queries:
+                self._refuse(
+                    self.places.script,
+                    "the program has ended and has started no streaming query; it should call start() or toTable() "
+                    "of a writeStream.",
+                )
+            left = [query.sink for query in self.queries if not query.has_ended]
+            if left:
+                self._refuse(
+                    self.places.script,
+                    f"the program has ended without waiting for its query of {left[0]}, which would end with it: call "
+                    "awaitTermination() of the query, or spark.streams.awaitAnyTermination().",
+                )
+            self._answer()
+
+    # -- what a program waits for
+
+    def wait(self, query: PlannedQuery | None) -> None:
+        """The program waits for ``query``, or for any. It is planned if that runs for ever."""
+        with self._lock:
+            waited = [query] if query is not None else self.queries
+            if any(not each.has_ended and not each.ends_by_itself for each in waited):
+                self._answer()
+            for each in waited:
+                each.has_ended = True
+
+    @property
+    def has_running(self) -> bool:
+        return any(not query.has_ended for query in self.queries)
+
+    def _answer(self) -> NoReturn:
+        self._done(Planned(tuple(self._vertices)))
+
+    # -- what cannot be a job
+
+    def _check(self, frame: DataFrame, facts: WriterFacts, where: str) -> str | None:
+        """The checkpoint that the program wants for a query that it may start."""
+        if facts.trigger in _REFUSED_TRIGGERS:
+            self._refuse(
+                where,
+                f"{_REFUSED_TRIGGERS[facts.trigger]} is not possible: its tasks run for ever and cannot be rescaled. "
+                "Use processingTime, availableNow or once.",
+            )
+        if facts.format in _FILES and not facts.path and not facts.table:
+            self._refuse(
+                where,
+                f"the query has no sink: start() without a format is {facts.format}, which needs a path. Give it a "
+                "format(...), or start(path), or toTable(name).",
+            )
+        named = [query for query in self.queries if query.name and query.name == facts.query_name]
+        if any(not query.has_ended for query in named):
+            self._refuse(
+                where, f"a query of the name {facts.query_name} runs already; give each its own name."
+            )
+        checkpoint = checkpoint_of(frame.sparkSession, facts)
+        if checkpoint is not None:
+            path = local_path(checkpoint)
+            key = str(path.absolute()) if path is not None else checkpoint.rstrip("/")
+            if key in self._checkpoints:
+                self._refuse(
+                    where,
+                    f"the program starts a second query under the checkpoint {checkpoint}, which is that of the query "
+                    f"started at {self._checkpoints[key]}; give each its own checkpointLocation.",
+                )
+            self._checkpoints[key] = where
+        return checkpoint
+
+    def _refuse(self, where: str, sentence: str) -> NoReturn:
+        self._done(Planned(error=f"{where}: {sentence}"))
+
+
+class PlanningTakeover(Takeover):
+    """The calls of a program that is planned."""
+
+    def __init__(self, planner: Planner, places: Places, conf: Mapping[str, str]) -> None:
+        super().__init__(planner, places, conf)
+        self._planner = planner
+
+    def install(self) -> None:
+        super().install()
+        ours = self
+        clock: Any = time
+        usual = time.sleep
+
+        def sleep(secs: float) -> None:
+            if ours.places.is_caller() and ours._planner.has_running:
+                ours._planner.wait(None)
+            else:
+                usual(secs)
+
+        clock.sleep = sleep
+
+    def handle(self, query: StreamingQuery) -> StreamingQuery:
+        return query
+
+    def running(self) -> list[StreamingQuery]:
+        return [query for query in self._planner.queries if not query.has_ended]
+
+    def active(self, manager: StreamingQueryManager) -> list[StreamingQuery]:
+        return self.running()
+
+    def get(self, manager: StreamingQueryManager, query_id: str) -> StreamingQuery | None:
+        return next((query for query in self.running() if query.id == query_id), None)
+
+    def await_any(self, manager: StreamingQueryManager, timeout: int | None) -> bool | None:
+        self.waits()
+        return None if timeout is None else True

@@ -1,0 +1,91 @@
+"""Runs a script as ``python script.py args...`` would: as `__main__`, in the thread that calls."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from app.driver.failures import Failure
+from app.driver.functions import Functions
+from app.driver.program.ending import failure_of
+from app.driver.program.hiding import hide_own_package, is_hidden_by
+from app.driver.program.places import Places
+from app.model.jobgraph import ProgramSpec
+
+_LIBRARIES = ("py4j", "pyspark")
+
+
+def run_program(program: ProgramSpec, artifacts_dir: Path, artifacts: Sequence[str]) -> Failure | None:
+    """Run ``program`` until it ends, its threads too. Why it failed; None if it ended well.
+
+    What it leaves behind in this process stays: its module is `__main__` from here on, so that its functions are
+    pickled by value also when Spark needs them later.
+    """
+    places = Places(artifacts_dir, program.script)
+    before = set(threading.enumerate())
+    try:
+        module, code = _prepare(program, artifacts_dir, artifacts)
+        exec(code, module.__dict__)  # noqa: S102 - this is what the job is
+    except BaseException as error:  # a program may end in any way, sys.exit included
+        failure = failure_of(error, places)
+        if failure is not None:
+            return failure
+    finally:
+        _flush()
+    _join_threads(before)
+    _flush()
+    return None
+
+
+def _prepare(program: ProgramSpec, artifacts_dir: Path, artifacts: Sequence[str]) -> tuple[ModuleType, Any]:
+    """The module of the program and its code, with everything of the process as Python would set it."""
+    functions = Functions(artifacts_dir, tuple(artifacts))
+    functions.install()
+    if is_hidden_by(functions.paths):
+        hide_own_package()
+    script = os.path.abspath(artifacts_dir / program.script)
+    sys.argv = [script, *program.args]
+    # Its lines are to be in the log when they are printed, not when a buffer is full.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)
+    # The driver's own input has its assignments.
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None, __spec__=None)
+    sys.modules["__main__"] = module
+    importlib.invalidate_caches()
+    return module, compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
+
+
+def _join_threads(before: set[threading.Thread]) -> None:
+    """Python ends when the last thread has ended that is no daemon."""
+    while True:
+        left = [each for each in threading.enumerate() if each not in before and is_of_program(each)]
+        if not left:
+            return
+        left[0].join()
+
+
+def is_of_program(thread: threading.Thread) -> bool:
+    """Whether a thread keeps Python alive and is not one of PySpark's."""
+    module = getattr(getattr(thread, "_target", None), "__module__", None) or type(thread).__module__
+    return (
+        thread is not threading.current_thread()
+        and not thread.daemon
+        and not str(module).startswith(_LIBRARIES)
+    )
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # The program may have closed it.
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
