@@ -35,7 +35,8 @@ class Doc:
     """``answer`` is a model, or a list of one. ``errors``: status to an example sentence, besides the usual
     ones.
 
-    ``also``: a second form of the answer (model, example) under the same status.
+    ``also``: a second form of the answer (model, example) under the same status. ``otherwise``: another status of
+    success, its schema and an example.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Doc:
     errors: Mapping[int, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     also: tuple[type[BaseModel], Any] | None = None
+    otherwise: tuple[int, Mapping[str, Any], Any] | None = None
 
 
 TAGS = {

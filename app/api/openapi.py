@@ -96,7 +96,7 @@ def _operation(operation: Operation, doc: Doc) -> dict[str, Any]:
         "summary": doc.summary,
         "description": doc.description,
         "parameters": parameters,
-        "responses": {str(doc.status): _answer(doc), **_errors(operation, doc, names)},
+        "responses": {str(doc.status): _answer(doc), **_otherwise(doc), **_errors(operation, doc, names)},
     }
     if operation.access is Access.PUBLIC:
         result["security"] = []
@@ -142,6 +142,14 @@ def _answer(doc: Doc) -> dict[str, Any]:
             name: {"description": text, "schema": {"type": "string"}} for name, text in doc.headers.items()
         }
     return answer
+
+
+def _otherwise(doc: Doc) -> dict[str, Any]:
+    if doc.otherwise is None:
+        return {}
+    status, schema, example = doc.otherwise
+    content = {"application/json": {"schema": dict(schema), "example": example}}
+    return {str(status): {"description": HTTPStatus(status).phrase, "content": content}}
 
 
 def _errors(operation: Operation, doc: Doc, names: list[str]) -> dict[str, Any]:

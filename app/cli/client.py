@@ -67,7 +67,6 @@ class Client:
             self._http = httpx.Client(
                 base_url=self.server,
                 headers=headers,
-                timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
                 trust_env=not loopback,
                 transport=transport,
             )
@@ -94,8 +93,9 @@ class Client:
         body: Json = None,
         headers: Headers | None = None,
         files: Files | None = None,
+        answer_s: float | None = None,
     ) -> tuple[Json, httpx.Headers]:
-        """The decoded answer and its headers.
+        """The decoded answer and its headers. ``answer_s``: how long it may be waited for, if not as usual.
 
         A 503 is asked again for a while (a job's owner may be changing), a refused connection is not. Nor is a POST
         whose answer does not ask for it with Retry-After: it may have been carried out.
@@ -110,7 +110,15 @@ class Client:
             sent["Content-Type"] = b"application/json"
         deadline = time.monotonic() + UNAVAILABLE_PATIENCE_S
         while True:
-            response = self._send(method, path, params=params, content=content, headers=sent, files=files)
+            response = self._send(
+                method,
+                path,
+                answer_s=ANSWER_TIMEOUT_S if answer_s is None else answer_s,
+                params=params,
+                content=content,
+                headers=sent,
+                files=files,
+            )
             again = response.status_code == 503 and (method != "POST" or "Retry-After" in response.headers)
             if not again or time.monotonic() >= deadline:
                 if is_stranger(response):
@@ -118,16 +126,17 @@ class Client:
                 return _decoded(response), response.headers
             time.sleep(min(_retry_after_s(response), max(0.0, deadline - time.monotonic())))
 
-    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, *, answer_s: float, **request: Any) -> httpx.Response:
+        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=answer_s)
         try:
-            return self._http.request(method, path, **request)
+            return self._http.request(method, path, timeout=timeout, **request)
         except httpx.ConnectTimeout:
             raise NoServer(
                 f"The server at {self.server} could not be reached within {CONNECT_TIMEOUT_S:.0f} s."
             ) from None
         except httpx.TimeoutException:
             raise NoServer(
-                f"The server at {self.server} did not answer within {ANSWER_TIMEOUT_S:.0f} s. If it is not a Slotwise "
+                f"The server at {self.server} did not answer within {answer_s:.0f} s. If it is not a Slotwise "
                 f"server: {ADVICE[0].lower()}{ADVICE[1:]}"
             ) from None
         except httpx.ConnectError as error:

@@ -20,6 +20,7 @@ from app.cli import (
     doctor,
     jobs,
     members,
+    plan,
     require,
     rescales,
     serve,
@@ -51,7 +52,8 @@ program = typer.Typer(
 
 for _name, _function, _summary in (
     ("serve", serve.serve, "Start a server."),
-    ("submit", submit.submit, "Submit a job graph."),
+    ("submit", submit.submit, "Submit a job graph or a program."),
+    ("plan", plan.plan, "Show the vertices that a program would have."),
     ("jobs", jobs.jobs, "List the jobs."),
     ("show", jobs.show, "Show one job and its vertices."),
     ("require", require.require, "Change bounds of parallelism."),

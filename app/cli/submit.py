@@ -1,4 +1,4 @@
-"""`slotwise submit`: a graph file and what lies beside it, checked here and sent to the server."""
+"""`slotwise submit`: a graph file or a program, and what goes with it, checked here and sent to the server."""
 
 from __future__ import annotations
 
@@ -11,23 +11,48 @@ from typing import Annotated, Any
 import typer
 
 from app.api.yamltext import MAX_BYTES, StrictYamlError, decode_yaml_strict
-from app.cli.client import TERMINAL, Client
+from app.cli.client import TERMINAL, Client, Json
 from app.cli.errors import CliError, UsageError
 from app.cli.jobs import accepted, ended_as
 from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import print_json, say
+from app.cli.programs import (
+    PLANNING_ANSWER_S,
+    ArgsArgument,
+    BoundsOption,
+    ConfOption,
+    FileOption,
+    NameOption,
+    ProgramOptions,
+    Submitted,
+    is_program_file,
+    planning,
+    read_program_file,
+)
 from app.cli.waiting import not_under_way, wait_until_under_way
-from app.model.graphdoc import GraphErrors, parse_document
+from app.model.graphdoc import GraphErrors
+from app.model.graphdoc_program import is_program, parse_submitted
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
 ARTIFACTS_MAX_BYTES = 32 * 1024 * 1024
 """What the server takes in one form, graph included."""
 
 
+JobFileArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", show_default=False, help="A job graph in YAML or .json, or a PySpark program, .py."
+    ),
+]
+
+
 def submit(
-    graph: Annotated[
-        Path, typer.Argument(metavar="GRAPH", show_default=False, help="The job graph, in YAML or .json.")
-    ],
+    file: JobFileArgument,
+    args: ArgsArgument = None,
+    name: NameOption = None,
+    bounds: BoundsOption = None,
+    conf: ConfOption = None,
+    files: FileOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once the job has processed something, or has ended.")
     ] = False,
@@ -41,14 +66,16 @@ def submit(
     server: ServerOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Submit a job. Relative paths in the graph, and its artifacts, are looked up beside the graph file."""
+    """Submit a job: a job graph, whose relative paths and artifacts are looked up beside its file, or a PySpark program
+    as it is, which is planned first (see slotwise plan)."""
     if timeout is not None and not (wait and timeout < float("inf")):
         raise UsageError("--timeout is a number of seconds, and needs --wait.")
-    document = read_graph(graph)
-    artifacts = check_graph(graph, document)
+    options = ProgramOptions(name, bounds or (), conf or (), files or (), args or ())
+    submitted = read_submitted(file, options)
     problem: CliError | None = None
     with Client(server, token_file) as client:
-        job_id = send(client, document, artifacts)
+        with planning(submitted):
+            job_id = str(post(client, submitted)["jobid"])
         state = "accepted"
         if wait:
             with accepted(f"The job {job_id} was submitted, and goes on."):
@@ -64,6 +91,19 @@ def submit(
         say(f"{job_id} is {state}." if wait else job_id)
     if problem is not None:
         raise problem
+
+
+def read_submitted(path: Path, options: ProgramOptions) -> Submitted:
+    """What the file and the options of a command are, as the server is sent it.
+
+    Raises:
+        UsageError: with everything that is wrong.
+    """
+    if is_program_file(path):
+        return read_program_file(path, options, ARTIFACTS_MAX_BYTES)
+    options.refuse_for_graphs()
+    document = read_graph(path)
+    return Submitted(document, check_graph(path, document), path, is_program=is_program(document))
 
 
 def read_graph(path: Path) -> dict[str, Any]:
@@ -116,13 +156,15 @@ def check_graph(path: Path, document: dict[str, Any]) -> dict[str, bytes]:
         UsageError: with every error of the graph, and every artifact that is not there.
     """
     errors: list[str] = []
+    listed: object = document.get("artifacts")
     try:
-        parse_document(document)
+        # A program's script is an artifact, listed or not.
+        listed = list(parse_submitted(document).artifacts)
     except GraphErrors as error:
         errors += error.errors
     artifacts: dict[str, bytes] = {}
     try:
-        artifacts = read_artifacts(document, path.parent)
+        artifacts = read_artifacts(listed, path.parent)
     except UsageError as error:
         errors += error.errors
     if errors:
@@ -131,17 +173,16 @@ def check_graph(path: Path, document: dict[str, Any]) -> dict[str, bytes]:
     return artifacts
 
 
-def read_artifacts(document: dict[str, Any], folder: Path) -> dict[str, bytes]:
-    """The files that the graph lists under `artifacts`, by name, read from ``folder``.
+def read_artifacts(listed: object, folder: Path) -> dict[str, bytes]:
+    """The files that a document lists under `artifacts`, by name, read from ``folder``.
 
     Raises:
         UsageError: some are not there, or they are too large.
     """
-    names = document.get("artifacts") or []
     found: dict[str, bytes] = {}
     errors = []
     left = ARTIFACTS_MAX_BYTES
-    for name in names if isinstance(names, list) else []:
+    for name in listed if isinstance(listed, list) else []:
         # Names with folders are an error of the graph, which says so; they are not followed.
         if not isinstance(name, str) or not name or os.path.basename(name) != name or "\0" in name:
             continue
@@ -162,14 +203,22 @@ def read_artifacts(document: dict[str, Any], folder: Path) -> dict[str, bytes]:
 
 def send(client: Client, document: dict[str, Any], artifacts: dict[str, bytes]) -> str:
     """Submit a graph with its artifacts and return the job's id."""
-    if not artifacts:
-        answer, _ = client.request("POST", "/jobs", body=document)
-        return str(answer["jobid"])
-    graph = json.dumps(document, allow_nan=False).encode()
+    return str(post(client, Submitted(document, artifacts))["jobid"])
+
+
+def post(client: Client, submitted: Submitted, *, dry_run: bool = False) -> Json:
+    """Submit it, or ask what would become of it; the server's answer."""
+    params = {"dryRun": "true"} if dry_run else None
+    patience_s = PLANNING_ANSWER_S if submitted.is_program else None
+    if not submitted.artifacts:
+        return client.request("POST", "/jobs", params=params, body=submitted.document, answer_s=patience_s)[0]
+    graph = json.dumps(submitted.document, allow_nan=False).encode()
     files = [("graph", ("graph.json", graph, "application/json"))]
-    files += [("files", (name, content, "application/octet-stream")) for name, content in artifacts.items()]
-    answer, _ = client.request("POST", "/jobs", files=files)
-    return str(answer["jobid"])
+    files += [
+        ("files", (name, content, "application/octet-stream"))
+        for name, content in submitted.artifacts.items()
+    ]
+    return client.request("POST", "/jobs", params=params, files=files, answer_s=patience_s)[0]
 
 
 def wait_until_running(client: Client, job_id: str, tell: Callable[[str], None]) -> str:

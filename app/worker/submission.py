@@ -61,7 +61,7 @@ class Submission:
             raise InvalidRequest(*errors)
         planned = await self._planner.plan(program, artifacts)
         if planned.error is not None:
-            raise InvalidRequest(f"{program.program.script}: {planned.error}")
+            raise InvalidRequest(planned.error)
         try:
             return graph_of(program, planned)
         except GraphErrors as error:

@@ -16,7 +16,7 @@ import yaml
 
 from app.model.jobgraph import Role
 from app.model.planned import Planned, PlannedVertex, planned_to_json
-from tests.contract.world import World, bounds, eventually
+from tests.contract.world import GRAPH, World, bounds, eventually
 
 SCRIPT = b"from pyspark.sql import SparkSession\n"
 PROGRAM: dict[str, Any] = {
@@ -138,6 +138,17 @@ async def test_a_dry_run_answers_the_graph_and_stores_nothing(world: World) -> N
     assert await world.get(f"/jobs/{submitted.json()['jobid']}/graph") == shown.json()
 
 
+async def test_a_dry_run_of_a_graph(world: World) -> None:
+    shown = await world.http.post("/jobs?dryRun=true", json=GRAPH)
+    assert shown.status_code == 200, shown.text
+    assert await world.get("/jobs") == {"jobs": []}
+    assert await world.get(f"/jobs/{await world.submit()}/graph") == shown.json()
+    # It refuses what a submission would.
+    listed = await world.http.post("/jobs?dryRun=true", json={**GRAPH, "artifacts": ["f.py"]})
+    assert (listed.status_code, "not sent along" in listed.text) == (400, True)
+    assert (await world.http.post("/jobs?dryRun=yes", json=GRAPH)).status_code == 400
+
+
 async def test_a_program_in_yaml(world: World) -> None:
     world.host.plan = answers(PLANNED)
     files = [("graph", ("graph.yaml", yaml.safe_dump(PROGRAM), "application/yaml")), *form(PROGRAM)[1:]]
@@ -156,7 +167,7 @@ async def test_a_program_in_yaml(world: World) -> None:
     ("planned", "status", "sentence"),
     [
         (Planned(error="word_count.py, line 3: no query is started."), 0, "no query is started"),
-        (Planned(error="It raised.\n  Nothing\nmore."), 1, "word_count.py: It raised. Nothing more."),
+        (Planned(error="It raised.\n  Nothing\nmore."), 1, "It raised. Nothing more."),
         (b"no json", 0, "ended with exit status 0 without a plan"),
         (b'{"vertices": 1}', 7, "ended with exit status 7 without a plan"),
         (Planned(), 0, "must not be empty"),

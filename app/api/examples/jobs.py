@@ -29,6 +29,13 @@ GRAPH: dict[str, Any] = {
         {"name": "store", "inputs": ["counts"], "sink": {"format": "noop", "outputMode": "update"}},
     ],
 }
+PROGRAM_YAML = """\
+name: word-count
+script: word_count.py
+args: [--topic, words]
+bounds:
+  counts: {lowerBound: 1, upperBound: 4}
+"""
 GRAPH_YAML = """\
 name: counts-by-key
 type: STREAMING

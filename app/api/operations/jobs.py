@@ -15,7 +15,7 @@ from app.api.routing import Handler, Operation
 from app.api.schema import decisions as decisions_schema
 from app.api.schema import jobs as job_schema
 from app.api.schema.base import Empty
-from app.api.schema.graph import GRAPH_SCHEMA
+from app.api.schema.graph import GRAPH_SCHEMA, PROGRAM_SCHEMA
 
 _TAG = "jobs"
 _SUBMIT = Doc(
@@ -24,15 +24,26 @@ _SUBMIT = Doc(
     summary="Submit a job",
     description=(
         "The graph as JSON or YAML, or a multipart form with the part `graph` and the files that it lists"
-        " under artifacts. All errors of a graph are answered at once, each with its place."
+        " under artifacts. All errors of a graph are answered at once, each with its place. A document with"
+        " `script` is a program: a driver runs it up to where it waits for its queries, which takes some"
+        " seconds, and its vertices are read from its plan. Whoever hangs up meanwhile ends that."
     ),
     status=202,
     answer=job_schema.Submitted,
     example={"jobid": JOB, "jobUrl": f"/jobs/{JOB}"},
+    otherwise=(200, {"type": "object"}, jobs_examples.GRAPH),
+    parameters=(
+        query_parameter(
+            "dryRun",
+            "Answer (200) the document with everything resolved, the vertices of a program too; store nothing.",
+            {"type": "boolean"},
+            False,
+        ),
+    ),
     body=Body(
-        "The job graph.",
+        "The job graph, or the program.",
         {
-            "application/json": (GRAPH_SCHEMA, jobs_examples.GRAPH),
+            "application/json": ({"anyOf": [GRAPH_SCHEMA, PROGRAM_SCHEMA]}, jobs_examples.GRAPH),
             "application/yaml": ({"type": "string"}, jobs_examples.GRAPH_YAML),
             "multipart/form-data": (
                 {
@@ -43,7 +54,7 @@ _SUBMIT = Doc(
                         "files": {"type": "array", "items": {"type": "string", "format": "binary"}},
                     },
                 },
-                {"graph": jobs_examples.GRAPH_YAML, "files": []},
+                {"graph": jobs_examples.PROGRAM_YAML, "files": []},
             ),
         },
     ),

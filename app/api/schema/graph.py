@@ -1,4 +1,4 @@
-"""The job graph document as a JSON schema. `app.model.graphdoc` checks more than it can say."""
+"""The documents of job graphs and programs as JSON schemas. `app.model` checks more than they can say."""
 
 from __future__ import annotations
 
@@ -78,18 +78,44 @@ _VERTEX = _closed(
     },
     "Exactly one of source, sql, python and sink.",
 )
+_ARTIFACTS = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Names of the files sent along.",
+}
+_CONFIG = {**_VALUES, "description": "Settings of Spark (`spark.*`) and options of the scheduler."}
 GRAPH_SCHEMA = _closed(
     ["name", "type", "vertices"],
     {
         "name": _NAME,
         "type": {"enum": [value.value for value in JobType]},
-        "artifacts": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Names of the files sent along.",
-        },
-        "config": {**_VALUES, "description": "Settings of Spark (`spark.*`) and options of the scheduler."},
+        "artifacts": _ARTIFACTS,
+        "config": _CONFIG,
         "vertices": {"type": "array", "minItems": 2, "items": _VERTEX},
     },
     "A job graph document.",
+)
+PROGRAM_SCHEMA = _closed(
+    ["name", "script"],
+    {
+        "name": _NAME,
+        "type": {"enum": [JobType.STREAMING.value]},
+        "script": {
+            "type": "string",
+            "description": "The file of the program, which is one of the files sent along: an ordinary PySpark script.",
+        },
+        "args": {"type": "array", "items": {"type": "string"}, "description": "Its arguments."},
+        "artifacts": _ARTIFACTS,
+        "config": _CONFIG,
+        "bounds": {
+            "type": "object",
+            "description": "How parallel the vertices may be, by name; default: 1 to the state partitions, or 12.",
+            "additionalProperties": _closed(
+                [],
+                {"lowerBound": _PARALLELISM, "upperBound": _PARALLELISM},
+                "The initial bounds of a vertex.",
+            ),
+        },
+    },
+    "A program, whose vertices are read from its plan.",
 )

@@ -1,0 +1,218 @@
+"""Programs on the command line: what `submit` and `plan` make of a Python file and its options."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from app.cli.errors import Refused, UsageError
+from app.cli.output import printable, warn
+from app.cli.require import parse_bounds
+from app.model.graphdoc import GraphErrors
+from app.model.graphdoc_program import parse_program
+
+PLANNING_ANSWER_S: Final = 2 * 3600.0
+"""The server ends a planning, and those before it, long before."""
+
+_MISSING = re.compile(r"\bno module (?:named )?'?([A-Za-z_]\w*)", re.IGNORECASE)
+
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="NAME", show_default=False, help="Of a program: default is its file's name."
+    ),
+]
+BoundsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bounds",
+        metavar="VERTEX=LOWER:UPPER",
+        show_default=False,
+        help="Of a program: how parallel a vertex may be; either number may be left out. slotwise plan shows the "
+        "names.",
+    ),
+]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="Of a program: a setting of Spark, or an option.",
+    ),
+]
+FileOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        show_default=False,
+        help="Of a program: a file that it needs, such as a module that it imports; .zip and .whl are imported from.",
+    ),
+]
+ArgsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- ARGS]", show_default=False, help="Of a program: its arguments, behind two dashes."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """What is said of a program beside its file."""
+
+    name: str | None = None
+    bounds: Sequence[str] = ()
+    conf: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    args: Sequence[str] = ()
+
+    def refuse_for_graphs(self) -> None:
+        """
+        Raises:
+            UsageError: something is said that a graph says in its document.
+        """
+        fields = {"--name": self.name, "--bounds": self.bounds, "--conf": self.conf, "--file": self.files}
+        errors = [
+            f"{option} is for programs (*.py): a graph says it in its document."
+            for option in fields
+            if fields[option]
+        ]
+        if self.args:
+            errors.append(f"{self.args[0]!r} is one argument too many: only programs (*.py) have arguments.")
+        if errors:
+            raise UsageError(*errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A document that the server would take, and the files that go with it."""
+
+    document: dict[str, Any]
+    artifacts: dict[str, bytes] = field(default_factory=dict)
+    path: Path = Path()
+    is_program: bool = False
+
+
+def is_program_file(path: Path) -> bool:
+    return path.suffix.lower() == ".py"
+
+
+def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> Submitted:
+    """The program at ``path`` with its ``options``.
+
+    Raises:
+        UsageError: with everything that is wrong.
+    """
+    errors: list[str] = []
+    document: dict[str, Any] = {
+        "name": path.stem if options.name is None else options.name,
+        "script": path.name,
+        "args": list(options.args),
+    }
+    artifacts = _read_files([path, *options.files], most_bytes, errors)
+    document["artifacts"] = list(dict.fromkeys([path.name, *(each.name for each in options.files)]))
+    document["config"] = _settings(options.conf, errors)
+    try:
+        document["bounds"] = {
+            name: {
+                **({} if lower is None else {"lowerBound": lower}),
+                **({} if upper is None else {"upperBound": upper}),
+            }
+            for name, (lower, upper) in parse_bounds(list(options.bounds)).items()
+        }
+    except UsageError as error:
+        errors += error.errors
+    try:
+        parse_program(document)
+    except GraphErrors as error:
+        errors += error.errors
+    if errors:
+        raise UsageError(f"The program {path} cannot be submitted; nothing was sent.", *errors)
+    return Submitted(document, artifacts, path, is_program=True)
+
+
+def _read_files(paths: Sequence[Path], most_bytes: int, errors: list[str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    left = most_bytes
+    for path in paths:
+        if path.name in found:
+            errors.append(f"Two files have the name {path.name}: files of a job lie in one directory.")
+            continue
+        try:
+            with path.open("rb") as file:
+                found[path.name] = file.read(left + 1)
+        except IsADirectoryError:
+            errors.append(f"{path} is a directory: a package is sent along as a .zip of it.")
+            continue
+        except (OSError, ValueError) as error:
+            errors.append(f"The file {path} cannot be read: {getattr(error, 'strerror', None) or error}.")
+            continue
+        left -= len(found[path.name])
+        if left < 0:
+            errors.append(f"The files are too large: {most_bytes >> 20} MiB in all are allowed.")
+            break
+    return found
+
+
+def _settings(texts: Sequence[str], errors: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            errors.append(f"--conf {text!r} is not NAME=VALUE, for example spark.sql.shuffle.partitions=24.")
+        elif name in found:
+            errors.append(f"--conf {name} is given twice.")
+        else:
+            found[name] = value
+    return found
+
+
+@contextlib.contextmanager
+def planning(submitted: Submitted) -> Iterator[None]:
+    """Show that a program is being planned; add to a refusal what the server cannot know."""
+    if not submitted.is_program:
+        yield
+        return
+    told = f"{printable(submitted.path.name)} is being planned: it runs up to where it waits for its queries"
+    try:
+        if sys.stderr.isatty():
+            with Console(stderr=True).status(Text(told)):
+                yield
+        else:
+            warn(f"{told}.")
+            yield
+    except Refused as error:
+        if (hint := _file_hint(error.errors, submitted.path, submitted.artifacts)) is not None:
+            raise Refused(error.status, *error.errors, hint) from None
+        raise
+
+
+def _file_hint(sentences: Sequence[str], path: Path, artifacts: Mapping[str, bytes]) -> str | None:
+    """What to do about a module that is missing although it lies beside the script."""
+    match = next((found for sentence in sentences if (found := _MISSING.search(sentence))), None)
+    if match is None:
+        return None
+    module = match[1]
+    beside = path.parent / f"{module}.py"
+    if beside.name not in artifacts and beside.is_file():
+        return f"{beside.name} lies beside {path.name}, and is not sent along by itself: add --file {beside}"
+    package = path.parent / module
+    if package.is_dir() and not any(name.startswith(f"{module}.") for name in artifacts):
+        archive = f"{module}.zip"
+        return (
+            f"The package {module} lies beside {path.name}, and is not sent along by itself: make a {archive} of it "
+            f"(cd {os.path.normpath(path.parent)} && python -m zipfile -c {archive} {module}) and add --file {archive}"
+        )
+    return None

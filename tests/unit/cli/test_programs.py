@@ -1,0 +1,189 @@
+"""`slotwise submit job.py` and `slotwise plan`: what the server is sent, and what is said."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import JOB_ID
+
+Run = Callable[..., Any]
+
+GRAPH: dict[str, Any] = {
+    "name": "job",
+    "type": "STREAMING",
+    "script": "job.py",
+    "vertices": [
+        {
+            "name": "words",
+            "planned": {"role": "SOURCE", "operator": "socket"},
+            "parallelism": 12,
+            "lowerBound": 1,
+            "maxParallelism": 128,
+            "stateful": False,
+        },
+        {
+            "name": "counts",
+            "planned": {"role": "OPERATOR", "operator": "Aggregate"},
+            "inputs": [{"vertex": "words"}],
+            "parallelism": 4,
+            "lowerBound": 2,
+            "maxParallelism": 12,
+            "stateful": True,
+        },
+        {
+            "name": "store",
+            "planned": {"role": "SINK", "operator": "parquet"},
+            "inputs": [{"vertex": "counts"}],
+            "parallelism": 1,
+            "lowerBound": 1,
+            "maxParallelism": 128,
+            "stateful": False,
+        },
+    ],
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path, fake: Any) -> Path:
+    fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": f"/jobs/{JOB_ID}"}))
+    script = tmp_path / "job.py"
+    script.write_text("print('hello')\n")
+    return script
+
+
+def sent(fake: Any) -> tuple[dict[str, Any], dict[str, bytes], dict[str, str]]:
+    """The document, the files and the query of the one submission."""
+    [request] = fake.sent("POST", "/jobs")
+    head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
+    document: dict[str, Any] = {}
+    files: dict[str, bytes] = {}
+    for part in message_from_bytes(head + request.body).get_payload():
+        name = part.get_param("name", header="content-disposition")  # type: ignore[union-attr]
+        content = part.get_payload(decode=True)  # type: ignore[union-attr]
+        if name == "graph":
+            document = json.loads(content)  # type: ignore[arg-type]
+        else:
+            files[part.get_filename()] = content  # type: ignore[union-attr,index,assignment]
+    return document, files, request.query
+
+
+def test_a_program_is_sent_with_its_options(slotwise: Run, fake: Any, job: Path) -> None:
+    helpers = job.parent / "lib" / "helpers.py"
+    helpers.parent.mkdir()
+    helpers.write_text("x = 1\n")
+    outcome = slotwise(
+        *("submit", str(job), "--name", "words", "--bounds", "counts=2:4", "--bounds", "store=:1"),
+        *("--conf", "spark.sql.shuffle.partitions=24", "--conf", "spark.x=a=b", "--file", str(helpers)),
+        *("--", "--topic", "words", "-v"),
+    )
+    assert (outcome.status, outcome.out) == (0, f"{JOB_ID}\n"), outcome.err
+    assert "job.py is being planned" in outcome.err
+    document, files, query = sent(fake)
+    assert document == {
+        "name": "words",
+        "script": "job.py",
+        "args": ["--topic", "words", "-v"],
+        "artifacts": ["job.py", "helpers.py"],
+        "config": {"spark.sql.shuffle.partitions": "24", "spark.x": "a=b"},
+        "bounds": {"counts": {"lowerBound": 2, "upperBound": 4}, "store": {"upperBound": 1}},
+    }
+    assert files == {"job.py": b"print('hello')\n", "helpers.py": b"x = 1\n"}
+    assert query == {}
+
+
+def test_the_name_of_a_program_is_that_of_its_file(slotwise: Run, fake: Any, job: Path) -> None:
+    assert slotwise("submit", str(job)).status == 0
+    assert sent(fake)[0]["name"] == "job"
+
+
+def test_everything_that_is_wrong_is_said_at_once(slotwise: Run, fake: Any, job: Path) -> None:
+    outcome = slotwise(
+        *("submit", str(job), "--bounds", "counts=4", "--bounds", "store=2:1", "--conf", "spark"),
+        *("--conf", "spark.master=local", "--file", str(job.parent / "none.py"), "--file", str(job.parent)),
+        *("--file", str(job)),
+    )
+    assert outcome.status == 2
+    for part in (
+        "nothing was sent",
+        "'counts=4' is not VERTEX=LOWER:UPPER",
+        "--conf 'spark' is not NAME=VALUE",
+        "The setting spark.master is not allowed",
+        "none.py cannot be read: No such file or directory",
+        "is a directory: a package is sent along as a .zip of it",
+        "Two files have the name job.py",
+    ):
+        assert part in outcome.err, outcome.err
+    assert not fake.sent("POST", "/jobs")
+    outcome = slotwise("submit", str(job), "--bounds", "store=2:1")
+    assert "bounds.store.lowerBound: 2 is higher than the upperBound 1." in outcome.err
+
+
+def test_what_is_for_programs_is_refused_for_graphs(slotwise: Run, fake: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "g.yaml"
+    graph.write_text("name: x\n")
+    outcome = slotwise("submit", str(graph), "--name", "y", "--conf", "a=b", "another.yaml")
+    assert outcome.status == 2
+    assert outcome.err.splitlines() == [
+        "--name is for programs (*.py): a graph says it in its document.",
+        "--conf is for programs (*.py): a graph says it in its document.",
+        "'another.yaml' is one argument too many: only programs (*.py) have arguments.",
+    ]
+
+
+def test_a_program_described_by_a_document(slotwise: Run, fake: Any, job: Path) -> None:
+    graph = job.parent / "g.yaml"
+    graph.write_text("name: words\nscript: job.py\nargs: [a]\n")
+    assert slotwise("submit", str(graph)).status == 0
+    document, files, _ = sent(fake)
+    assert document == {"name": "words", "script": "job.py", "args": ["a"]}
+    assert list(files) == ["job.py"]
+
+
+def test_the_plan_is_a_table(slotwise: Run, fake: Any, job: Path) -> None:
+    fake.on("POST", "/jobs", (200, GRAPH))
+    outcome = slotwise("plan", str(job), "--", "x")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.split() == [
+        *("vertex", "what", "inputs", "bounds", "state", "partitions"),
+        *("words", "source", "socket", "-", "1:12", "-"),
+        *("counts", "Aggregate", "words", "2:4", "12"),
+        *("store", "sink", "parquet", "counts", "1:1", "-"),
+    ]
+    document, _, query = sent(fake)
+    assert (document["args"], query) == (["x"], {"dryRun": "true"})
+    fake.requests.clear()
+    assert json.loads(slotwise("plan", "--json", str(job)).out) == GRAPH
+
+
+def test_a_module_that_lies_beside_the_script_is_named(slotwise: Run, fake: Any, job: Path) -> None:
+    sentence = "job.py, line 1: there is no module helpers: it is neither among the artifacts of the job nor installed."
+    fake.on("POST", "/jobs", (400, {"errors": [sentence]}))
+    assert slotwise("plan", str(job)).err.splitlines()[1:] == [sentence]
+    helpers = job.parent / "helpers.py"
+    helpers.write_text("")
+    hint = f"helpers.py lies beside job.py, and is not sent along by itself: add --file {helpers}"
+    assert slotwise("plan", str(job)).err.splitlines()[1:] == [sentence, hint]
+    assert slotwise("submit", str(job)).err.splitlines()[1:] == [sentence, hint]
+    assert slotwise("plan", str(job), "--file", str(helpers)).err.splitlines()[1:] == [sentence]
+    helpers.unlink()
+    (job.parent / "helpers").mkdir()
+    assert "make a helpers.zip of it" in slotwise("plan", str(job)).err
+
+
+def test_a_planning_is_waited_for_longer_than_other_answers(
+    slotwise: Run, fake: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_request: Any) -> Any:
+        time.sleep(1.0)
+        return (202, {"jobid": JOB_ID, "jobUrl": ""})
+
+    fake.routes["POST", "/jobs"] = slow
+    monkeypatch.setattr("app.cli.client.ANSWER_TIMEOUT_S", 0.3)
+    assert slotwise("submit", str(job)).status == 0
