@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from app.driver.client import ControlPlaneClient
 from app.driver.executor_news import ExecutorNews
@@ -86,6 +86,10 @@ class BaseAttempt(ABC):
     def terminate(self) -> None:
         """Ask for an end as soon as it does no harm. Safe in a signal handler."""
         self._inbox.put(Terminate())
+
+    def in_process(self, leave: Callable[[int], NoReturn]) -> Ending:
+        """`run` it, in the main thread of the process. One that needs it ends the process by ``leave``."""
+        return self.run()
 
     def run(self) -> Ending:
         """Run until the attempt is over. Never raises for what a job can do wrong: that is reported.

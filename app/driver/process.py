@@ -122,7 +122,11 @@ class DriverProcess:
             from app.driver.batch.attempt import BatchAttempt
 
             kind = BatchAttempt
-        self._attempt = kind(
+        elif graph.program is not None:
+            from app.driver.program.attempt import ProgramAttempt
+
+            kind = ProgramAttempt
+        self._attempt = attempt = kind(
             spec,
             graph,
             lock_file=self._lock_file,
@@ -132,7 +136,7 @@ class DriverProcess:
         if self._terminated:
             return Ending.DONE
         try:
-            return self._attempt.run()
+            return attempt.in_process(self.leave)
         finally:
             self._attempt = None
 

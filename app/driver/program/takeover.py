@@ -25,6 +25,8 @@ from app.driver.program.settings import changed_fixed_setting, session_conf, set
 from app.model.ownsettings import FIXED_SETTINGS
 
 _context_init: Any = SparkContext.__init__
+_stop: Any = SparkSession.stop
+_stop_context: Any = SparkContext.stop
 _await_any: Any = StreamingQueryManager.awaitAnyTermination
 _active: Any = StreamingQueryManager.active.fget  # type: ignore[attr-defined]
 _get: Any = StreamingQueryManager.get
@@ -145,8 +147,9 @@ class Takeover:
 
         builder.getOrCreate = lambda self: ours.session(self._options)
         builder.create = lambda self: ours.session(self._options).newSession()
-        session.stop = lambda self: ours.stop_session()
-        context.stop = lambda self: ours.stop_session()
+        # A session of the driver's own, from its warm-up, is stopped before another is opened.
+        session.stop = lambda self: _stop(self) if ours._opening else ours.stop_session()
+        context.stop = lambda self: _stop_context(self) if ours._opening else ours.stop_session()
         context.__new__ = new_context
         context.__init__ = init_context
         context.getOrCreate = classmethod(lambda cls, conf=None: ours.context({"conf": conf}))

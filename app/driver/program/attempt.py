@@ -1,0 +1,341 @@
+"""One attempt of a program: the program runs in the main thread of the process, the attempt in another one.
+
+The program calls the methods of the attempt that `takeover.Host` names, in its own threads; everything else happens in
+the thread of the attempt, which hears of it through its inbox.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from app.driver.attempt import Attempt
+from app.driver.base_attempt import Ending, Terminate
+from app.driver.failover import LocalFailover
+from app.driver.failures import DriverError, Failure
+from app.driver.program.places import Places
+from app.driver.program.planner import checkpoint_of, state_partitions_of
+from app.driver.program.query import ProgramQuery, differences
+from app.driver.program.run import run_program
+from app.driver.program.takeover import Takeover
+from app.driver.progress import Committed, Happening, QueryListener
+from app.driver.valves.insert import insert_valves
+from app.driver.valves.reading import read_query
+from app.driver.valves.spark import WriterFacts, replace_frame, writer_facts, writer_frame
+from app.model.analysis import Query, queries
+from app.model.planned import PlannedVertex
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """The program has its session."""
+
+    session: SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStarted:
+    """The program has started a query."""
+
+    running: ProgramQuery
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramWaits:
+    """The program waits for its queries: it has started all that it will start now."""
+
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnded:
+    """The program has ended; ``failure`` is why, if it did not end well."""
+
+    failure: Failure | None
+
+
+class ProgramAttempt(Attempt):
+    """Runs a program and its queries. `run` is for a thread of its own: see `in_process`."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self._stored: dict[str, Query] = {query.sink.name: query for query in queries(self._graph)}
+        self._found: list[PlannedVertex] = []
+        # A program may start its queries in several threads.
+        self._starting = threading.Lock()
+        # What a query reports before it is known that it was started.
+        self._early: list[Committed] = []
+        self._may_run = threading.Event()
+        self._taken_up = threading.Event()
+        self._over = threading.Event()
+        self._listeners: dict[int, QueryListener] = {}
+        self._program_ended: ProgramEnded | None = None
+        self._told_running = False
+
+    def in_process(self, leave: Callable[[int], NoReturn]) -> Ending:
+        spec, program = self.spec, self._graph.program
+        assert program is not None
+        artifacts_dir = Path(spec.artifacts_dir)
+
+        def run_attempt() -> None:
+            leave(max(0, int(self.run())))
+
+        threading.Thread(target=run_attempt, name="attempt", daemon=True).start()
+        if self._await_turn():
+            Takeover(self, Places(artifacts_dir, program.script), spec.spark_conf).install()
+            self.program_ended(run_program(program, artifacts_dir, self._graph.artifacts))
+        while True:
+            # The attempt decides what follows, and ends the process.
+            signal.pause()
+
+    def _await_turn(self) -> bool:
+        """Wait until the program may run; False if the attempt is over before."""
+        while not self._may_run.wait(_POLL_S):
+            if self._over.is_set():
+                return False
+        return not self._over.is_set()
+
+    # -- the thread of the attempt
+
+    def run(self) -> Ending:
+        try:
+            ending = super().run()
+        finally:
+            # Whatever the program waits for, it will not come.
+            self._over.set()
+        # The session belongs to the program, which cannot be started a second time in this process.
+        return Ending.DONE if ending is Ending.PARKED else ending
+
+    def _start(self) -> None:
+        functions = self._prepare()
+        self._may_run.set()
+        while True:
+            match self._inbox.get():
+                case SessionOpened(session):
+                    break
+                case ProgramEnded(failure):
+                    raise DriverError.of(failure or _never_started())
+                case Terminate():
+                    raise DriverError(
+                        "The driver was told to end before the program had started a query.", recoverable=True
+                    )
+                case _:
+                    pass
+        self._equip(session, functions)
+        client = self._take_up(session)
+        self._failover = LocalFailover(
+            report=client.report, begun_version=self._begun_version, restart=_never_restarted
+        )
+        self._taken_up.set()
+
+    def _on_committed(self, happening: Committed) -> None:
+        if happening.run_id in self._by_run:
+            super()._on_committed(happening)
+        else:
+            self._early.append(happening)
+
+    def _on_other(self, message: object) -> Ending | None:
+        match message:
+            case QueryStarted():
+                self._on_started(message.running)
+                return None
+            case ProgramWaits():
+                self._note_running()
+                return self._check_complete(message.where)
+            case ProgramEnded():
+                self._program_ended = message
+                return self._on_program_ended(message)
+            case _:
+                return None
+
+    def _on_started(self, running: ProgramQuery) -> None:
+        self._queries.append(running)  # type: ignore[arg-type]
+        self._by_run[running.run_id] = running  # type: ignore[assignment]
+        running.take_plan()
+        if self._stop is not None:
+            running.stop_at_boundary()
+        if len(self._queries) == len(self._stored):
+            self._note_running()
+        early, self._early = self._early, []
+        for happening in early:
+            self._on_committed(happening)
+
+    def _note_running(self) -> None:
+        if not self._told_running and self._queries:
+            self._told_running = True
+            assert self._client is not None
+            self._client.report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
+
+    def _check_complete(self, where: str) -> Ending | None:
+        """A program that waits for a query that runs for ever will start no other."""
+        started = {each.query.sink.name for each in self._queries}
+        missing = [name for name in self._stored if name not in started]
+        if missing and not all(each.ends_by_itself for each in self._program_queries):
+            return self._fail(
+                Failure(
+                    f"{where}: the program waits and has not started the query of {missing[0]}, "
+                    "which it had when it was planned.",
+                    "",
+                    recoverable=False,
+                )
+            )
+        return None
+
+    @property
+    def _program_queries(self) -> list[ProgramQuery]:
+        return self._queries  # type: ignore[return-value]
+
+    def _on_program_ended(self, ended: ProgramEnded) -> Ending | None:
+        if self._stop is not None:
+            # It is being stopped, and what the program makes of that does not matter.
+            return None
+        for running in self._program_queries:
+            if (failure := running.failure()) is not None:
+                return self._fail(failure)
+        if ended.failure is not None:
+            return self._fail(ended.failure)
+        active = [each.query.sink.name for each in self._program_queries if each.is_active]
+        if not self._queries:
+            return self._fail(_never_started())
+        if active:
+            return self._fail(
+                Failure(
+                    f"The program ended while its query of {active[0]} was running: "
+                    "wait for it (query.awaitTermination()) or stop it.",
+                    "",
+                    recoverable=False,
+                )
+            )
+        self._note_running()
+        return self._last_word(type="finished")
+
+    def _look_at_ended(self) -> Ending | None:
+        for running in self._program_queries:
+            if (failure := running.failure()) is not None and not running.is_active:
+                return self._fail(failure)
+        return None
+
+    def _try_stop(self) -> Ending | None:
+        if not all([each.try_stop() for each in self._program_queries]):
+            for each in self._program_queries:
+                each.stop_at_boundary()
+            return None
+        for running in self._program_queries:
+            if (failure := running.failure()) is not None:
+                return self._fail(failure)
+        drained = (
+            not isinstance(self._stop, Terminate) and self._stop is not None and self._stop.stop == "drain"
+        )
+        return self._last_word(type="stopped", drained=drained, location=self._location())
+
+    def _location(self) -> str:
+        """Where the checkpoints are: that of a program's only query may be the program's choice."""
+        places = {str(each.checkpoint_dir) for each in self._queries}
+        return places.pop() if len(places) == 1 else str(self._checkpoint_dir)
+
+    # -- the threads of the program (`takeover.Host`)
+
+    def program_ended(self, failure: Failure | None) -> None:
+        """The program has ended, in whatever way."""
+        self._inbox.put(ProgramEnded(failure))
+
+    def open_session(self, conf: Mapping[str, str]) -> SparkSession:
+        """The session of the program, opened with ``conf``: the job's settings and its own."""
+        session = self._open_session(replace(self.spec, spark_conf=dict(conf)))
+        for key, value in conf.items():
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        self._inbox.put(SessionOpened(session))
+        while not self._taken_up.wait(_POLL_S):
+            self._hang_if_over()
+        return session
+
+    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Any) -> StreamingQuery:
+        """Start the query of ``writer`` with valves in its plan. ``begin`` is Spark's own `start` or `toTable`.
+
+        Raises:
+            DriverError: the query is not one of the stored graph.
+        """
+        facts = writer_facts(writer, table)
+        frame = writer_frame(writer)
+        with self._starting:
+            self._hang_if_over()
+            running, found = self._query_of(frame, facts, where)
+            session = frame.sparkSession
+            if id(session) not in self._listeners:
+                self._listeners[id(session)] = QueryListener(session, self._tell)
+            writer.option("checkpointLocation", str(running.checkpoint_dir))
+            replace_frame(writer, insert_valves(frame, found, running.parallelism))
+            query = running.start(begin)
+            self._inbox.put(QueryStarted(running))
+            return query
+
+    def _tell(self, happening: Happening) -> None:
+        self._inbox.put(happening)
+
+    def _query_of(
+        self, frame: Any, facts: WriterFacts, where: str
+    ) -> tuple[ProgramQuery, tuple[PlannedVertex, ...]]:
+        own = checkpoint_of(frame.sparkSession, facts)
+        partitions = state_partitions_of(frame.sparkSession, own)
+        found = read_query(frame, facts, {vertex.name for vertex in self._found}, partitions)
+        sink = found[-1].name
+        query = self._stored.get(sink)
+        told = (
+            differences(query, found)
+            if query is not None
+            else [f"{sink} is there now and was not before, when there were {', '.join(self._stored)}"]
+        )
+        if told:
+            raise DriverError(
+                f"{where}: the program starts another query than when it was planned: {'; '.join(told)}."
+            )
+        assert query is not None
+        self._found += found
+        own_dir = self._checkpoint_dir / query.key
+        return (
+            ProgramQuery(
+                query,
+                found,
+                session=frame.sparkSession,
+                plans=self._plans,
+                checkpoint_dir=Path(own) if own else own_dir,
+                own_dir=own_dir,
+                ends_by_itself=facts.trigger in ("available-now", "once"),
+            ),
+            found,
+        )
+
+    def waits(self, where: str) -> None:
+        """The program waits for its queries."""
+        self._inbox.put(ProgramWaits(where))
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether queries end because the job is stopped: the program is not to hear of it."""
+        return self._stop is not None or self._over.is_set()
+
+    def _hang_if_over(self) -> None:
+        """The process is about to end: the program gets no further."""
+        while self._over.is_set():
+            time.sleep(1.0)
+
+
+def _never_started() -> Failure:
+    return Failure("The program ended without having started a streaming query.", "", recoverable=False)
+
+
+def _never_restarted(_failed: Any) -> Any:
+    raise AssertionError("a query of a program is not started again by itself")
