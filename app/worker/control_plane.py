@@ -95,7 +95,7 @@ class ControlPlane:
             validate_states=validate_states,
         )
         self._planner = Planner(host, places, limit_s=planning_timeout_s)
-        self._submission = Submission(store, self._keeper, self._planner, places, clock, new_id)
+        self._submission = Submission(store, self._keeper, host, self._planner, places, clock, new_id)
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
         self._closing = False

@@ -159,8 +159,6 @@ class Planner:
             await asyncio.shield(laying)
             options = jvm_options(program.config)
             handle = await once_there_are_descriptors(lambda: self._host.acquire(options))
-            # The job that comes of it will want a driver too.
-            self._host.refill()
             return _told(await self._answer(handle, place, program), program)
         except TimeoutError:
             return Planned(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
+from app.cluster.ports import DriverHost
 from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
 from app.model.graphdoc import GraphErrors, to_document
@@ -44,12 +45,13 @@ class Submission:
         self,
         store: Store,
         keeper: JobKeeper,
+        host: DriverHost,
         planner: Planner,
         places: JobPlaces,
         clock: Clock,
         new_id: Callable[[], str],
     ) -> None:
-        self._store, self._keeper, self._planner = store, keeper, planner
+        self._store, self._keeper, self._host, self._planner = store, keeper, host, planner
         self._places, self._clock, self._new_id = places, clock, new_id
 
     async def plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
@@ -59,16 +61,23 @@ class Submission:
         errors += _refused_by_cluster(program.config, self._places)
         if errors:
             raise InvalidRequest(*errors)
-        planned = await self._planner.plan(program, artifacts)
-        if planned.error is not None:
-            raise InvalidRequest(planned.error)
         try:
+            planned = await self._planner.plan(program, artifacts)
+            if planned.error is not None:
+                raise InvalidRequest(planned.error)
             return graph_of(program, planned)
         except GraphErrors as error:
+            self._host.refill()
             raise InvalidRequest(*error.errors) from None
+        except BaseException:
+            self._host.refill()
+            raise
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
         """Refuse what `submit` would refuse."""
+        if graph.program is not None:
+            # A job that starts has another warm driver made once it runs: until then that would be in its way.
+            self._host.refill()
         await self._checked("", graph, artifacts, None)
 
     async def submit(self, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None) -> str:

@@ -1,0 +1,267 @@
+"""Documents of programs, and the graphs that they get once they were planned."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.model.analysis import queries
+from app.model.graphdoc import GraphErrors, parse_document, to_document
+from app.model.graphdoc_program import ProgramDocument, graph_of, parse_program, parse_submitted
+from app.model.jobgraph import InPlace, JobGraph, JobType, Partitioner, PlannedSpec, ProgramSpec, Role
+from app.model.localpaths import local_paths
+from app.model.masking import masked_arguments
+from app.model.options import JobOptions
+from app.model.planned import Planned, PlannedVertex, planned_from_json, planned_to_json
+from app.model.secret_texts import secrets_of
+from app.model.state_partitions import partitions_of_queries, why_fixed
+
+PROGRAM: dict[str, Any] = {"name": "words", "script": "job.py"}
+
+
+def errors_of(change: dict[str, Any]) -> list[str]:
+    with pytest.raises(GraphErrors) as raised:
+        parse_program({**PROGRAM, **change})
+    return raised.value.errors
+
+
+def source(name: str) -> PlannedVertex:
+    return PlannedVertex(name, Role.SOURCE, "kafka")
+
+
+def stateful(name: str, *inputs: str, partitions: int = 12) -> PlannedVertex:
+    return PlannedVertex(name, Role.OPERATOR, "Aggregate", inputs, True, partitions)
+
+
+def sink(name: str, *inputs: str) -> PlannedVertex:
+    return PlannedVertex(name, Role.SINK, "parquet", inputs)
+
+
+def planned(*vertices: PlannedVertex, **document: Any) -> JobGraph:
+    return graph_of(parse_program({**PROGRAM, **document}), Planned(vertices))
+
+
+# -- the document
+
+
+def test_the_least_that_is_a_program() -> None:
+    assert parse_program(PROGRAM) == ProgramDocument(
+        "words", JobType.STREAMING, ProgramSpec("job.py"), ("job.py",)
+    )
+    assert parse_submitted(PROGRAM) == parse_program(PROGRAM)
+
+
+def test_a_program_in_full() -> None:
+    document = {
+        **PROGRAM,
+        "type": "STREAMING",
+        "args": ["--topic", "", "words"],
+        "artifacts": ["helpers.zip", "job.py"],
+        "config": {"spark.sql.shuffle.partitions": 24, "slotwise.slots.weight": "2"},
+        "bounds": {"counts": {"lowerBound": 1, "upperBound": 4}, "store": {}},
+    }
+    program = parse_program(document)
+    assert program.program == ProgramSpec("job.py", ("--topic", "", "words"))
+    assert program.artifacts == ("helpers.zip", "job.py")
+    assert dict(program.config)["spark.sql.shuffle.partitions"] == "24"
+    assert [(each.vertex, each.lower, each.upper) for each in program.bounds] == [
+        ("counts", 1, 4),
+        ("store", None, None),
+    ]
+    # What a driver is told of it can be read again.
+    again = parse_program(program.to_document())
+    assert (again.program, again.artifacts, again.config) == (
+        program.program,
+        program.artifacts,
+        program.config,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"type": "BATCH"}, "type: batch programs are not possible yet"),
+        ({"type": "batch"}, "type: should be one of STREAMING, BATCH"),
+        ({"script": "job.sh"}, "script: should be the name of a Python file"),
+        ({"script": "a/job.py"}, "script: should be the name of a Python file"),
+        ({"script": 1}, "script: should be the file of a program"),
+        ({"args": "--x"}, "args: should be a list of texts"),
+        ({"args": ["--port", 9999]}, "args[1]: should be a text, found the number 9999 (put it in quotes"),
+        ({"args": ["\0"]}, "args[0]: must not contain the character NUL"),
+        ({"environment": {"python": "/x"}}, "environment: an environment of its own is not possible yet"),
+        ({"packages": ["a:b:1"]}, "packages: packages are not possible yet"),
+        ({"vertices": []}, "vertices: the vertices of a program are read from its plan"),
+        ({"arg": []}, "arg: is not a field of a program. Did you mean 'args'?"),
+        ({"bounds": []}, "bounds: should be a mapping"),
+        ({"bounds": {"a": 3}}, "bounds.a: should be a mapping with lowerBound and upperBound"),
+        ({"bounds": {"a": {"upper": 3}}}, "bounds.a.upper: is not a field of the bounds of a vertex"),
+        ({"bounds": {"a": {"upperBound": 0}}}, "bounds.a.upperBound: should be a whole number between 1"),
+        ({"bounds": {"a": {"lowerBound": 3, "upperBound": 2}}}, "bounds.a.lowerBound: 3 is higher than"),
+        (
+            {"config": {"spark.sql.shuffle.partitions": 0}},
+            "config['spark.sql.shuffle.partitions']: should be the number",
+        ),
+        ({"config": {"spark.sql.shuffle.partitions": 32769}}, "a whole number between 1 and 32768"),
+        ({"config": {"spark.sql.shuffle.partitions": "many"}}, "found 'many'"),
+        ({"config": {"spark.master": "local"}}, "config: The setting spark.master is not allowed"),
+        ({"config": {"spark.sql.streaming.checkpointLocation": "/x"}}, "option('checkpointLocation', ...)"),
+        ({"config": {"slotwise.batch.interval": "1 s"}}, "trigger(processingTime=...)"),
+        (
+            {"config": {"slotwise.state.repartition.max-partitions": 200}},
+            "the state of a program cannot be redistributed yet",
+        ),
+        ({"config": {"slotwise.batch.parallelism-decider": "flip-187"}}, "is for BATCH jobs"),
+        ({"artifacts": [f"f{number}" for number in range(100)]}, "with the script there are 101"),
+    ],
+)
+def test_what_is_refused(change: dict[str, Any], sentence: str) -> None:
+    found = errors_of(change)
+    assert any(sentence in error for error in found), found
+
+
+def test_the_script_is_needed_and_the_number_of_partitions_is_for_programs_only() -> None:
+    with pytest.raises(GraphErrors, match="script: is missing"):
+        parse_program({"name": "x"})
+    with pytest.raises(GraphErrors, match="give maxParallelism at the stateful vertices"):
+        parse_document(
+            {"name": "x", "type": "STREAMING", "config": {"spark.sql.shuffle.partitions": 1}, "vertices": []}
+        )
+
+
+# -- the graph
+
+
+def test_the_graph_of_a_program() -> None:
+    graph = planned(
+        source("in"),
+        stateful("counts", "in", partitions=6),
+        sink("out", "counts"),
+        source("raw"),
+        sink("copy", "raw"),
+        bounds={"counts": {"lowerBound": 2, "upperBound": 6}, "copy": {"upperBound": 300}},
+    )
+    assert graph.program == ProgramSpec("job.py")
+    assert [
+        (each.name, each.lower_bound, each.parallelism, each.max_parallelism, each.stateful)
+        for each in graph.vertices
+    ] == [
+        ("in", 1, 6, 128, False),
+        ("counts", 2, 6, 6, True),
+        ("out", 1, 6, 128, False),
+        ("raw", 1, 12, 128, False),
+        ("copy", 1, 300, 512, False),
+    ]
+    assert [edge.partitioner for vertex in graph.vertices for edge in vertex.inputs] == [
+        Partitioner.HASH,
+        Partitioner.FORWARD,
+        Partitioner.REBALANCE,
+    ]
+    assert {vertex.in_place for vertex in graph.vertices} == {InPlace.YES}
+    assert graph.groups == (("default", tuple(vertex.id for vertex in graph.vertices)),)
+    assert [vertex.name for vertex in graph.vertices if vertex.is_source] == ["in", "raw"]
+    assert [vertex.name for vertex in graph.vertices if vertex.is_sink] == ["out", "copy"]
+    assert graph.by_name["counts"].operation == PlannedSpec(Role.OPERATOR, "Aggregate")
+    assert list(local_paths(graph)) == []
+
+
+def test_a_stored_graph_is_the_graph() -> None:
+    graph = planned(
+        source("in"), stateful("counts", "in"), sink("out", "counts"), args=["a"], artifacts=["b.zip"]
+    )
+    document = json.loads(json.dumps(to_document(graph)))
+    assert parse_document(document, stored=True) == graph
+    assert to_document(parse_document(document, stored=True)) == document
+    # It is no document to submit.
+    with pytest.raises(GraphErrors, match="vertices: the vertices of a program are read from its plan"):
+        parse_submitted(document)
+    # A graph document has no planned vertices, stored or not.
+    del document["script"], document["args"]
+    with pytest.raises(GraphErrors, match="planned: is not a field of a vertex"):
+        parse_document(document, stored=True)
+
+
+def test_the_queries_of_a_program() -> None:
+    graph = planned(
+        source("left"),
+        source("right"),
+        stateful("join", "left", "right", partitions=8),
+        stateful("counts", "join", partitions=8),
+        sink("out", "counts"),
+        source("one"),
+        source("two"),
+        sink("both", "one", "two"),
+    )
+    out, both = queries(graph)
+    assert [vertex.name for vertex in out.vertices] == ["left", "right", "join", "counts", "out"]
+    assert [vertex.name for vertex in both.vertices] == ["one", "two", "both"]
+    assert (out.sink.name, both.sink.name) == ("out", "both")
+    assert (out.key, both.key) == (graph.by_name["out"].id, graph.by_name["both"].id)
+    assert [vertex.name for vertex in both.streams] == ["one", "two"]
+    assert (out.own_sources, both.own_sources) == ((), ())
+    assert (out.state_partitions, both.state_partitions) == (8, None)
+    assert partitions_of_queries(graph) == {out.key: 8}
+    assert {vertex.in_place for vertex in graph.vertices} == {InPlace.YES}
+    # A source of a query with state may be as parallel as its state.
+    assert graph.by_name["left"].parallelism == 8
+    assert graph.by_name["one"].parallelism == 12
+
+
+def test_the_state_of_a_program_is_fixed() -> None:
+    graph = planned(source("in"), stateful("counts", "in"), sink("out", "counts"))
+    why = why_fixed(graph, JobOptions(), graph.by_name["counts"], 24)
+    assert why is not None
+    assert "12 partitions" in why
+
+
+@pytest.mark.parametrize(
+    "vertices",
+    [
+        (),
+        (source("in"),),
+        (source("in"), sink("in", "in")),
+        (source("in"), sink("out", "none")),
+        (source("in"), sink("out")),
+        (source("x" * 300), sink("out", "x" * 300)),
+        (source("0" * 32), sink("out", "0" * 32)),
+        (source("in"), stateful("counts", "in", partitions=0), sink("out", "counts")),
+        (source("in"), stateful("counts", "in", partitions=10**6), sink("out", "counts")),
+        (PlannedVertex("in", Role.SOURCE, ""), sink("out", "in")),
+        (stateful("a", "b"), stateful("b", "a"), sink("out", "b")),
+    ],
+)
+def test_a_plan_that_is_none_is_refused(vertices: tuple[PlannedVertex, ...]) -> None:
+    """The process that made it ran the code of a user."""
+    with pytest.raises(GraphErrors):
+        planned(*vertices)
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    plan = Planned((source("in"), stateful("counts", "in"), sink("out", "counts")))
+    assert planned_from_json(json.loads(json.dumps(planned_to_json(plan)))) == plan
+    assert planned_from_json(planned_to_json(Planned(error="No."))) == Planned(error="No.")
+
+
+# -- secrets
+
+
+def test_secrets_among_arguments() -> None:
+    args = [
+        *("--password", "hunter22", "--api-key=abcdef99", "--topic", "words", "--token", "--verbose"),
+        *(
+            "--url",
+            "jdbc:postgresql://me:geheim77@host/db",
+            "spark.x.secret=verysecret1",
+            "-secret",
+            "-dash77",
+        ),
+    ]
+    assert masked_arguments(args) == [
+        *("--password", "******", "--api-key=******", "--topic", "words", "--token", "--verbose"),
+        *("--url", "jdbc:postgresql://me:******@host/db", "spark.x.secret=******", "-secret", "******"),
+    ]
+    graph = planned(source("in"), sink("out", "in"), args=args)
+    found = secrets_of(graph)
+    assert {"hunter22", "abcdef99", "geheim77", "verysecret1", "-dash77"} <= set(found)
+    assert "words" not in found
