@@ -14,6 +14,8 @@ class Places:
 
     def __init__(self, artifacts_dir: Path, script: str) -> None:
         self.script = script
+        self.end = script
+        """Where the program has ended, once it has."""
         # As Python writes it into code, and as the file system has it.
         self._roots = tuple(
             {f"{os.path.abspath(artifacts_dir)}{os.sep}", f"{artifacts_dir.resolve()}{os.sep}"}

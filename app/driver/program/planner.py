@@ -7,7 +7,6 @@ as soon as the program waits for it, and the program goes on.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,13 +15,14 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.checkpoints import standing
 from app.driver.failures import DriverError, Failure
 from app.driver.program.places import Places
-from app.driver.program.takeover import Takeover
+from app.driver.program.sparkchecks import check_with_spark
+from app.driver.program.threads import ProgramThreads
 from app.driver.valves.reading import read_query
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
@@ -66,6 +66,10 @@ def local_path(location: str | None) -> Path | None:
     return None
 
 
+def has_active_jobs(session: SparkSession) -> bool:
+    return bool(session.sparkContext.statusTracker().getActiveJobsIds())
+
+
 class PlannedQuery(StreamingQuery):
     """The handle of a query that would run. What tells of it, or waits for it, waits."""
 
@@ -78,6 +82,7 @@ class PlannedQuery(StreamingQuery):
         self.ends_by_itself = facts.trigger in _ENDS_BY_ITSELF
         self.has_ended = False
         self.sink = ""
+        self.thread = threading.current_thread()
 
     @property
     def id(self) -> str:
@@ -111,8 +116,14 @@ class PlannedQuery(StreamingQuery):
         self._planner.wait(self)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
+        if timeout is None:
+            self._planner.wait(self)
+            return None
+        if not self.ends_by_itself and not self.has_ended:
+            self._planner.wait_a_while(self)
+            return False
         self._planner.wait(self)
-        return None if timeout is None else True
+        return True
 
     def processAllAvailable(self) -> None:
         pass
@@ -148,6 +159,10 @@ class Planner:
         self._vertices: list[PlannedVertex] = []
         self._checkpoints: dict[str, str] = {}
         self._lock = threading.RLock()
+        self._waited_at: set[str] = set()
+        self._threads = ProgramThreads(places)
+        self.skipped = False
+        """Whether the program is behind a wait that was none: what it meets there does not count."""
 
     # -- Host
 
@@ -158,6 +173,7 @@ class Planner:
             facts = writer_facts(writer, table)
             frame = writer_frame(writer)
             checkpoint = self._check(frame, facts, where)
+            check_with_spark(frame, facts)
             try:
                 partitions = state_partitions_of(frame.sparkSession, checkpoint)
                 taken = {vertex.name for vertex in self._vertices}
@@ -168,29 +184,37 @@ class Planner:
             query = PlannedQuery(self, facts.query_name, facts, frame)
             query.sink = found[-1].name
             self.queries.append(query)
+            if len(self.queries) == 1:
+                threading.Thread(target=self._watch, name="planning", daemon=True).start()
             return query
+
+    def _watch(self) -> None:
+        """A program may wait in ways that nobody tells of: for a lock, a signal, a socket."""
+        session = self.queries[0]._frame.sparkSession
+        self._threads.await_idle(lambda: self.has_running and not has_active_jobs(session))
+        self.answer()
 
     def waits(self, where: str) -> None:
         self.wait(None)
 
     def program_ended(self, failure: Failure | None) -> None:
         with self._lock:
-            if failure is not None:
+            if failure is not None and not self.skipped:
                 self._done(Planned(error=failure.sentence, stack=failure.stack))
             if not self.queries:
                 self._refuse(
-                    self.places.script,
+                    self.places.end,
                     "the program has ended and has started no streaming query; it should call start() or toTable() "
                     "of a writeStream.",
                 )
             left = [query.sink for query in self.queries if not query.has_ended]
-            if left:
+            if left and failure is None:
                 self._refuse(
-                    self.places.script,
+                    self.places.end,
                     f"the program has ended without waiting for its query of {left[0]}, which would end with it: call "
                     "awaitTermination() of the query, or spark.streams.awaitAnyTermination().",
                 )
-            self._answer()
+            self.answer()
 
     # -- what a program waits for
 
@@ -198,17 +222,37 @@ class Planner:
         """The program waits for ``query``, or for any. It is planned if that runs for ever."""
         with self._lock:
             waited = [query] if query is not None else self.queries
-            if any(not each.has_ended and not each.ends_by_itself for each in waited):
-                self._answer()
-            for each in waited:
-                each.has_ended = True
+            for_ever = any(not each.has_ended and not each.ends_by_itself for each in waited)
+            if not for_ever and any(not each.has_ended for each in waited):
+                self.skipped = True
+                for each in waited:
+                    each.has_ended = True
+        if for_ever:
+            self._threads.await_others()
+            self.answer()
+
+    def wait_a_while(self, query: PlannedQuery | None) -> None:
+        """The program waits for some time. It may go on behind that, unless it comes there again."""
+        where = self.places.here()
+        if where in self._waited_at:
+            self.wait(query)
+        self._waited_at.add(where)
+        self.skipped = True
 
     @property
     def has_running(self) -> bool:
         return any(not query.has_ended for query in self.queries)
 
-    def _answer(self) -> NoReturn:
-        self._done(Planned(tuple(self._vertices)))
+    def has_started_here(self) -> bool:
+        """Whether this thread is the main one or has started a query that runs."""
+        here = threading.current_thread()
+        return here is threading.main_thread() or any(
+            query.thread is here and not query.has_ended for query in self.queries
+        )
+
+    def answer(self) -> NoReturn:
+        with self._lock:
+            self._done(Planned(tuple(self._vertices)))
 
     # -- what cannot be a job
 
@@ -246,41 +290,3 @@ class Planner:
 
     def _refuse(self, where: str, sentence: str) -> NoReturn:
         self._done(Planned(error=f"{where}: {sentence}"))
-
-
-class PlanningTakeover(Takeover):
-    """The calls of a program that is planned."""
-
-    def __init__(self, planner: Planner, places: Places, conf: Mapping[str, str]) -> None:
-        super().__init__(planner, places, conf)
-        self._planner = planner
-
-    def install(self) -> None:
-        super().install()
-        ours = self
-        clock: Any = time
-        usual = time.sleep
-
-        def sleep(secs: float) -> None:
-            if ours.places.is_caller() and ours._planner.has_running:
-                ours._planner.wait(None)
-            else:
-                usual(secs)
-
-        clock.sleep = sleep
-
-    def handle(self, query: StreamingQuery) -> StreamingQuery:
-        return query
-
-    def running(self) -> list[StreamingQuery]:
-        return [query for query in self._planner.queries if not query.has_ended]
-
-    def active(self, manager: StreamingQueryManager) -> list[StreamingQuery]:
-        return self.running()
-
-    def get(self, manager: StreamingQueryManager, query_id: str) -> StreamingQuery | None:
-        return next((query for query in self.running() if query.id == query_id), None)
-
-    def await_any(self, manager: StreamingQueryManager, timeout: int | None) -> bool | None:
-        self.waits()
-        return None if timeout is None else True

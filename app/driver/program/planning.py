@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from app.driver.program.places import Places
-from app.driver.program.planner import Planner, PlanningTakeover
+from app.driver.program.planner import Planner
+from app.driver.program.planning_calls import PlanningTakeover
 from app.driver.program.run import run_program
 from app.driver.session import add_files
 from app.durablefiles import write_whole
@@ -47,5 +48,5 @@ def plan_program(
 
     planner = Planner(places, opened, done)
     PlanningTakeover(planner, places, spec.spark_conf).install()
-    planner.program_ended(run_program(program, artifacts_dir, artifacts))
+    planner.program_ended(run_program(program, artifacts_dir, artifacts, places))
     raise AssertionError("a planner that is told of the end answers")

@@ -22,18 +22,23 @@ from app.model.jobgraph import ProgramSpec
 _LIBRARIES = ("py4j", "pyspark")
 
 
-def run_program(program: ProgramSpec, artifacts_dir: Path, artifacts: Sequence[str]) -> Failure | None:
-    """Run ``program`` until it ends, its threads too. Why it failed; None if it ended well.
+def run_program(
+    program: ProgramSpec, artifacts_dir: Path, artifacts: Sequence[str], places: Places | None = None
+) -> Failure | None:
+    """Run ``program`` until it ends, its threads too. Why it failed; None if it ended well. ``places`` are told where.
 
     What it leaves behind in this process stays: its module is `__main__` from here on, so that its functions are
     pickled by value also when Spark needs them later.
     """
-    places = Places(artifacts_dir, program.script)
+    places = places or Places(artifacts_dir, program.script)
     before = set(threading.enumerate())
     try:
         module, code = _prepare(program, artifacts_dir, artifacts)
         exec(code, module.__dict__)  # noqa: S102 - this is what the job is
+        lines = Path(str(module.__file__)).read_bytes().count(b"\n") + 1
+        places.end = f"{program.script}, line {lines}"
     except BaseException as error:  # a program may end in any way, sys.exit included
+        places.end = places.of_error(error)
         failure = failure_of(error, places)
         if failure is not None:
             return failure

@@ -119,7 +119,8 @@ def writer_facts(writer: DataStreamWriter, table: str | None = None) -> WriterFa
     jvm: Any = writer_frame(writer).sparkSession._jvm
     options = lower_options(jvm, _get(jwriter, "extraOptions"))
     trigger = _get(jwriter, "trigger")
-    kind = kind_of(trigger)
+    # Those without an interval are objects of Scala.
+    kind = kind_of(trigger).rstrip("$")
     source = str(_get(jwriter, "source"))
     foreach: Foreach = (
         "foreachBatch" if source == "foreachBatch" else "foreach" if source == "foreach" else ""

@@ -102,6 +102,90 @@ def test_a_program_that_waits_is_planned_and_nothing_of_it_runs(rig: Bench) -> N
     assert "printed ['--suffix', 'x']" in driver.log and "never" not in driver.log
 
 
+WAITS = {
+    "a loop that looks": ("while query.isActive: time.sleep(1)", ["rate", "aggregate", "counts"]),
+    "a loop that sleeps": ("while True: time.sleep(5)", ["rate", "aggregate", "counts"]),
+    "some sleep": (
+        "time.sleep(60)\nrows.writeStream.format('noop').queryName('two').start()\nquery.lastProgress['batchId']",
+        ["rate", "aggregate", "counts", "rate 2", "two"],
+    ),
+    "a wait with a limit": (
+        "if not query.awaitTermination(3600): raise SystemExit('It took too long.')",
+        ["rate", "aggregate", "counts"],
+    ),
+    "an event": ("import threading\nthreading.Event().wait()", ["rate", "aggregate", "counts"]),
+    "a thread for each": (
+        """
+def run(name, delay):
+    time.sleep(delay)
+    rows.writeStream.format('noop').queryName(name).start().awaitTermination()
+query.processAllAvailable()
+query.stop()
+threads = [threading.Thread(target=run, args=(f"t{n}", 0.5 * n)) for n in range(2)]
+for each in threads: each.start()
+for each in threads: each.join()
+""",
+        ["rate", "aggregate", "counts", "rate 2", "t0", "rate 3", "t1"],
+    ),
+    "what is there is enough": (
+        """
+for name in ("a", "b"):
+    once = rows.writeStream.format("noop").queryName(name).trigger(availableNow=True).start()
+    once.awaitTermination()
+query.stop()
+spark.range(3).write.mode("overwrite").parquet(OUT)
+spark.read.parquet("/none/such").show()
+""",
+        ["rate", "aggregate", "counts", "rate 2", "a", "rate 3", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_however_a_program_waits_it_is_planned(rig: Bench, how: str) -> None:
+    text, expected = WAITS[how]
+    out = rig.directory / "out"
+    answer, _ = plan(rig, job=f"import time, threading\nOUT = {str(out)!r}\n" + HEAD + COUNTS + text)
+    assert names(answer) == expected
+    assert not out.exists()
+
+
+def test_the_state_has_the_partitions_that_its_checkpoint_says(rig: Bench) -> None:
+    offsets = rig.directory / "cp" / "offsets"
+    offsets.mkdir(parents=True)
+    for batch, number in (("9", 7), ("10", 9)):
+        about = {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": str(number)}}
+        (offsets / batch).write_text("v1\n" + json.dumps(about) + "\n0")
+    text = COUNTS.replace(".start()", f".option('checkpointLocation', {str(rig.directory / 'cp')!r}).start()")
+    answer, _ = plan(rig, job=HEAD + text + "query.awaitTermination()")
+    assert {vertex["statePartitions"] for vertex in answer["vertices"]} == {9, None}
+
+
+def test_a_program_may_have_a_module_of_the_name_of_ours_and_settings_that_only_a_new_session_takes(
+    rig: Bench,
+) -> None:
+    answer, driver = plan(
+        rig,
+        job="""
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+        import app, app_user
+        assert app.MINE == 1 and app_user.MINE == 1, app
+        sc = SparkContext(conf=SparkConf().setAppName("x").set("spark.sql.warehouse.dir", "/tmp/w"))
+        assert sc is SparkContext.getOrCreate()
+        spark = SparkSession(sc)
+        assert spark.conf.get("spark.sql.warehouse.dir").endswith("/tmp/w")
+        again = SparkSession.builder.config("spark.sql.shuffle.partitions", 3).config("spark.a", True).getOrCreate()
+        assert again.conf.get("spark.sql.shuffle.partitions") == "3" and again.conf.get("spark.a") == "true"
+        rows = again.readStream.format("rate").load()
+        rows.groupBy("value").count().writeStream.outputMode("update").format("noop").start().awaitTermination()
+        """,
+        app="MINE = 1",
+        app_user="from app import MINE",
+    )
+    assert {vertex["statePartitions"] for vertex in answer["vertices"]} == {3, None}, driver.log
+
+
 BAD = {
     "raises": ("import json\nraise ValueError('no such luck')", r"job.py, line 2: ValueError: no such luck"),
     "syntax": (
@@ -109,10 +193,10 @@ BAD = {
         r"job.py, line 2: SyntaxError: '\(' was never closed; .* Python 3.*",
     ),
     "module": ("\nimport nowhere_to_be_found", r"job.py, line 2: there is no module nowhere_to_be_found: .*"),
-    "nothing": ("print('hello')", r"job.py: the program has ended and has started no streaming query; .*"),
+    "nothing": ("print('hello')", r"job.py, line 1: the program has ended and has started no streaming query; .*"),
     "exits": (
         "import sys\nsys.exit(0)",
-        r"job.py: the program has ended and has started no streaming query; .*",
+        r"job.py, line 2: the program has ended and has started no streaming query; .*",
     ),
     "exits 3": ("import sys\nsys.exit(3)", r"job.py, line 2: the program ended with sys.exit\(3\)\."),
     "another Python": (
@@ -139,11 +223,19 @@ BAD = {
     ),
     "does not wait": (
         HEAD + COUNTS,
-        r"job.py: the program has ended without waiting for its query of counts, .*",
+        r"job.py, line 8: the program has ended without waiting for its query of counts, .*",
     ),
     "continuous": (
         HEAD + "rows.writeStream.format('console').trigger(continuous='1 second').start()",
         r"job.py, line 5: a continuous trigger \(continuous\) is not possible: .*",
+    ),
+    "mode": (
+        HEAD + "rows.groupBy('value').count().writeStream.format('noop').start()",
+        r"job.py, line 5: AnalysisException: Invalid streaming output mode: append.*",
+    ),
+    "sink package": (
+        HEAD + "rows.writeStream.format('kafka').start()",
+        r"job.py, line 5: AnalysisException: Failed to find data source: kafka.*",
     ),
     "no sink": (HEAD + "rows.writeStream.start()", r"job.py, line 5: the query has no sink: .*"),
     "one checkpoint": (
