@@ -10,10 +10,6 @@ from app.driver.failures import DriverError, Failure, describe, one_line
 from app.driver.program.places import Places
 
 
-class ProgramRefused(DriverError):
-    """What the program asks for cannot be had. The message has file and line already."""
-
-
 def failure_of(error: BaseException, places: Places) -> Failure | None:
     """Why a program that raised ``error`` has failed; None if that was its way to end well."""
     stack = "".join(traceback.format_exception(error))
@@ -21,8 +17,10 @@ def failure_of(error: BaseException, places: Places) -> Failure | None:
     if isinstance(error, SystemExit):
         return _of_exit(error, place, stack)
     if isinstance(error, DriverError):
-        found = describe(error)
-        return found if isinstance(error, ProgramRefused) else replace(found, sentence=_at(place, str(error)))
+        told = str(error)
+        return replace(
+            describe(error), sentence=one_line(told if told.startswith(place) else f"{place}: {told}")
+        )
     if isinstance(error, SyntaxError):
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         told = f"{place}: {type(error).__name__}: {error.msg}; the program runs with Python {python}."
@@ -44,7 +42,3 @@ def _of_exit(error: SystemExit, place: str, stack: str) -> Failure | None:
     return Failure(
         told if told.endswith((".", "!", "?")) else f"{told}.", stack, user_error=f"SystemExit at {place}"
     )
-
-
-def _at(place: str, sentence: str) -> str:
-    return one_line(f"{place}: {sentence}")

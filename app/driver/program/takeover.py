@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import DriverError, Failure
+from app.driver.program.ending import failure_of
 from app.driver.program.places import Places
 from app.driver.program.settings import changed_fixed_setting, session_conf, settings_of
 from app.model.ownsettings import FIXED_SETTINGS
@@ -220,7 +221,12 @@ class Takeover:
         changed = changed_fixed_setting({name: session.conf.get(name, None) for name in _SQL})
         if changed is not None:
             self.refuse(changed)
-        return self.handle(self.host.start(writer, table, where, begin))
+        try:
+            return self.handle(self.host.start(writer, table, where, begin))
+        except DriverError as error:
+            # No `except` of the program is to go on behind it.
+            self.host.program_ended(failure_of(error, self.places))
+            _hang()
 
     def handle(self, query: StreamingQuery) -> StreamingQuery:
         return Handle(self, query._jsq)

@@ -193,7 +193,10 @@ BAD = {
         r"job.py, line 2: SyntaxError: '\(' was never closed; .* Python 3.*",
     ),
     "module": ("\nimport nowhere_to_be_found", r"job.py, line 2: there is no module nowhere_to_be_found: .*"),
-    "nothing": ("print('hello')", r"job.py, line 1: the program has ended and has started no streaming query; .*"),
+    "nothing": (
+        "print('hello')",
+        r"job.py, line 1: the program has ended and has started no streaming query; .*",
+    ),
     "exits": (
         "import sys\nsys.exit(0)",
         r"job.py, line 2: the program has ended and has started no streaming query; .*",
