@@ -234,7 +234,7 @@ class Bench:
         self, document: dict[str, Any], parallelism: dict[str, int] | None = None, **changes: Any
     ) -> Path:
         """Write the assignment of the next attempt. ``parallelism`` is by vertex name, 1 where it says nothing."""
-        graph = parse_document(document)
+        graph = parse_document(document, stored=True)
         self._attempt += 1
         by_name = {vertex.name: 1 for vertex in graph.vertices} | (parallelism or {})
         spec = DriverSpec(
@@ -276,7 +276,7 @@ class Bench:
         return driver
 
     def change_plan(self, document: dict[str, Any], version: int, parallelism: dict[str, int]) -> None:
-        graph = parse_document(document)
+        graph = parse_document(document, stored=True)
         by_name = {vertex.name: 1 for vertex in graph.vertices} | parallelism
         self.control_plane.order(
             plan_version=version, parallelism={v.id: by_name[v.name] for v in graph.vertices}
