@@ -70,7 +70,8 @@ def java_array(jvm: Any, values: Sequence[Any]) -> Any:
 
 
 def kind_of(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
+    # That of an object of Scala ends with a dollar sign.
+    return str(node.getClass().getSimpleName()).rstrip("$")
 
 
 def with_children(jvm: Any, node: Any, children: Iterable[Any]) -> Any:

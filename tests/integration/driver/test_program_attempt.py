@@ -188,7 +188,7 @@ def test_a_program_that_ends_when_its_query_has_ended_is_finished(rig: Bench) ->
     [
         pytest.param(
             f"{WINDOWS}{START}raise ValueError('boom')",
-            "job.py, line 20",
+            "job.py, line 18: ValueError: boom",
             id="raises while its query runs",
         ),
         pytest.param(
