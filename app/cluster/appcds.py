@@ -12,20 +12,19 @@ import importlib.metadata
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import structlog
 
 from app.cluster.environment import inherited_environment
+from app.cluster.environments import Environment
 from app.cluster.java import Java
-from app.cluster.processes import DRIVER_ENV_PREFIX
+from app.cluster.processes import DRIVER_ENV_PREFIX, driver_command
 from app.durablefiles import remove_tree
 
 log = structlog.get_logger()
 
-_COMMAND = (sys.executable, "-m", "app.driver.appcds")
 _GIVE_UP_S = 5.0
 
 
@@ -35,23 +34,34 @@ def default_cache_dir() -> Path:
     return Path(base) / "slotwise"
 
 
-def fingerprint(java_version: str) -> str:
+def fingerprint(java_version: str, environment: Environment | None = None) -> str:
     """What the archive depends on: the Java, the Spark, and where its jars lie."""
-    spark = importlib.metadata.distribution("pyspark")
-    text = "\n".join(
-        (java_version, spark.version, str(spark.locate_file("pyspark")), "classpath of an executor")
-    )
+    if environment is None:
+        spark = importlib.metadata.distribution("pyspark")
+        told = spark.version, str(spark.locate_file("pyspark"))
+    else:
+        told = environment.spark_version, environment.spark_home
+    text = "\n".join((java_version, *told, "classpath of an executor"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class ArchiveBuilder:
     """Knows where the archive is and builds it when it is missing."""
 
-    def __init__(self, cache_dir: Path, java: Java, *, command: tuple[str, ...] = _COMMAND) -> None:
-        """``command``: what builds an archive at the path that is its last argument."""
-        self.path = cache_dir / f"spark-{fingerprint(java.version)}.jsa"
-        self._java = java
-        self._command = command
+    def __init__(
+        self,
+        cache_dir: Path,
+        java: Java,
+        *,
+        environment: Environment | None = None,
+        command: tuple[str, ...] = (),
+    ) -> None:
+        """``environment``: the one whose Spark it is for, if not that of the server. ``command``: what builds an
+        archive at the path that is its last argument."""
+        self.cache_dir, self.java = cache_dir, java
+        self.path = cache_dir / f"spark-{fingerprint(java.version, environment)}.jsa"
+        python = None if environment is None else environment.python
+        self._command = command or tuple(driver_command("app.driver.appcds", python))
         self._process: subprocess.Popen[bytes] | None = None
         self._given_up = False
 
@@ -92,7 +102,7 @@ class ArchiveBuilder:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**inherited_environment(), DRIVER_ENV_PREFIX + "JAVA": self._java.command},
+                env={**inherited_environment(), DRIVER_ENV_PREFIX + "JAVA": self.java.command},
                 start_new_session=True,
                 # Class data of Spark and nothing else: drivers of another user may read it.
                 umask=0o022,
@@ -101,13 +111,18 @@ class ArchiveBuilder:
             )
         return self._process
 
+    def stop(self) -> None:
+        """Give up a build that is under way: it removes what there is of it and ends by itself."""
+        self._given_up = True
+        if self._process is not None:
+            self._process.terminate()
+
     async def close(self) -> None:
         """Give up a build that is under way, and leave nothing of it: it has a few seconds to end by itself."""
-        self._given_up = True
         process = self._process
+        self.stop()
         if process is None:
             return
-        process.terminate()
         try:
             await asyncio.to_thread(process.wait, _GIVE_UP_S)
         except subprocess.TimeoutExpired:

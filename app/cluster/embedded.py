@@ -7,12 +7,16 @@ import os
 import shlex
 import time
 import uuid
+from collections import Counter
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from app.cluster.appcds import ArchiveBuilder
 from app.cluster.driveruser import DriverUser
+from app.cluster.environments import Environment
 from app.cluster.java import Java
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
 from app.cluster.processes import (
@@ -24,8 +28,13 @@ from app.cluster.processes import (
     sweep,
     trim_logs,
 )
+from app.cluster.runtimes import OWN, Kind, Runtimes
+from app.model.environment import Runtime
 
 log = structlog.get_logger()
+
+# For so long after its last use a warm driver is kept of a kind that no job runs with.
+_KEPT_WARM_S = 600.0
 
 _TRIM_LOGS_EVERY_S = 60.0
 _REFILL_BACKOFF_S = (1.0, 5.0, 30.0, 120.0)
@@ -45,7 +54,9 @@ class EmbeddedHost:
         java_options: str = "",
         archive: ArchiveBuilder | None = None,
         user: DriverUser | None = None,
+        runtimes: Runtimes | None = None,
     ) -> None:
+        """``runtimes``: finds what jobs want to run in; without it there is the environment of the server only."""
         self._run_dir = run_dir
         self._java = java
         self._slots = slots
@@ -54,38 +65,52 @@ class EmbeddedHost:
         self._java_options = tuple(shlex.split(java_options))
         self._archive = archive
         self._user = user
+        self._runtimes = runtimes
+        self._archives: dict[str, ArchiveBuilder] = {}
         self._warm: list[LocalDriver] = []
-        self._all: set[LocalDriver] = set()
+        self._all: dict[LocalDriver, Kind] = {}
+        self._used: dict[Kind, float] = {}
         self._failures = 0
         self._retry: asyncio.TimerHandle | None = None
-        self._tidying: set[asyncio.Task[None]] = set()
+        self._tidying: set[asyncio.Task[Any]] = set()
         self._closed = False
         sweep(run_dir)
         self._trimming = asyncio.get_running_loop().create_task(self._trim_logs())
 
-    async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
+    async def acquire(
+        self, java_options: tuple[str, ...] = (), runtime: Runtime | None = None
+    ) -> DriverHandle:
+        kind = OWN if self._runtimes is None else await self._runtimes.kind(runtime)
+        if kind.environment is not None:
+            self._want_archive(kind.environment)
+        if kind != OWN:
+            self._used[kind] = asyncio.get_running_loop().time()
         if not java_options:
             # A driver that is still warming up is nearer to its job than a new one. One that has ended is dealt with
             # by `_on_warm_exit`.
             for ready in (True, False):
                 for driver in self._warm:
-                    if driver.is_ready is ready and not driver.has_exited:
+                    if driver.is_ready is ready and not driver.has_exited and self._all[driver] == kind:
                         self._warm.remove(driver)
                         return driver
-        return self._start(warm=False, java_options=java_options)
+        return self._start(warm=False, java_options=java_options, kind=kind)
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         if not is_running(ref) and is_lock_free(ref.lock_file):
             return None
         driver = LocalDriver(ref, None, self._user)
-        self._track(driver)
+        self._track(driver, OWN)
         return driver
 
     def refill(self) -> None:
-        if self._closed or self._retry is not None or len(self._warm) >= self._warm_wanted:
+        if self._closed or self._retry is not None:
+            return
+        self._let_unused_go()
+        kind = self._lacking()
+        if kind is None:
             return
         try:
-            driver = self._start(warm=True)
+            driver = self._start(warm=True, kind=kind)
         except DriverLaunchError as error:
             log.warning("no warm driver", error=str(error))
             self._refill_later()
@@ -94,12 +119,40 @@ class EmbeddedHost:
         driver.on_exit(lambda status: self._on_warm_exit(driver, status))
         driver.on_ready(lambda: self._on_warm_ready(driver))
 
+    def _lacking(self) -> Kind | None:
+        """The first kind of which too few are warm."""
+        warm = Counter(self._all[driver] for driver in self._warm if driver in self._all)
+        return next((kind for kind in (OWN, *self._used) if warm[kind] < self._warm_wanted), None)
+
+    def _let_unused_go(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        working = {kind for driver, kind in self._all.items() if driver not in self._warm}
+        for kind, used_s in list(self._used.items()):
+            if kind in working:
+                self._used[kind] = now_s
+            elif now_s - used_s > _KEPT_WARM_S:
+                del self._used[kind]
+        for driver in [each for each in self._warm if self._all.get(each, OWN) not in (OWN, *self._used)]:
+            self._warm.remove(driver)
+            self._spawn(driver.kill())
+
+    def _want_archive(self, environment: Environment) -> None:
+        """Make class data for the Spark of an environment, in the background."""
+        # Another user's Python is never run with the rights of the server, which has the archives.
+        if self._archive is None or self._user is not None or environment.spark_home in self._archives:
+            return
+        builder = ArchiveBuilder(self._archive.cache_dir, self._archive.java, environment=environment)
+        self._archives[environment.spark_home] = builder
+        self._spawn(builder.ensure())
+
     def close(self) -> None:
         """Leave running drivers alone and let the warm ones end (their standard input is closed with this process)."""
         self._closed = True
         self._trimming.cancel()
         if self._retry is not None:
             self._retry.cancel()
+        for builder in self._archives.values():
+            builder.stop()
         for task in self._tidying:
             task.cancel()
         for driver in list(self._all):
@@ -118,28 +171,36 @@ class EmbeddedHost:
     def warm_ready(self) -> int:
         return sum(1 for driver in self._warm if driver.is_ready)
 
-    def _start(self, *, warm: bool, java_options: tuple[str, ...] = ()) -> LocalDriver:
+    def _start(self, *, warm: bool, kind: Kind, java_options: tuple[str, ...] = ()) -> LocalDriver:
         driver_id = f"driver-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
         options = [f"-Xmx{self._memory_mb}m", *self._java_options, *java_options]
-        archive = self._archive.path_if_ready() if self._archive else None
+        home = None if kind.environment is None else kind.environment.spark_home
+        builder = self._archive if home is None else self._archives.get(home)
+        archive = builder.path_if_ready() if builder else None
         driver = start_driver(
             driver_id=driver_id,
             run_dir=self._run_dir,
             warm=warm,
             user=self._user,
+            python=kind.python,
             environment={
                 DRIVER_ENV_PREFIX + "ARCHIVE": str(archive) if archive else "",
                 DRIVER_ENV_PREFIX + "WARM_MASTER": f"local[{self._slots}]",
                 DRIVER_ENV_PREFIX + "JAVA": self._java.command,
                 DRIVER_ENV_PREFIX + "JAVA_OPTIONS": shlex.join(options),
+                DRIVER_ENV_PREFIX + "JARS": os.pathsep.join(kind.jars),
             },
         )
-        self._track(driver)
+        self._track(driver, kind)
         return driver
 
-    def _track(self, driver: LocalDriver) -> None:
-        self._all.add(driver)
-        driver.on_exit(lambda _status: self._all.discard(driver))
+    def _track(self, driver: LocalDriver, kind: Kind) -> None:
+        self._all[driver] = kind
+
+        def forget(_status: int | None) -> None:
+            self._all.pop(driver, None)
+
+        driver.on_exit(forget)
 
     async def _trim_logs(self) -> None:
         while True:
@@ -159,10 +220,13 @@ class EmbeddedHost:
         self._warm.remove(driver)
         log.warning("a warm driver ended", driver=driver.ref.driver_id, exit_status=status)
         # No job asks after this one, so nobody else waits for the last of it and removes its files.
-        task = asyncio.get_running_loop().create_task(driver.gone())
+        self._spawn(driver.gone())
+        self._refill_later()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tidying.add(task)
         task.add_done_callback(self._tidying.discard)
-        self._refill_later()
 
     def _refill_later(self) -> None:
         delay_s = _REFILL_BACKOFF_S[min(self._failures, len(_REFILL_BACKOFF_S) - 1)]

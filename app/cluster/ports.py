@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.cluster.rounds import Rounds
+from app.model.environment import Runtime
 
 
 class DriverLaunchError(Exception):
@@ -122,13 +123,16 @@ class DriverHost(Protocol):
         """Why a driver takes longer to start now than it will later, in a sentence; empty if it does not."""
         ...
 
-    async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
+    async def acquire(
+        self, java_options: tuple[str, ...] = (), runtime: Runtime | None = None
+    ) -> DriverHandle:
         """A driver that waits for an assignment: a warm one if there is one, else a new one.
 
-        ``java_options``: options that only a new JVM can take; then it is never a warm one.
+        ``java_options``: options that only a new JVM can take; then it is never a warm one. ``runtime``: what it is to
+        run in, if not in the environment of the server; that may have to be built first, which takes minutes.
 
         Raises:
-            DriverLaunchError: none could be started.
+            DriverLaunchError: none could be started. It is not recoverable if ``runtime`` cannot be had.
         """
         ...
 

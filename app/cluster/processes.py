@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import structlog
 
+import app
 from app import filelocks
 from app.cluster.driveruser import DriverUser
 from app.cluster.environment import inherited_environment
@@ -31,6 +32,13 @@ log = structlog.get_logger()
 
 # What a driver process is told. Not SLOTWISE_: that is what people set, and a server refuses names it does not know.
 DRIVER_ENV_PREFIX = "_SLOTWISE_DRIVER_"
+
+# The package is found by its own path from then on: neither it nor what lies beside it is in the way of what the
+# environment and its programs import.
+_BOOT = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); import app; del sys.path[0]; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+)
 
 _POLL_S = 0.02
 _KILL_DEADLINE_S = 20.0
@@ -259,6 +267,14 @@ class LocalDriver:
             self._child.stdout.close()
 
 
+def driver_command(module: str, python: str | None = None) -> list[str]:
+    """What runs a module of the driver: by the Python of the server, or by that of an environment (``python``), which
+    has PySpark and nothing of ours."""
+    if python is None:
+        return [sys.executable, "-m", module]
+    return [python, "-c", _BOOT, str(Path(app.__file__).resolve().parents[1]), module]
+
+
 def start_driver(
     *,
     driver_id: str,
@@ -266,12 +282,13 @@ def start_driver(
     warm: bool,
     environment: Mapping[str, str],
     user: DriverUser | None = None,
+    python: str | None = None,
 ) -> LocalDriver:
     """Start a driver process in a session of its own, so that it outlives this one; as ``user`` if there is one.
 
     It inherits nothing but its standard streams, and the environment without the settings of the server. Its standard
     input is the rope that it hangs on until it has a job (end of file there ends it), its output says READY, its errors
-    go to ``<run_dir>/<driver_id>.log``.
+    go to ``<run_dir>/<driver_id>.log``. ``python``: see `driver_command`.
 
     Raises:
         DriverLaunchError: the operating system refused.
@@ -279,7 +296,7 @@ def start_driver(
     run_dir.mkdir(parents=True, exist_ok=True)
     lock_file = run_dir / f"{driver_id}.lock"
     log_file = run_dir / f"{driver_id}.log"
-    command = [sys.executable, "-m", "app.driver", *(["--warm"] if warm else [])]
+    command = [*driver_command("app.driver", python), *(["--warm"] if warm else [])]
     child = None
     try:
         if user is not None:

@@ -25,6 +25,8 @@ from app.durablefiles import write_whole
 # Set by `app.cluster`. The second one has options for the JVM, separated by spaces and quoted as for a shell.
 JAVA_VARIABLE = "_SLOTWISE_DRIVER_JAVA"
 JAVA_OPTIONS_VARIABLE = "_SLOTWISE_DRIVER_JAVA_OPTIONS"
+# The packages of a job.
+JARS_VARIABLE = "_SLOTWISE_DRIVER_JARS"
 
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.004
@@ -86,7 +88,8 @@ def executor_classpath(home: Path) -> str:
 
 def java_command_line(home: Path, archive: str, extra: Iterable[str]) -> list[str]:
     """The whole command. ``archive`` is the class data archive to start from, or empty."""
-    jars = executor_classpath(home)
+    # Behind Spark's own: an archive of class data is for whatever class path begins with its own.
+    jars = ":".join(filter(None, (executor_classpath(home), os.environ.get(JARS_VARIABLE))))
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
     options = [*DEFAULT_JAVA_OPTIONS, *opened, "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED"]
     options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
@@ -180,10 +183,10 @@ def _spark_environment() -> dict[str, str]:
     """
     os.environ.pop("SPARK_HOME", None)
     root = str(Path(__file__).resolve().parents[2])
-    paths = [
-        root,
-        *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root),
-    ]
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
+    if root in map(os.path.abspath, sys.path):
+        # In the environment of a job it is not: there the workers have no use for what is ours.
+        paths.insert(0, root)
     os.environ.update(
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,

@@ -72,7 +72,7 @@ class DriverProcess:
         import pyspark.sql  # noqa: F401 - takes as long as the JVM does: side by side
 
         with contextlib.suppress(ImportError):
-            # Of programs, which do without, the environment need not have pyarrow.
+            # The environment of a program need not have what sources of ours are made with.
             import app.driver.batch.attempt
             import app.driver.sources.opening  # noqa: F401
         self.jvm.wait_for_gateway()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import shutil
 import threading
@@ -66,8 +65,7 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
             app_name="slotwise", master=master, work_dir=str(directory), socket_dir=socket_dir, conf={}
         )
         try:
-            # Of programs, which do without, the environment need not have pyarrow.
-            run = _run if importlib.util.find_spec("pyarrow") else _run_of_spark
+            run = _run if _has_sources() else _run_of_spark
             run(session, directory / "warm-up")
         finally:
             shutil.rmtree(directory / "warm-up", ignore_errors=True)
@@ -75,6 +73,15 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
         log.exception("the warm-up failed; the driver goes on cold")
         return None
     return session
+
+
+def _has_sources() -> bool:
+    """Whether there are sources of ours. The environment of a program need not have what they are made with."""
+    try:
+        import app.driver.sources.opening  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def _run(session: SparkSession, directory: Path) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+from app.model.environment import EnvironmentSpec
+
 DEFAULT_SLOT_SHARING_GROUP = "default"
 
 MAX_PARALLELISM_LIMIT = 32768
@@ -139,10 +141,12 @@ Operation = SourceSpec | SqlSpec | PythonSpec | SinkSpec | PlannedSpec
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
     """An ordinary PySpark program: ``script`` is one of the job's artifacts, ``args`` what follows it on the command
-    line."""
+    line. ``environment`` None is that of the server; ``packages`` are coordinates ``group:artifact:version``."""
 
     script: str
     args: tuple[str, ...] = ()
+    environment: EnvironmentSpec | None = None
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,7 @@ class SimHost:
         self._world = incarnation.world
         self._warm: list[SimProcess] = []
 
-    async def acquire(self, java_options: tuple[str, ...] = ()) -> DriverHandle:
+    async def acquire(self, java_options: tuple[str, ...] = (), runtime: object = None) -> DriverHandle:
         world = self._world
         await asyncio.sleep(world.rng.uniform(0.001, 0.05))
         if world.chance(world.knobs.launch_fails):

@@ -9,7 +9,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from app.cluster.java import usable_java
+from app.cluster.processes import driver_command
 from app.model.graphdoc import parse_document, to_document
 from app.model.protocol import DriverSpec
 
@@ -165,6 +165,8 @@ class Driver:
     """A driver process, started as `app.cluster.processes` does."""
 
     environment: ClassVar[dict[str, str]] = {}
+    python: ClassVar[str | None] = None
+    """That of an environment of its own."""
 
     def __init__(self, directory: Path, *, warm: bool = False) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -172,7 +174,7 @@ class Driver:
         self.log_file = directory / f"{name}.log"
         with open(self.log_file, "ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app.driver", *(["--warm"] if warm else [])],
+                [*driver_command("app.driver", Driver.python), *(["--warm"] if warm else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -1,0 +1,187 @@
+"""The Pythons that drivers run on: that of the server, or one of a job's own, looked at before it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.cluster.driveruser import DriverUser
+from app.cluster.environment import inherited_environment
+from app.cluster.ports import DriverLaunchError
+from app.model.environment import SPARK_LINES, python_fault, spark_fault
+
+_PROBE_S = 60
+_KEPT_BYTES = 64 << 10
+# It has to be read by any Python, however old.
+_PROBE = """
+import json, os, sys
+found = {"version": list(sys.version_info[:3]), "spark": None, "home": None}
+try:
+    import importlib.util
+    spec = importlib.util.find_spec("pyspark")
+    home = os.path.dirname(spec.origin)
+    if os.path.isdir(os.path.join(home, "jars")):
+        found["home"] = home
+    names = {}
+    with open(os.path.join(home, "version.py")) as file:
+        exec(file.read(), names)
+    found["spark"] = names["__version__"]
+except Exception:
+    pass
+print("\\n" + json.dumps(found))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A Python that drivers can run on. ``spark_home`` has the jars of its PySpark."""
+
+    python: str
+    python_version: str
+    spark_version: str
+    spark_home: str
+
+
+class EnvironmentRefused(DriverLaunchError):
+    """No driver can run in an environment; another try would be told so again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, recoverable=False)
+
+
+class Pythons:
+    """Pythons that were looked at; one is looked at again when its PySpark was changed. ``user``: whom drivers run as.
+
+    What a job names is run as that user and never with the rights of the server.
+    """
+
+    def __init__(self, user: DriverUser | None = None) -> None:
+        self._user = user
+        self._known: dict[str, tuple[Environment, object]] = {}
+
+    async def look(self, python: str, place: str = "environment.python") -> Environment:
+        """
+        Raises:
+            EnvironmentRefused: no driver can run on it; the sentence begins with ``place``.
+        """
+        known = self._known.get(python)
+        if known is not None and known[1] == await asyncio.to_thread(_signs, known[0]):
+            return known[0]
+        found = await asyncio.to_thread(self._look, python, place)
+        self._known[python] = found, await asyncio.to_thread(_signs, found)
+        return found
+
+    def _look(self, python: str, place: str) -> Environment:
+        told = _answer(python, place, self._user)
+        version = tuple(map(int, told["version"]))
+        if fault := python_fault(version):
+            raise EnvironmentRefused(f"{place}: {python} {fault}.")
+        if told["spark"] is None or told["home"] is None:
+            what = "PySpark" if told["spark"] is None else "the jars of PySpark (pyspark-client has none)"
+            raise EnvironmentRefused(
+                f"{place}: {python} has not {what}: install pyspark of {', '.join(SPARK_LINES[:-1])} or "
+                f"{SPARK_LINES[-1]} there."
+            )
+        if fault := spark_fault(told["spark"]):
+            raise EnvironmentRefused(f"{place}: {python} {fault}.")
+        return Environment(python, ".".join(map(str, version)), told["spark"], told["home"])
+
+
+def _signs(environment: Environment) -> object:
+    """What is other than before when an environment was changed."""
+    try:
+        python = os.stat(environment.python)
+        spark = os.stat(os.path.join(environment.spark_home, "version.py"))
+    except OSError:
+        return None
+    return python.st_ino, python.st_mtime_ns, spark.st_ino, spark.st_mtime_ns
+
+
+def _answer(python: str, place: str, user: DriverUser | None) -> dict[str, Any]:
+    """What a Python says of itself.
+
+    Raises:
+        EnvironmentRefused: it says nothing.
+    """
+    who = "the server runs as" if user is None else "drivers run as"
+    try:
+        status, output = run_bounded([python, "-c", _PROBE], _PROBE_S, user)
+    except FileNotFoundError:
+        raise EnvironmentRefused(f"{place}: there is no file {python} on the host of the server.") from None
+    except PermissionError:
+        raise EnvironmentRefused(f"{place}: the user that {who} may not execute {python}.") from None
+    except subprocess.TimeoutExpired:
+        raise EnvironmentRefused(f"{place}: {python} has not answered within {_PROBE_S} s.") from None
+    except OSError as error:
+        raise EnvironmentRefused(f"{place}: {python} cannot be executed: {error.strerror}.") from None
+    try:
+        told = json.loads(output.strip().rpartition("\n")[2])
+        if isinstance(told, dict) and {"version", "spark", "home"} <= told.keys():
+            return told
+    except ValueError:
+        pass
+    last = output.strip().rpartition("\n")[2][:300]
+    raise EnvironmentRefused(
+        f"{place}: {python} does not answer as a Python does: it ended with exit status {status}"
+        f"{' and said: ' + last if last else ''}."
+    )
+
+
+def run_bounded(
+    command: list[str],
+    timeout_s: float,
+    user: DriverUser | None,
+    *,
+    cwd: str = "/",
+    extra: Mapping[str, str] | None = None,
+) -> tuple[int, str]:
+    """Run what a job asks for, as ``user`` and with the environment of its drivers. The exit status, and the end of
+    what it said: it may say more than there is memory for.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it was ended.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        cwd=cwd,
+        env={
+            **inherited_environment(),
+            **(user.environment() if user is not None else {}),
+            **(extra or {}),
+        },
+        **(user.popen() if user is not None else {}),
+    )
+    assert process.stdout is not None
+    expired = threading.Event()
+
+    def end() -> None:
+        expired.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(timeout_s, end)
+    timer.start()
+    kept = b""
+    try:
+        with process.stdout as output:
+            while chunk := os.read(output.fileno(), _KEPT_BYTES):
+                kept = (kept + chunk)[-_KEPT_BYTES:]
+        status = process.wait()
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        raise subprocess.TimeoutExpired(command, timeout_s)
+    return status, kept.decode(errors="replace")

@@ -1,0 +1,228 @@
+"""What a driver process is started with for a job: a Python, found or built for it, and packages for its JVM."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from app.cluster.builds import Builds
+from app.cluster.driveruser import DriverUser
+from app.cluster.environments import Environment, EnvironmentRefused, Pythons, run_bounded
+from app.cluster.java import Java
+from app.model.environment import EnvironmentSpec, Runtime
+
+log = structlog.get_logger()
+
+_BUILD_S = 1200
+_MOST_CHARS = 1500
+# Spark's own resolver, and a gateway that ends at once because nobody holds its standard input.
+_RESOLVER = ("org.apache.spark.deploy.SparkSubmit", "--conf", "spark.ui.enabled=false")
+_IVY_SETTINGS = """<ivysettings>
+  <settings defaultResolver="repository"/>
+  <resolvers><ibiblio name="repository" m2compatible="true" root="{}"/></resolvers>
+</ivysettings>
+"""
+# What uv draws around its sentences.
+_FRAME = re.compile(r"^[^\w\[\"'`(/-]+")
+_PYSPARK = re.compile(r"\s*pyspark\s*(\[|[=<>!~;@,( ]|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a driver was started with: a warm one can be given to whoever asks for one of its kind. ``environment`` None
+    is that of the server; ``jars`` are behind Spark's own on the class path."""
+
+    environment: Environment | None = None
+    jars: tuple[str, ...] = ()
+
+    @property
+    def python(self) -> str | None:
+        return None if self.environment is None else self.environment.python
+
+
+OWN = Kind()
+
+
+class Runtimes:
+    """Finds or builds what jobs ask for. ``repository`` has the packages; ``executors``: jobs have executors on a
+    cluster, which have the server's environment."""
+
+    def __init__(
+        self,
+        cache_dir: Path,
+        java: Java,
+        *,
+        repository: str,
+        user: DriverUser | None = None,
+        executors: bool = False,
+    ) -> None:
+        self._builds = Builds(cache_dir / "environments", user)
+        self._pythons = Pythons(user)
+        self._java = java
+        self._repository = repository
+        self._user = user
+        self._executors = executors
+
+    async def kind(self, runtime: Runtime | None) -> Kind:
+        """
+        Raises:
+            EnvironmentRefused: no driver can be started with it; the message is a sentence.
+        """
+        if runtime is None or (runtime.environment is None and not runtime.packages):
+            return OWN
+        if self._executors:
+            what = "packages" if runtime.environment is None else "environment"
+            raise EnvironmentRefused(
+                f"{what}: on a cluster of executors jobs run with the Python, the PySpark and the jars of the server "
+                f"only. Leave {what} out."
+            )
+        environment = None
+        if runtime.environment is not None:
+            environment = await self._environment(runtime.environment, runtime.artifacts_dir)
+        jars: tuple[str, ...] = ()
+        if runtime.packages:
+            home = _own_spark()[1] if environment is None else environment.spark_home
+            jars = await self._jars(runtime.packages, home)
+        return Kind(environment, jars)
+
+    async def _environment(self, spec: EnvironmentSpec, artifacts_dir: str) -> Environment:
+        if spec.python is not None:
+            return await self._pythons.look(spec.python)
+        if spec.archive is not None:
+            file = Path(artifacts_dir) / spec.archive
+            key = f"archive-{await asyncio.to_thread(_hash_of, file)}"
+            (python,) = await self._builds.once(key, partial(self._unpack, file))
+            return await self._pythons.look(python, "environment.archive")
+        wanted = with_pyspark(spec.requirements, _own_spark()[0])
+        key = f"requirements-{_short_hash(*sorted(wanted), sys.version)}"
+        (python,) = await self._builds.once(key, partial(self._install, wanted))
+        return await self._pythons.look(python, "environment.requirements")
+
+    async def _jars(self, packages: tuple[str, ...], spark_home: str) -> tuple[str, ...]:
+        # What Spark brings itself is left out, so the jars are those for one Spark.
+        key = f"packages-{_short_hash(*sorted(packages), self._repository, spark_home)}"
+        return tuple(await self._builds.once(key, partial(self._resolve, packages, spark_home)))
+
+    # -- builds, in threads
+
+    def _install(self, requirements: tuple[str, ...], place: Path) -> list[str]:
+        uv = shutil.which("uv")
+        if uv is None:
+            raise EnvironmentRefused(
+                "environment.requirements: the server has no uv on its PATH. Install it (pip install uv), or name a "
+                "Python that has them as environment.python."
+            )
+        python = place / "bin" / "python"
+        log.info("an environment is being installed (once)", requirements=requirements, path=str(place))
+        base = getattr(sys, "_base_executable", None) or sys.executable
+        for command in (
+            [uv, "venv", "--quiet", "--allow-existing", "--python", base, str(place)],
+            [uv, "pip", "install", "--quiet", "--python", str(python), *requirements],
+        ):
+            self._run(command, place, "environment.requirements", extra={"UV_CACHE_DIR": str(place / ".uv")})
+        shutil.rmtree(place / ".uv", ignore_errors=True)
+        return [str(python)]
+
+    def _unpack(self, file: Path, place: Path) -> list[str]:
+        # GNU tar leaves out what would lie elsewhere, by its name or through a link.
+        flags = ("--no-same-owner", "--no-same-permissions")
+        self._run(["tar", "-xzf", str(file), "-C", str(place), *flags], place, "environment.archive")
+        python = place / "bin" / "python"
+        if not os.path.lexists(python):
+            raise EnvironmentRefused(
+                "environment.archive: the archive has no bin/python. It should be one that venv-pack or conda-pack "
+                "made."
+            )
+        if (place / "bin" / "conda-unpack").is_file():
+            self._run([str(python), str(place / "bin" / "conda-unpack")], place, "environment.archive")
+        return [str(python)]
+
+    def _resolve(self, packages: tuple[str, ...], spark_home: str, place: Path) -> list[str]:
+        log.info("packages are being resolved (once)", packages=packages, path=str(place))
+        settings = place / "ivysettings.xml"
+        settings.write_text(_IVY_SETTINGS.format(self._repository), encoding="utf-8")
+        if self._user is not None:
+            self._user.give(settings)
+        conf = {"spark.jars.ivy": place, "spark.jars.ivySettings": settings}
+        self._run(
+            [
+                self._java.command,
+                "-Xmx512m",
+                "-XX:+UseSerialGC",
+                "-cp",
+                f"{spark_home}/jars/*",
+                *_RESOLVER,
+                *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+                "--packages",
+                ",".join(packages),
+                "pyspark-shell",
+            ],
+            place,
+            "packages",
+            extra={
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(place / "connection"),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+        )
+        (place / "connection").unlink(missing_ok=True)
+        shutil.rmtree(place / "cache", ignore_errors=True)
+        return sorted(map(str, (place / "jars").glob("*.jar")))
+
+    def _run(
+        self, command: list[str], place: Path, what: str, *, extra: dict[str, str] | None = None
+    ) -> None:
+        try:
+            status, output = run_bounded(command, _BUILD_S, self._user, cwd=str(place), extra=extra)
+        except subprocess.TimeoutExpired:
+            raise EnvironmentRefused(
+                f"{what}: {Path(command[0]).name} was not done within {_BUILD_S} s."
+            ) from None
+        if status != 0:
+            log.warning("an environment cannot be built", what=what, output=output[-20_000:])
+            raise EnvironmentRefused(f"{what}: {told_by(output) or f'it ended with exit status {status}'}")
+
+
+def with_pyspark(requirements: tuple[str, ...], version: str) -> tuple[str, ...]:
+    """The requirements of a driver: if they do not say which PySpark, that of the server."""
+    if any(_PYSPARK.match(each) for each in requirements):
+        return requirements
+    return (f"pyspark=={version}", *requirements)
+
+
+def told_by(output: str) -> str:
+    """What a resolver said last, as one sentence."""
+    lines = [_FRAME.sub("", line).strip() for line in output.splitlines()]
+    if any(line.startswith('Exception in thread "main"') for line in lines):
+        # Spark's: the rest is a table of what was tried.
+        lines = [line.partition(": ")[2] for line in lines if line.startswith('Exception in thread "main"')]
+    sentence = " ".join(line for line in lines if line)[-_MOST_CHARS:]
+    return sentence if not sentence or sentence.endswith(".") else f"{sentence}."
+
+
+def _own_spark() -> tuple[str, str]:
+    """The version of the server's PySpark, and where it lies."""
+    spark = importlib.metadata.distribution("pyspark")
+    return spark.version, str(spark.locate_file("pyspark"))
+
+
+def _short_hash(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def _hash_of(file: Path) -> str:
+    try:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise EnvironmentRefused(f"environment.archive: {file} cannot be read: {error.strerror}.") from None
