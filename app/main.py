@@ -30,6 +30,7 @@ from app.cluster.java import Java, JavaNotUsable, usable_java
 from app.cluster.kubernetes.api import ApiError
 from app.cluster.kubernetes.template import TemplateError
 from app.cluster.ports import ExecutorCluster
+from app.cluster.runtimes import Runtimes
 from app.logs import configure_logs
 from app.settings import Settings
 from app.store.datadir import DataDirectory
@@ -314,6 +315,13 @@ def _host(
         java_options=driver_java_options(settings),
         archive=archive if settings.appcds else None,
         user=user,
+        runtimes=Runtimes(
+            archive.cache_dir,
+            java,
+            repository=settings.package_repository,
+            user=user,
+            executors=settings.cluster_kind != "embedded",
+        ),
     )
 
 

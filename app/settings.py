@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,7 +175,13 @@ class Settings(BaseModel):
         True, description="Build and use a class data archive, which makes drivers start faster."
     )
     cache_dir: Path | None = Field(
-        None, description="Where the class data archive is kept; default: the user's cache."
+        None,
+        description="Where class data archives and the environments and packages of jobs are kept; default: the "
+        "user's cache.",
+    )
+    package_repository: str = Field(
+        "https://repo1.maven.org/maven2/",
+        description="Maven repository that the packages of jobs come from: an address, or file:///path/.",
     )
     planning_timeout_seconds: float = Field(
         300.0,
@@ -241,6 +248,17 @@ class Settings(BaseModel):
             return None if value is None else results_root(os.path.expanduser(value))
         except ValueError as error:
             raise ValueError(f"results_url: {error}") from None
+
+    @field_validator("package_repository")
+    @classmethod
+    def _repository(cls, value: str) -> str:
+        # Without a password: it would be in the cache, which drivers may read.
+        if not re.fullmatch(r"(https?://[^\s<>\"'&@/]+|file://)/[^\s<>\"'&@]*", value):
+            raise ValueError(
+                "package_repository: should be the address of a Maven repository without a password, such as "
+                "https://repo1.maven.org/maven2/ or file:///srv/maven/."
+            )
+        return value
 
     @field_validator("driver_java_options")
     @classmethod

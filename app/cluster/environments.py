@@ -85,9 +85,9 @@ class Pythons:
         if fault := python_fault(version):
             raise EnvironmentRefused(f"{place}: {python} {fault}.")
         if told["spark"] is None or told["home"] is None:
-            what = "PySpark" if told["spark"] is None else "the jars of PySpark (pyspark-client has none)"
+            what = "PySpark" if told["spark"] is None else "jars of PySpark (pyspark-client has none)"
             raise EnvironmentRefused(
-                f"{place}: {python} has not {what}: install pyspark of {', '.join(SPARK_LINES[:-1])} or "
+                f"{place}: {python} has no {what}: install pyspark of {', '.join(SPARK_LINES[:-1])} or "
                 f"{SPARK_LINES[-1]} there."
             )
         if fault := spark_fault(told["spark"]):
@@ -128,7 +128,7 @@ def _answer(python: str, place: str, user: DriverUser | None) -> dict[str, Any]:
             return told
     except ValueError:
         pass
-    last = output.strip().rpartition("\n")[2][:300]
+    last = output.strip().rpartition("\n")[2][:150]
     raise EnvironmentRefused(
         f"{place}: {python} does not answer as a Python does: it ended with exit status {status}"
         f"{' and said: ' + last if last else ''}."

@@ -126,11 +126,13 @@ class Runtimes:
         python = place / "bin" / "python"
         log.info("an environment is being installed (once)", requirements=requirements, path=str(place))
         base = getattr(sys, "_base_executable", None) or sys.executable
+        # Whoever drivers run as need not have a home.
+        extra = {"UV_CACHE_DIR": str(place / ".uv")} if self._user is not None else {}
         for command in (
             [uv, "venv", "--quiet", "--allow-existing", "--python", base, str(place)],
             [uv, "pip", "install", "--quiet", "--python", str(python), *requirements],
         ):
-            self._run(command, place, "environment.requirements", extra={"UV_CACHE_DIR": str(place / ".uv")})
+            self._run(command, place, "environment.requirements", extra=extra)
         shutil.rmtree(place / ".uv", ignore_errors=True)
         return [str(python)]
 
@@ -206,7 +208,8 @@ def told_by(output: str) -> str:
     if any(line.startswith('Exception in thread "main"') for line in lines):
         # Spark's: the rest is a table of what was tried.
         lines = [line.partition(": ")[2] for line in lines if line.startswith('Exception in thread "main"')]
-    sentence = " ".join(line for line in lines if line)[-_MOST_CHARS:]
+    sentence = " ".join(line for line in lines if line).removeprefix("error: ").replace(" cause: ", ": ")
+    sentence = sentence[-_MOST_CHARS:]
     return sentence if not sentence or sentence.endswith(".") else f"{sentence}."
 
 

@@ -18,12 +18,8 @@ from app.model.sentences import hint, kind_of, shown
 
 MAX_BOUNDS: Final = 200
 
-_FIELDS = ("name", "type", "script", "args", "artifacts", "config", "bounds")
+_FIELDS = ("name", "type", "script", "args", "artifacts", "environment", "packages", "config", "bounds")
 _REFUSED: Final = {
-    "environment": "an environment of its own is not possible yet: a program runs with the Python and the PySpark of "
-    "the server. Leave it out.",
-    "packages": "packages are not possible yet: a program has the libraries that lie in pyspark/jars of the server. "
-    "Leave it out.",
     "vertices": "the vertices of a program are read from its plan: say how parallel they may be under bounds, by name.",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.model.graphdoc_environment import environment_document
 from app.model.jobgraph import (
     JobGraph,
     JobVertex,
@@ -29,7 +30,9 @@ def to_document(graph: JobGraph) -> dict[str, object]:
 
 def program_document(program: ProgramSpec | None) -> dict[str, object]:
     """The fields of a document that say which program makes its vertices."""
-    return {} if program is None else {"script": program.script, "args": list(program.args)}
+    if program is None:
+        return {}
+    return {"script": program.script, "args": list(program.args), **environment_document(program)}
 
 
 def _vertex(vertex: JobVertex) -> dict[str, object]:

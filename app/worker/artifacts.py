@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 NEEDED: Final = frozenset(
-    {"app", "google", "httpx", "numpy", "pandas", "psutil", "psycopg", "py4j", "pyarrow", "pyspark"}
-    | {"anyio", "dateutil", "h11", "httpcore", "pytz", "six", "typing_extensions", "tzdata"}
+    {"app", "google", "numpy", "pandas", "psycopg", "py4j", "pyarrow", "pyspark"}
+    | {"dateutil", "pytz", "six", "typing_extensions", "tzdata"}
 )
-"""What drivers and workers import, and what that imports in turn, apart from Python's standard library. `certifi` and
-`idna` are not here: any copy of them does, and whoever brings `requests` along brings them."""
+"""What drivers and workers import, and what that imports in turn, apart from Python's standard library."""
 
 _FREE_IN_PROGRAMS: Final = frozenset({"app"})
 """A driver that runs a program has imported what it needs of its own before."""

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError
+from app.model.environment import Runtime
 from app.model.protocol import DriverSpec, Report
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
@@ -72,6 +73,7 @@ class Attempts:
         tidy_up_s: Callable[[], float],
         cleared: Callable[[], Awaitable[None]],
         runs_on: str = "",
+        runtime: Runtime | None = None,
     ) -> None:
         self._job_id = job_id
         self._work_dir = work_dir
@@ -79,7 +81,7 @@ class Attempts:
         self._records = records
         self._clock = clock
         self._make_spec = make_spec
-        self._java_options = java_options
+        self._java_options, self._runtime = java_options, runtime
         self._deliver = deliver
         self._tidy_up_s = tidy_up_s
         self._cleared = cleared
@@ -253,7 +255,9 @@ class Attempts:
             await self._kill_handle()
         if self._handle is None:
             await self._cleared()
-            handle = await once_there_are_descriptors(lambda: self._host.acquire(self._java_options))
+            handle = await once_there_are_descriptors(
+                lambda: self._host.acquire(self._java_options, self._runtime)
+            )
             self._handle, self._adopted = handle, False
             handle.on_exit(lambda status: self._on_exit(handle, status))
 

@@ -36,7 +36,7 @@ from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for, with_time_for_executors
 from app.worker.executors_seen import ExecutorsSeen, noted
 from app.worker.job_files import CHECKPOINT
-from app.worker.job_traits import java_options, may_give_otherwise
+from app.worker.job_traits import java_options, may_give_otherwise, runtime_of
 from app.worker.job_worker import JobWorker
 from app.worker.pace import PaceMeter
 from app.worker.persistence import JobWriter, ended_ms
@@ -167,6 +167,7 @@ class Job:
             tidy_up_s=self._tidy_up_s,
             cleared=self._cleared,
             runs_on=places.runs_on,
+            runtime=runtime_of(state.graph.program, places.artifacts_dir(state.job_id)),
         )
 
     @property
@@ -354,8 +355,7 @@ class Job:
         cluster = places.cluster
         # Where there are others, a job may have the slots of all of them.
         if not batch and (cluster is not None or places.url is not None):
-            width = 0 if cluster is not None else places.slots
-            slots = max(width, self._desk.total, effect.plan.slot_count)
+            slots = max(0 if cluster else places.slots, self._desk.total, effect.plan.slot_count)
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,

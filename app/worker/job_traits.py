@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
+from app.model.environment import Runtime
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_java_options
+from app.model.jobgraph import ProgramSpec
 from app.scheduler.adaptive.state import JobState
 
 
@@ -33,3 +36,10 @@ def jvm_options(config: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         elif key in JAVA_OPTION_SETTINGS:
             options.extend(split_java_options(value))
     return tuple(options)
+
+
+def runtime_of(program: ProgramSpec | None, artifacts_dir: Path) -> Runtime | None:
+    """What a program is to run in; None: in the environment of the server."""
+    if program is None or (program.environment is None and not program.packages):
+        return None
+    return Runtime(program.environment, program.packages, str(artifacts_dir))

@@ -29,7 +29,7 @@ from app.model.secret_texts import secrets_of_program, without_secrets
 from app.worker.drivers import ended_in_words, kill_surely, once_there_are_descriptors
 from app.worker.job import JobPlaces
 from app.worker.job_files import untouched_s, write_artifacts
-from app.worker.job_traits import jvm_options
+from app.worker.job_traits import jvm_options, runtime_of
 from app.worker.views import Unavailable
 
 log = structlog.get_logger()
@@ -158,7 +158,8 @@ class Planner:
         try:
             await asyncio.shield(laying)
             options = jvm_options(program.config)
-            handle = await once_there_are_descriptors(lambda: self._host.acquire(options))
+            runtime = runtime_of(program.program, place.artifacts_dir)
+            handle = await once_there_are_descriptors(lambda: self._host.acquire(options, runtime))
             return _told(await self._answer(handle, place, program), program)
         except TimeoutError:
             return Planned(
@@ -166,6 +167,9 @@ class Planner:
                 "come to where it waits for its queries."
             )
         except DriverLaunchError as error:
+            if not error.recoverable:
+                # It asks for an environment that cannot be had.
+                return _told(Planned(error=str(error)), program)
             raise Unavailable(f"{error} The program was not submitted.") from error
         except OSError as error:
             raise Unavailable(

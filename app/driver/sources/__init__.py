@@ -3,7 +3,7 @@
 The number of partitions of a micro-batch is the parallelism of the vertex in the plan that is in force when Spark
 plans the batch (`app.driver.sources.control`). What a source must know after a crash lies in the query's checkpoint.
 
-They need pyarrow and PySpark 4.2, which the environment of a program may lack: `opening` is loaded with the first source.
+They need pyarrow and PySpark 4.2, which the environment of a program may lack: `opening` is loaded when a source is.
 """
 
 from __future__ import annotations
