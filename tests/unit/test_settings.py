@@ -85,7 +85,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("data_dir", "~nobody-at-all/x", "no such home directory"),
     ("jobs_dir", "", "not be empty"),
     ("cache_dir", "", "not be empty"),
-    ("package_repository", "https://me:s3cret@host/maven/", "without a password"),
+    ("data_dir", " ", "not be empty"),
     ("token_file", "", "not be empty"),
     ("host", "", "not be empty"),
     ("database_url", "", "not be empty"),

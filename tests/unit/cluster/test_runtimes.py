@@ -16,6 +16,7 @@ from app.cluster.environments import EnvironmentRefused, Pythons
 from app.cluster.java import Java
 from app.cluster.runtimes import OWN, Runtimes, told_by, with_pyspark
 from app.model.environment import EnvironmentSpec, Runtime
+from app.settings import SettingsError, load_settings
 
 
 def stand_in(directory: Path, says: str) -> Path:
@@ -165,6 +166,15 @@ async def test_what_is_built_is_built_once_and_half_a_build_never_counts(tmp_pat
     (tmp_path / "builds" / "key" / "made").unlink()
     await builds.once("key", lambda _place: [])
     assert len(built) == 2
+
+
+@pytest.mark.parametrize("repository", ["repo1.maven.org", "https://me:s3cret@host/maven/", "ftp://host/"])
+def test_a_repository_is_an_address_without_a_password(repository: str) -> None:
+    """It is in the cache, which drivers may read."""
+    with pytest.raises(
+        SettingsError, match="package_repository: should be the address of a Maven repository"
+    ):
+        load_settings(package_repository=repository)
 
 
 def test_which_pyspark_requirements_bring() -> None:
