@@ -222,6 +222,8 @@ class ProgramAttempt(Attempt):
         return self._last_word(type="finished")
 
     def _look_at_ended(self) -> Ending | None:
+        # Spark asks nobody before it commits: whoever has no right to this checkpoint any more ends the process.
+        self._may_commit()
         for running in self._program_queries:
             if (failure := running.failure()) is not None and not running.is_active:
                 return self._fail(failure)
