@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.driver.failures import DriverError
 from app.driver.valves.labels import Label
-from app.driver.valves.shape import VERTEX, Node, Part, has_narrow_end, own_stage, walk, width
-from app.driver.valves.spark import frame_of, new_valve, with_children
+from app.driver.valves.shape import VERTEX, Node, Part, has_narrow_end, own_stage, vertices_below, walk, width
+from app.driver.valves.spark import analysed, frame_of, new_valve, with_children
 from app.driver.valves.tree import read_tree
 from app.model.planned import PlannedVertex
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_OTHER_ROWS: Final = frozenset({"FlatMapGroupsInPandasWithState"})
+"""Operators whose rows Spark cannot shuffle as they are (a ClassCastException)."""
+_COPY: Final = "spark_partition_id() >= 0"
+"""A filter that lets every row pass, which Spark does not see: it makes rows that can be shuffled."""
 
 _EXCLUDED: Final = "spark.sql.optimizer.excludedRules"
 _COLLAPSE: Final = "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition"
@@ -64,7 +69,10 @@ def insert_valves(
 
     before = None if own is not None else width(root, names)
     sink = Label(vertex=vertices[-1].name, is_sink=True, before=before, is_capped=has_narrow_end(root))
-    return frame_of(frame, valve(built(root), sink))
+    plan = built(root)
+    if any(node.kind in _OTHER_ROWS for node in (root, *vertices_below(root))):
+        plan = analysed(frame_of(frame, plan).where(_COPY))
+    return frame_of(frame, valve(plan, sink))
 
 
 def _prepare(session: SparkSession) -> None:

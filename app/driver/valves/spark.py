@@ -70,7 +70,7 @@ def java_array(jvm: Any, values: Sequence[Any]) -> Any:
 
 
 def kind_of(node: Any) -> str:
-    # That of an object of Scala ends with a dollar sign.
+    """The class of a Java object, without its package. That of an object of Scala ends in a $."""
     return str(node.getClass().getSimpleName()).rstrip("$")
 
 

@@ -1,0 +1,154 @@
+"""What valves are given by the shape of a plan, and what vertices are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.driver.valves.labels import Label
+from app.driver.valves.reading import free_name, sink_name, source_name
+from app.driver.valves.running import Stage, vertex_batch
+from app.driver.valves.shape import (
+    Facts,
+    Node,
+    Part,
+    has_narrow_end,
+    own_stage,
+    part_of,
+    tasks,
+    width,
+    word_of,
+)
+from app.driver.valves.spark import Rows, WriterFacts
+from app.model.graphdoc_fields import name_fault
+from app.model.jobgraph import Role
+from app.model.planned import PlannedVertex
+
+
+@pytest.mark.parametrize(
+    ("kind", "streams", "mode", "expected"),
+    [
+        ("StreamingRelation", (), "append", Part.SOURCE),
+        ("Project", (True,), "append", Part.PASS),
+        ("Aggregate", (True,), "update", Part.STATE),
+        ("TransformWithStateInPySpark", (True, False), "update", Part.STATE),
+        ("Join", (True, True), "append", Part.STATE),
+        ("Join", (True, False), "append", Part.MAYBE),
+        ("GlobalLimit", (True,), "append", Part.STATE),
+        ("GlobalLimit", (True,), "complete", Part.ONE),
+        ("RepartitionByExpression", (True,), "append", Part.SHUFFLE),
+        ("FlatMapGroupsInPandas", (True,), "append", Part.SHUFFLE),
+        ("Union", (True, True), "append", Part.UNION),
+    ],
+)
+def test_parts(kind: str, streams: tuple[bool, ...], mode: str, expected: Part) -> None:
+    assert part_of(Facts(kind, streams), mode) is expected
+
+
+def test_parts_that_depend_on_more() -> None:
+    assert part_of(Facts("Sort", (True,), is_global=True), "complete") is Part.SHUFFLE
+    assert part_of(Facts("Sort", (True,)), "complete") is Part.PASS, "within partitions"
+    assert part_of(Facts("Repartition", (True,), shuffles=True), "append") is Part.SHUFFLE
+    assert part_of(Facts("Repartition", (True,)), "append") is Part.NARROW
+    assert part_of(Facts("Filter", (True,), has_subqueries=True), "append") is Part.MAYBE
+
+
+def test_words() -> None:
+    assert word_of(Facts("Aggregate", (True,), "List(session_window#7, key#2L)")) == "sessions"
+    assert word_of(Facts("Aggregate", (True,), "List(window#7)")) == "aggregate"
+    assert word_of(Facts("Join", (True, True))) == "join"
+
+
+def node(part: Part, *children: Node, number: int = 0) -> Node:
+    return Node(part.name, part, part.name, children, number)
+
+
+SOURCE, OTHER = node(Part.SOURCE), node(Part.SOURCE)
+NAMES = {id(SOURCE): "a", id(OTHER): "b"}
+UNION = node(Part.UNION, SOURCE, node(Part.PASS, OTHER))
+
+
+def sink(root: Node) -> Label:
+    own = own_stage(root)
+    before = None if own is not None else width(root, NAMES)
+    return Label("out", is_sink=True, before=before, is_capped=has_narrow_end(root))
+
+
+@pytest.mark.parametrize(
+    ("root", "numbers", "expected"),
+    [
+        # Equal to the stage before: no shuffle.
+        (SOURCE, (3, 0, 3), (3, False)),
+        (SOURCE, (3, 0, 2), (2, True)),
+        (SOURCE, (3, 0, 5), (5, True)),
+        # Two in one stage: its tasks add up, or go together where all are alike.
+        (UNION, (3, 2, 5), (5, False)),
+        (UNION, (3, 2, 3), (3, True)),
+        (UNION, (3, 3, 3), (3, False)),
+        # Spark shuffles for the sink alone.
+        (node(Part.PASS, node(Part.SHUFFLE, SOURCE)), (3, 0, 2), (2, False)),
+        (node(Part.PASS, node(Part.ONE, SOURCE)), (3, 0, 2), (2, False)),
+        # The program's own coalesce(2) is kept, and it is no more than that.
+        (node(Part.NARROW, SOURCE, number=2), (3, 0, 4), (4, False)),
+        (node(Part.NARROW, SOURCE, number=2), (3, 0, 1), (1, True)),
+        (node(Part.NARROW, SOURCE, number=2), (1, 0, 1), (1, False)),
+    ],
+)
+def test_the_valve_of_a_sink(root: Node, numbers: tuple[int, int, int], expected: tuple[int, bool]) -> None:
+    a, b, out = numbers
+    label = Label.of(sink(root).text)
+    assert label.setting({"a": a, "b": b, "out": out}) == expected
+
+
+def test_the_other_valves() -> None:
+    assert Label("a").setting({"a": 3}) == (3, False)
+    follower = node(Part.MAYBE, UNION)
+    assert Label(before=width(follower, NAMES)).setting({"a": 3, "b": 2}) == (5, False)
+    shuffled = node(Part.SHUFFLE, SOURCE, number=8)
+    assert tasks(width(shuffled, NAMES), {"a": 3}) == 3
+    assert tasks(width(node(Part.SHUFFLE, SOURCE, OTHER), NAMES), {"a": 3, "b": 2}) == 3
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "name"),
+    [
+        ("kafka", {"subscribe": "words", "kafka.bootstrap.servers": "h:1"}, "words"),
+        ("json", {"path": "file:///data/in/events"}, "events"),
+        ("json", {"path": "s3a://bucket/events/2026-*/*.json"}, "events"),
+        ("json", {"path": "/"}, "json"),
+        ("socket", {"host": "localhost", "port": "9999"}, "localhost:9999"),
+        ("delta", {"table": "sales.orders"}, "sales.orders"),
+        ("rate", {"rowspersecond": "5"}, "rate"),
+    ],
+)
+def test_names_of_sources(form: str, options: dict[str, str], name: str) -> None:
+    assert source_name(form, options) == name
+
+
+def test_names_of_sinks() -> None:
+    assert sink_name(WriterFacts("parquet", query_name="counts", path="/data/out")) == "counts"
+    assert sink_name(WriterFacts("parquet", table="db.counts", path="/data/out")) == "db.counts"
+    assert sink_name(WriterFacts("parquet", path="/data/out/")) == "out"
+    assert sink_name(WriterFacts("kafka", options={"topic": "counts"})) == "counts"
+    assert sink_name(WriterFacts(None, foreach="foreachBatch")) == "foreachBatch"
+
+
+def test_names_are_free_and_allowed() -> None:
+    taken = {"rate"}
+    assert [free_name("rate", taken) for _ in range(2)] == ["rate 2", "rate 3"]
+    for wanted in ("a" * 500, "0" * 32, "a\nb", "  ", ""):
+        for _ in range(2):
+            name = free_name(wanted, taken)
+            assert name_fault(name) is None
+            assert name != "0" * 32
+
+
+def test_tasks_of_a_vertex_are_those_of_the_stage_of_its_rows() -> None:
+    stages = [Stage(4, 5, 100, frozenset({1, 2})), Stage(5, 2, 50, frozenset({3}), 0, 7, 6)]
+    source = PlannedVertex("a", Role.SOURCE, "rate")
+    found = vertex_batch(source, "id", 3, Rows(3, 1, 3), stages, 9, None)
+    assert (found.tasks, found.busy_ms, found.records_out) == (3, 100, 9), "the others are of a union"
+    counts = PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("a",), True, 4)
+    found = vertex_batch(counts, "id", 2, Rows(2, 3, 2), stages, None, None)
+    assert (found.tasks, found.records_in, found.records_out) == (2, 7, 6)
+    assert vertex_batch(counts, "id", 2, None, stages, None, None).tasks is None
+    assert vertex_batch(counts, "id", 2, Rows(2, 8, 2), stages, None, None).tasks is None
