@@ -171,7 +171,28 @@ class KafkaBroker:
     def send(self, topic: str, lines: list[str]) -> None:
         name = "org.apache.kafka.tools.ConsoleProducer"
         text = "".join(f"{line}\n" for line in lines)
-        self.tool(name, "--bootstrap-server", self.servers, "--topic", topic, text=text)
+        self.tool(
+            name,
+            "--bootstrap-server",
+            self.servers,
+            "--topic",
+            topic,
+            "--property",
+            "parse.key=true",
+            text=text,
+        )
+
+    def read(self, topic: str) -> list[tuple[str, str]]:
+        """Keys and values of all records of a topic; those of one key in their order."""
+        at = ["--bootstrap-server", self.servers, "--topic", topic]
+        ends = self.tool("org.apache.kafka.tools.GetOffsetShell", *at).split()
+        records = sum(int(end.rpartition(":")[2]) for end in ends)
+        if records == 0:
+            return []
+        options = ["--from-beginning", "--max-messages", str(records), "--timeout-ms", "60000"]
+        name = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        lines = self.tool(name, *at, *options, "--property", "print.key=true").splitlines()
+        return [(key, value) for key, _, value in (line.partition("\t") for line in lines)]
 
     def kill(self) -> None:
         """End the broker as a crash would."""

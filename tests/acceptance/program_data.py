@@ -1,6 +1,6 @@
 """Input of the programs in tests/programs: files that arrive one by one, equal for equal numbers, none of it late.
 
-The event time of file n is around 2 n seconds and at most 8 s behind what came before it; the programs' watermarks are
+The event time of file n is around 2 n seconds and at most 6 s behind what came before it; the programs' watermarks are
 10 s. So what a program writes does not depend on how its input was cut into batches, and a plain run can be compared
 row by row with one that was rescaled and killed.
 """
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 def event(number: int, index: int) -> Row:
     """Row ``index`` of file ``number``, whoever asks and how often."""
     dice = random.Random(f"{number} {index}")
-    second = FILE_S * number + index * FILE_S / ROWS - dice.uniform(0, 4)
+    second = FILE_S * number + index * FILE_S / ROWS - dice.uniform(0, 2)
     visit = f"visit-{int(second // VISIT_S)}-{dice.randrange(VISITS)}"
     page = f"page-{dice.randrange(PAGES)}"
     return row(number * ROWS + index, visit, page, dice.randrange(1000), second)
@@ -74,14 +74,19 @@ def last(made: Callable[[int], list[Row]]) -> list[Row]:
     return [rows[made]]
 
 
-def write(folder: Path, name: str, rows: list[Row]) -> None:
-    """As other programs hand over files: written beside the folder and moved in."""
+def write(folder: Path, number: int, rows: list[Row]) -> None:
+    """As other programs hand over files: written beside the folder and moved in.
+
+    Spark takes files in the order of their times, in milliseconds: each has one of its own, or they would come late.
+    """
+    name = f"{number:06}"
     temporary = folder.parent / f".{folder.name}-{name}"
     if folder.name.endswith("parquet"):
         pq.write_table(pa.Table.from_pylist(rows), temporary)
     else:
         lines = (json.dumps(one, default=datetime.isoformat) for one in rows)
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    os.utime(temporary, (START.timestamp() + number, START.timestamp() + number))
     os.rename(temporary, folder / name)
 
 
@@ -110,12 +115,12 @@ class Feeder:
         if self._thread.ident is not None:
             self._thread.join()
         for folder, made in self.folders.items():
-            write(folder, f"{self.files:06}", last(made))
+            write(folder, self.files, last(made))
         self.files += 1
 
     def _step(self) -> None:
         for folder, made in self.folders.items():
-            write(folder, f"{self.files:06}", made(self.files))
+            write(folder, self.files, made(self.files))
         self.files += 1
 
     def _run(self) -> None:

@@ -53,7 +53,7 @@ def entries(log: Path) -> Iterator[Any]:
     files = [one for one in log.glob("*") if one.name.removesuffix(".compact").isdigit()]
     since = max((batch_of(one) for one in files if one.suffix == ".compact"), default=-1)
     for file in sorted(files, key=batch_of):
-        if batch_of(file) > since or file.suffix == ".compact":
+        if batch_of(file) >= since:
             for line in file.read_text(encoding="utf-8").splitlines()[1:]:
                 yield json.loads(line)
 

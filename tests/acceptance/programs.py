@@ -57,6 +57,8 @@ class Program:
     # Where in its checkpoint and in its output each query has its own.
     queries: tuple[str, ...] = ("",)
     files: tuple[str, ...] = ()
+    # By itself, when it has done what there is.
+    ends: bool = False
     read: Callable[[Place], Rows] | None = None
 
     def command(self, place: Place) -> list[str]:
@@ -74,7 +76,7 @@ class Program:
             return {"": self.read(place)}
         return {query: program_results.file_sink(place.output / query) for query in self.queries}
 
-    def feeder(self, folder: Path, *, pause_s: float = 0.3, most: int = 1000) -> program_data.Feeder:
+    def feeder(self, folder: Path, *, pause_s: float = 1.0, most: int = 1000) -> program_data.Feeder:
         made = {"orders": program_data.orders, "payments": program_data.payments}
         folders = {folder / name: made.get(name, program_data.events) for name in self.inputs}
         return program_data.Feeder(folders, pause_s, most)
@@ -118,7 +120,7 @@ def run_plain(program: Program, place: Place) -> str:
         def reached() -> bool:
             ended = process.poll()
             assert not ended, f"exit status {ended}: {log.read_text(encoding='utf-8')[-4000:]}"
-            return program.is_at_end(place)
+            return ended == 0 if program.ends else program.is_at_end(place)
 
         wait_for("the program has done all of its input", reached)
     return log.read_text(encoding="utf-8")
@@ -183,7 +185,7 @@ def rescale(deployment: Deployment, dice: random.Random, outcome: Outcome) -> No
     wanted = dict(now)
     while wanted == now:
         wanted = {one["name"]: dice.randint(1, min(SLOTS, one["maxParallelism"])) for one in job["vertices"]}
-    answer = deployment.put({name: (n, n) for name, n in wanted.items()}, f"change {len(known)}")
+    answer = deployment.put({name: (n, n) for name, n in wanted.items()}, f"change-{len(known)}")
     assert answer.status_code in (OK, 202), answer.text
 
     def ended() -> Any:
@@ -237,3 +239,10 @@ def run_rescaled(
     wait_for("the job has done all of its input", reached)
     deployment.stop()
     return outcome
+
+
+def printed(deployment: Deployment) -> str:
+    """What the job's drivers have printed, attempt by attempt."""
+    statement = "SELECT lock_file FROM attempts WHERE job_id = ? ORDER BY attempt"
+    logs = [Path(lock).with_suffix(".log") for (lock,) in deployment.query(statement, deployment.job_id)]
+    return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs if log.exists())

@@ -12,13 +12,13 @@ def main(orders_folder, payments_folder, output, checkpoint):
 
     orders = (
         spark.readStream.schema("order_id LONG, amount LONG, ordered TIMESTAMP")
-        .option("maxFilesPerTrigger", 4)
+        .option("maxFilesPerTrigger", 20)
         .json(orders_folder)
         .withWatermark("ordered", "10 seconds")
     )
     payments = (
         spark.readStream.schema("paid_order LONG, payment STRING, paid TIMESTAMP")
-        .option("maxFilesPerTrigger", 4)
+        .option("maxFilesPerTrigger", 20)
         .json(payments_folder)
         .withWatermark("paid", "10 seconds")
     )

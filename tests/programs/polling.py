@@ -11,7 +11,7 @@ source, target, checkpoint = sys.argv[1:4]
 spark = SparkSession.builder.config("spark.sql.shuffle.partitions", 4).getOrCreate()
 query = (
     spark.readStream.schema("id BIGINT, visit STRING, page STRING, amount BIGINT, at TIMESTAMP")
-    .option("maxFilesPerTrigger", 5)
+    .option("maxFilesPerTrigger", 20)
     .json(source)
     .withWatermark("at", "10 seconds")
     .groupBy(window(col("at"), "10 seconds"), "page")

@@ -13,7 +13,7 @@ def category(page):
 
 def read_events(spark, folder):
     schema = "id BIGINT, visit STRING, page STRING, amount BIGINT, at TIMESTAMP"
-    events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 5).json(str(folder))
+    events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 20).json(str(folder))
     return events.withWatermark("at", "10 seconds")
 
 

@@ -16,7 +16,7 @@ spark.conf.set("spark.sql.shuffle.partitions", 5)
 spark.conf.set("spark.sql.streaming.checkpointLocation", args.checkpoint)
 events = (
     spark.readStream.schema("id BIGINT, visit STRING, page STRING, amount BIGINT, at TIMESTAMP")
-    .option("maxFilesPerTrigger", 5)
+    .option("maxFilesPerTrigger", 20)
     .json(args.events)
 )
 figures = (

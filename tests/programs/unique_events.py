@@ -15,7 +15,7 @@ spark = SparkSession.builder.appName("unique events").getOrCreate()
 spark.conf.set("spark.sql.shuffle.partitions", options.partitions)
 schema = "id BIGINT, visit STRING, page STRING, amount BIGINT, at TIMESTAMP"
 events = (
-    spark.readStream.format("parquet").schema(schema).option("maxFilesPerTrigger", 6).load(options.events)
+    spark.readStream.format("parquet").schema(schema).option("maxFilesPerTrigger", 20).load(options.events)
 )
 events.withWatermark("at", "10 seconds").dropDuplicatesWithinWatermark(["id"]).createOrReplaceTempView(
     "events"

@@ -45,7 +45,7 @@ connection.close()
 spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "6").getOrCreate()
 events = (
     spark.readStream.schema("id BIGINT, visit STRING, page STRING, amount BIGINT, at TIMESTAMP")
-    .option("maxFilesPerTrigger", 5)
+    .option("maxFilesPerTrigger", 20)
     .json(args.events)
 )
 pages = events.groupBy("page").agg(F.count("*").alias("n"), F.sum("amount").alias("total"))

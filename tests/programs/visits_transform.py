@@ -49,7 +49,7 @@ def main():
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
     events = (
         spark.readStream.schema("id BIGINT, visit STRING, page STRING, amount BIGINT, at TIMESTAMP")
-        .option("maxFilesPerTrigger", 5)
+        .option("maxFilesPerTrigger", 20)
         .json(args.events)
         .withWatermark("at", "10 seconds")
         .selectExpr("visit", "amount", "at", "unix_millis(at) AS ms")

@@ -31,7 +31,7 @@ if __name__ == "__main__":
     spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "6").getOrCreate()
     query = (
         spark.readStream.schema("id BIGINT, visit STRING, page STRING, amount BIGINT, at TIMESTAMP")
-        .option("maxFilesPerTrigger", 5)
+        .option("maxFilesPerTrigger", 20)
         .json(source)
         .withWatermark("at", "10 seconds")
         .selectExpr("visit", "amount", "at", "unix_millis(at) AS ms")

@@ -16,7 +16,7 @@ spark = (
 )
 events = (
     spark.readStream.schema("id BIGINT, visit STRING, page STRING, amount BIGINT, at TIMESTAMP")
-    .option("maxFilesPerTrigger", 5)
+    .option("maxFilesPerTrigger", 20)
     .json(args.events)
 )
 counts = (

@@ -1,0 +1,118 @@
+"""Ordinary PySpark programs as jobs: rescaled in place at random, killed once, and their output that of a plain run."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance import program_results
+from tests.acceptance.deployment import Deployment, deployed
+from tests.acceptance.program_results import Rows
+from tests.acceptance.programs import PROGRAMS as SCRIPTS
+from tests.acceptance.programs import (
+    Outcome,
+    Place,
+    Program,
+    printed,
+    rescale,
+    run_plain,
+    run_rescaled,
+    submit,
+)
+from tests.databases import PostgresServer
+
+pytestmark = pytest.mark.timeout(1200)
+
+RESCALES = 10
+FOLDERS = "--events {events} --output {output} --checkpoint {checkpoint}"
+PROGRAMS = {
+    "windowed counts": Program("windowed_counts.py", FOLDERS),
+    "orders and payments": Program(
+        "orders_and_payments.py",
+        "--orders {orders} --payments {payments} --output {output} --checkpoint {checkpoint}",
+        inputs=("orders", "payments"),
+    ),
+    "unique events": Program(
+        "unique_events.py", "{events} {output} --checkpoint {checkpoint}", inputs=("events-parquet",)
+    ),
+    "visits with state": Program("visits_with_state.py", "{events} {output} {checkpoint}"),
+    "visits, transformed": Program("visits_transform.py", FOLDERS),
+    "upsert": Program(
+        "upsert.py",
+        "--events {events} --database {database} --checkpoint {checkpoint}",
+        read=lambda place: program_results.database(place.database),
+    ),
+    "two queries": Program("two_queries.py", FOLDERS, queries=("figures", "large")),
+    "report": Program("report.py", FOLDERS, files=("report_helpers.py",)),
+    "nightly": Program("nightly.py", FOLDERS, ends=True),
+    "polling": Program("polling.py", "{events} {output} {checkpoint}"),
+}
+CHEAP = ("windowed counts",)
+ENDLESS = [name for name, program in PROGRAMS.items() if not program.ends]
+BY_NAME = [pytest.param(name, marks=() if name in CHEAP else pytest.mark.long) for name in ENDLESS]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with deployed(tmp_path_factory.mktemp("programs")) as made:
+        made.start(with_points=False)
+        yield made
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_rescaled_and_killed_its_output_is_that_of_a_plain_run(
+    deployment: Deployment, postgres_server: PostgresServer, tmp_path: Path, name: str
+) -> None:
+    program = PROGRAMS[name]
+    alone = Place(tmp_path / "input", tmp_path / "plain", postgres_server.create_database())
+    ours = Place(tmp_path / "input", tmp_path / "slotwise", postgres_server.create_database())
+    feeder = program.feeder(ours.input)
+    feeder.write(10)
+    feeder.start()
+    rescales = 3 if name in CHEAP else RESCALES
+    outcome = run_rescaled(deployment, program, ours, feeder, rescales=rescales, seed=len(name))
+    run_plain(program, alone)
+
+    rows = program.rows(ours)
+    assert differences(rows, program.rows(alone)) == {} and all(rows.values())
+    assert (outcome.in_place, outcome.others, outcome.kills) == (rescales, [], 1)
+    counts = {query or "output": len(found) for query, found in rows.items()}
+    print(f"OUTCOME {name}: {outcome.in_place} rescales in place, {outcome.kills} kill, exact: {counts} rows")
+
+
+@pytest.mark.long
+def test_a_program_that_ends_reads_its_output_as_it_would_alone(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """availableNow: the job is FINISHED by itself, after the program's own last lines."""
+    program = PROGRAMS["nightly"]
+    alone, ours = (Place(tmp_path / "input", tmp_path / run) for run in ("plain", "slotwise"))
+    feeder = program.feeder(ours.input)
+    feeder.write(500)
+    feeder.finish()
+    outcome, dice = Outcome(), random.Random(7)
+    submit(deployment, SCRIPTS / program.script, program.command(ours), "--name", "nightly")
+    for _ in range(RESCALES):
+        rescale(deployment, dice, outcome)
+    deployment.await_status("FINISHED")
+    text = run_plain(program, alone)
+
+    assert differences(program.rows(ours), program.rows(alone)) == {}
+    assert results(printed(deployment)) == results(text) != []
+    assert (outcome.in_place, outcome.others) == (RESCALES, [])
+    print(f"OUTCOME nightly: {outcome.in_place} rescales in place, exact: {len(program.rows(ours)[''])} rows")
+
+
+def differences(ours: dict[str, Rows], alone: dict[str, Rows]) -> dict[str, tuple[Rows, Rows]]:
+    """By query: the rows that there are under Slotwise only, and those of the plain run only."""
+    pairs = {query: (Counter(rows), Counter(alone[query])) for query, rows in ours.items()}
+    found = {query: (list((a - b).elements()), list((b - a).elements())) for query, (a, b) in pairs.items()}
+    return {query: (more, less) for query, (more, less) in found.items() if more or less}
+
+
+def results(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("RESULT ")]
