@@ -121,6 +121,8 @@ def _run(session: SparkSession, directory: Path) -> None:
 
 def _run_of_spark(session: SparkSession, directory: Path) -> None:
     """What Spark does by itself, without a source or a sink of ours."""
+    session = session.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
     numbers = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 200).load()
     counts = numbers.groupBy((numbers.value % 10).alias("k")).count()
     writer = counts.writeStream.format("noop").outputMode("update")
