@@ -1,0 +1,95 @@
+"""Runs a program as a driver does, with a host that starts its queries as they are: what is taken over, and nothing of
+Slotwise behind it. ``python -m tests.integration.driver.plain_host DIRECTORY SCRIPT ARGS...`` leaves what happened in
+``outcome.json`` of the directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from app.driver.failures import Failure
+from app.driver.program.places import Places
+from app.driver.program.run import run_program
+from app.driver.program.takeover import install
+from app.model.jobgraph import ProgramSpec
+
+
+class PlainHost:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._told = threading.Event()
+        self.failure: Failure | None = None
+        self.started: list[str] = []
+        self.waited: list[str] = []
+
+    @property
+    def is_stopping(self) -> bool:
+        return (self._directory / "stopping").exists()
+
+    def open_session(self, conf: Mapping[str, str]) -> SparkSession:
+        settings = SparkConf(loadDefaults=False).setMaster("local[2]").setAppName("plain")
+        settings.set("spark.ui.enabled", "false")
+        for name, value in {"spark.sql.adaptive.enabled": "false", **conf}.items():
+            settings.set(name, value)
+        rules = "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition"
+        settings.set("spark.sql.optimizer.excludedRules", rules)
+        context = SparkContext(conf=settings)
+        context.setLogLevel("ERROR")
+        for file in self._directory.glob("artifacts/*.py"):
+            context.addPyFile(str(file))
+        self._session = SparkSession(context)
+        return self._session
+
+    def start(
+        self, writer: DataStreamWriter, table: str | None, where: str, begin: Callable[[], StreamingQuery]
+    ) -> StreamingQuery:
+        self.started.append(where)
+        return begin()
+
+    def waits(self, where: str) -> None:
+        self.waited.append(where)
+        if (self._directory / "stop when it waits").exists():
+            threading.Timer(3.0, self._stop).start()
+
+    def _stop(self) -> None:
+        """As an attempt ends queries under a program."""
+        (self._directory / "stopping").touch()
+        for query in self._session.streams._jsqm.active():
+            query.stop()
+        threading.Timer(3.0, self.end).start()
+
+    def program_ended(self, failure: Failure | None) -> None:
+        self.failure = failure
+        self._told.set()
+        self.end()
+
+    def end(self) -> None:
+        outcome = {
+            "error": self.failure.sentence if self.failure is not None else None,
+            "ended": self._told.is_set(),
+            "started": self.started,
+            "waited": self.waited,
+        }
+        (self._directory / "outcome.json").write_text(json.dumps(outcome), encoding="utf-8")
+        sys.stdout.flush()
+        exit_now(0)
+
+
+exit_now = os._exit
+
+if __name__ == "__main__":
+    directory, script, *args = sys.argv[1:]
+    host = PlainHost(Path(directory))
+    artifacts = Path(directory) / "artifacts"
+    install(host, Places(artifacts, script), {"spark.sql.shuffle.partitions": "3"})
+    names = tuple(sorted(path.name for path in artifacts.iterdir()))
+    host.program_ended(run_program(ProgramSpec(script, tuple(args)), artifacts, names))
