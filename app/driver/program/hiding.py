@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib
 import pkgutil
 import sys
@@ -53,4 +54,6 @@ def _import_all() -> None:
         package = importlib.import_module(f"{_OWN}.{part}")
         for found in pkgutil.walk_packages(package.__path__, f"{root.__name__}.{part}."):
             if not found.name.endswith("__main__"):
-                importlib.import_module(found.name)
+                # Some need what an environment may lack (pyarrow); a program does not use these.
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(found.name)
