@@ -72,7 +72,9 @@ class Handle(StreamingQuery):
         return bool(self._taken.unless_stopping(lambda: StreamingQuery.isActive.fget(self)))  # type: ignore[attr-defined]
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        self._taken.waits()
+        # Whoever waits for some time only may start another query afterwards.
+        if timeout is None:
+            self._taken.waits()
         result: bool | None = self._taken.waited(lambda: StreamingQuery.awaitTermination(self, timeout))
         return result
 
@@ -239,7 +241,8 @@ class Takeover:
         return None if found is None else self.handle(found)
 
     def await_any(self, manager: StreamingQueryManager, timeout: int | None) -> bool | None:
-        self.waits()
+        if timeout is None:
+            self.waits()
         result: bool | None = self.waited(lambda: _await_any(manager, timeout))
         return result
 
