@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -56,6 +57,11 @@ def plan(rig: Bench, **files: str) -> tuple[dict[str, Any], Driver]:
     assert status == 0 and answer.exists(), driver.log
     value: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     return value, driver
+
+
+def often(cases: Iterable[str], *chosen: str) -> list[Any]:
+    """``cases``, of which all but the ``chosen`` ones are of `make long`: each starts a driver."""
+    return [pytest.param(case, marks=() if case in chosen else pytest.mark.long) for case in cases]
 
 
 def names(answer: dict[str, Any]) -> list[str]:
@@ -141,7 +147,7 @@ spark.read.parquet("/none/such").show()
 }
 
 
-@pytest.mark.parametrize("how", WAITS)
+@pytest.mark.parametrize("how", often(WAITS, "a loop that looks"))
 def test_however_a_program_waits_it_is_planned(rig: Bench, how: str) -> None:
     text, expected = WAITS[how]
     out = rig.directory / "out"
@@ -250,7 +256,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("what", often(BAD, "raises", "module", "nothing", "stops", "one checkpoint"))
 def test_what_cannot_be_a_job_is_one_sentence_with_file_and_line(rig: Bench, what: str) -> None:
     text, said = BAD[what]
     answer, _ = plan(rig, job=text)

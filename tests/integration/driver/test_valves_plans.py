@@ -253,7 +253,12 @@ def result(spark: SparkSession, name: str) -> list[str]:
     return [str(row) for row in spark.table(name).collect()]
 
 
-@pytest.mark.parametrize("which", SHAPES)
+# The others are of `make long`: each is a query of its own, and runs twice.
+OFTEN = ("union then aggregate", "shuffled join then aggregate", "chained", "pandas state")
+BY_NAME = [pytest.param(name, marks=() if name in OFTEN else pytest.mark.long) for name in SHAPES]
+
+
+@pytest.mark.parametrize("which", BY_NAME)
 def test_numbers_and_output(which: str, spark: SparkSession, tmp_path: Path) -> None:
     shape = SHAPES[which]
     inputs = Inputs(spark, tmp_path)

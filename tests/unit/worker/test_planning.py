@@ -52,9 +52,9 @@ class Host(FakeHost):
 
         driver.assign = assign  # type: ignore[method-assign]
 
-    async def acquire(self, java_options: tuple[str, ...] = ()) -> Any:
+    async def acquire(self, java_options: tuple[str, ...] = (), runtime: object = None) -> Any:
         self.java_options.append(java_options)
-        return await super().acquire(java_options)
+        return await super().acquire(java_options, runtime)
 
 
 class Rig:
