@@ -90,8 +90,6 @@ def test_a_program_in_full() -> None:
         ({"args": "--x"}, "args: should be a list of texts"),
         ({"args": ["--port", 9999]}, "args[1]: should be a text, found the number 9999 (put it in quotes"),
         ({"args": ["\0"]}, "args[0]: must not contain the character NUL"),
-        ({"environment": {"python": "/x"}}, "environment: an environment of its own is not possible yet"),
-        ({"packages": ["a:b:1"]}, "packages: packages are not possible yet"),
         ({"vertices": []}, "vertices: the vertices of a program are read from its plan"),
         ({"arg": []}, "arg: is not a field of a program. Did you mean 'args'?"),
         ({"bounds": []}, "bounds: should be a mapping"),
