@@ -16,8 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.databases import _dies_with_us
-
 VERSION = "4.1.0"
 # The broker, and the programs that make topics, send and read.
 ARTIFACTS = ("kafka_2.13", "kafka-tools")
@@ -204,3 +202,9 @@ class KafkaBroker:
     def stop(self) -> None:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _dies_with_us() -> list[str]:
+    """A prefix for a command that the kernel kills when the thread that starts it has ended. A JVM outlives SIGQUIT."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
