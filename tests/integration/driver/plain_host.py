@@ -53,12 +53,13 @@ class PlainHost:
         self, writer: DataStreamWriter, table: str | None, where: str, begin: Callable[[], StreamingQuery]
     ) -> StreamingQuery:
         self.started.append(where)
-        return begin()
+        query = begin()
+        if (self._directory / "stop when it has started").exists():
+            threading.Timer(3.0, self._stop).start()
+        return query
 
     def waits(self, where: str) -> None:
         self.waited.append(where)
-        if (self._directory / "stop when it waits").exists():
-            threading.Timer(3.0, self._stop).start()
 
     def _stop(self) -> None:
         """As an attempt ends queries under a program."""
