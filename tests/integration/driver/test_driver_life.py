@@ -71,12 +71,12 @@ def answers_to_strangers(pid: int) -> list[bytes]:
     """What the ports of a process and its children answer to a request of Spark's RPC from somebody without the secret:
     16 bytes that are no Java object."""
     processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    ports = {
-        one.laddr.port
-        for process in processes
-        for one in process.net_connections("tcp")
-        if one.status == psutil.CONN_LISTEN
-    }
+    ports = set()
+    for process in processes:
+        # Spark starts processes that live for a moment only.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            connections = process.net_connections("tcp")
+            ports |= {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
     head = struct.pack(">BqI", 3, 1, 16)
     frame = struct.pack(">q", 8 + len(head) + 16) + head + bytes(16)
     answers = []
