@@ -159,7 +159,7 @@ def submit_flights(client: Client, folder: Path, flights: Flights, seconds: int)
             vertex["source"]["path"] = str(flights.airlines)
         elif vertex["name"] == "store":
             vertex["sink"]["path"] = str(folder / "routes.db")
-    return send(client, document, read_artifacts(document, example))
+    return send(client, document, read_artifacts(document["artifacts"], example))
 
 
 def verdict(flights: Flights, sink: Path) -> dict[str, Any]:
