@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from app.driver import base_attempt, sources
+from app.driver import base_attempt
 from app.driver.attempt import Attempt
 from app.driver.batch import region, results
 from app.driver.batch.attempt import BatchAttempt
@@ -22,6 +22,7 @@ from app.driver.batch.region import RegionRun
 from app.driver.gateway import Gateway
 from app.driver.sinks import sqlite
 from app.driver.sinks.database import DatabaseSink
+from app.driver.sources import opening
 from app.driver.sources.rate import RateReader, RateSource, Rows
 from tests.acceptance import repartition_points
 from tests.acceptance.kills import DIRECTORY, reached_in_driver
@@ -51,7 +52,7 @@ class PointedSource(RateSource):
 
 def install() -> None:
     """Put the points around the functions of the driver."""
-    sources.RateSource = PointedSource  # type: ignore[misc]
+    opening.RateSource = PointedSource  # type: ignore[misc]
     _around_the_batch()
     _around_the_sink()
     _around_the_attempt()
