@@ -7,7 +7,6 @@ here: a batch runs at the numbers that its valves had when Spark planned it, whi
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,8 +27,6 @@ from app.model.protocol import VertexBatch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-log = logging.getLogger(__name__)
 
 _POISONED = "Number of partitions (0) must be positive"
 _ANY_BATCH = 2**62
@@ -76,9 +73,7 @@ class ProgramQuery:
         self._last_batch = -1
         self._busy_since: float | None = None
         self._longest_s = 0.0
-        self._idle = False
         self._stopping = False
-        self._given_up = False
 
     # -- start
 
@@ -95,11 +90,6 @@ class ProgramQuery:
         self._query = begin()
         self._valves = Valves(self._query, self._vertices)
         self._stages = StageReader(self._session.sparkContext, self.run_id)
-        return self._query
-
-    @property
-    def started(self) -> StreamingQuery | None:
-        """Spark's handle."""
         return self._query
 
     @property
@@ -125,7 +115,6 @@ class ProgramQuery:
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun, DriverPlan]:
         """A batch was committed: its run, and the plan it ran at."""
-        self._idle = False
         self._note_end()
         self._last_batch = happening.batch_id
         started_ms = now_ms - happening.duration_ms
@@ -158,7 +147,6 @@ class ProgramQuery:
         """At ``at_ms`` the query had nothing to do: its next batch will run at the plan of now."""
         self._reached(self._plans.current)
         self._busy_since = None
-        self._idle = True
 
     def _reached(self, plan: DriverPlan) -> None:
         self.reached = max(self.reached, plan.number)
