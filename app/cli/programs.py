@@ -60,6 +60,44 @@ FileOption = Annotated[
         help="Of a program: a file that it needs, such as a module that it imports; .zip and .whl are imported from.",
     ),
 ]
+PythonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="PYTHON",
+        show_default=False,
+        help="Of a program: the Python that it runs with, a path on the server's host; it has PySpark.",
+    ),
+]
+RequirementsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--requirements",
+        metavar="FILE|SPEC",
+        show_default=False,
+        help="Of a program: what the server installs for it, such as pyspark==4.2.0, or a requirements.txt with such "
+        "lines.",
+    ),
+]
+ArchiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="FILE",
+        show_default=False,
+        help="Of a program: the environment that it runs in, as venv-pack and conda-pack make it: a .tar.gz on the "
+        "server's host, or one that --file sends along.",
+    ),
+]
+PackageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--package",
+        metavar="G:A:V",
+        show_default=False,
+        help="Of a program: a package of Spark by its coordinates, group:artifact:version.",
+    ),
+]
 ArgsArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -77,13 +115,26 @@ class ProgramOptions:
     conf: Sequence[str] = ()
     files: Sequence[Path] = ()
     args: Sequence[str] = ()
+    python: str | None = None
+    requirements: Sequence[str] = ()
+    archive: str | None = None
+    packages: Sequence[str] = ()
 
     def refuse_for_graphs(self) -> None:
         """
         Raises:
             UsageError: something is said that a graph says in its document.
         """
-        fields = {"--name": self.name, "--bounds": self.bounds, "--conf": self.conf, "--file": self.files}
+        fields = {
+            "--name": self.name,
+            "--bounds": self.bounds,
+            "--conf": self.conf,
+            "--file": self.files,
+            "--python": self.python,
+            "--requirements": self.requirements,
+            "--archive": self.archive,
+            "--package": self.packages,
+        }
         errors = [
             f"{option} is for programs (*.py): a graph says it in its document."
             for option in fields
@@ -121,8 +172,13 @@ def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> S
         "script": path.name,
         "args": list(options.args),
     }
-    artifacts = _read_files([path, *options.files], most_bytes, errors)
-    document["artifacts"] = list(dict.fromkeys([path.name, *(each.name for each in options.files)]))
+    files = [path, *options.files]
+    artifacts = _read_files(files, most_bytes, errors)
+    document["artifacts"] = list(dict.fromkeys(each.name for each in files))
+    if (environment := _environment(options, errors)) is not None:
+        document["environment"] = environment
+    if options.packages:
+        document["packages"] = list(options.packages)
     document["config"] = _settings(options.conf, errors)
     try:
         document["bounds"] = {
@@ -164,6 +220,43 @@ def _read_files(paths: Sequence[Path], most_bytes: int, errors: list[str]) -> di
             errors.append(f"The files are too large: {most_bytes >> 20} MiB in all are allowed.")
             break
     return found
+
+
+def _environment(options: ProgramOptions, errors: list[str]) -> dict[str, Any] | None:
+    """What the program runs in, as a document says it; None for the server's environment."""
+    archive = options.archive
+    if archive is not None and archive not in {file.name for file in options.files}:
+        archive = _absolute(archive)
+    given: dict[str, Any] = {
+        "python": None if options.python is None else _absolute(options.python),
+        "requirements": [line for text in options.requirements for line in _requirements(text, errors)]
+        if options.requirements
+        else None,
+        "archive": archive,
+    }
+    said = {name: value for name, value in given.items() if value is not None}
+    if len(said) > 1:
+        names = " and ".join(f"--{name}" for name in said)
+        errors.append(f"{names} exclude each other: a program runs in one environment.")
+        return None
+    return said or None
+
+
+def _absolute(path: str) -> str:
+    """Seen from here. A bare name stays one: it is on nobody's PATH."""
+    return os.path.abspath(path) if os.sep in path or path.endswith(".gz") else path
+
+
+def _requirements(text: str, errors: list[str]) -> list[str]:
+    """One requirement, or those of a file. What ends in .txt, or has a folder in it, is a file."""
+    if not text.endswith(".txt") and (os.sep not in text or "@" in text):
+        return [text]
+    try:
+        lines = Path(text).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        errors.append(f"The file {text} cannot be read: {getattr(error, 'strerror', None) or error}.")
+        return []
+    return [line for each in lines if (line := re.sub(r"(^|\s)#.*", "", each).strip())]
 
 
 def _settings(texts: Sequence[str], errors: list[str]) -> dict[str, str]:

@@ -18,12 +18,16 @@ from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import print_json, say
 from app.cli.programs import (
     PLANNING_ANSWER_S,
+    ArchiveOption,
     ArgsArgument,
     BoundsOption,
     ConfOption,
     FileOption,
     NameOption,
+    PackageOption,
     ProgramOptions,
+    PythonOption,
+    RequirementsOption,
     Submitted,
     is_program_file,
     planning,
@@ -53,6 +57,10 @@ def submit(
     bounds: BoundsOption = None,
     conf: ConfOption = None,
     files: FileOption = None,
+    python: PythonOption = None,
+    requirements: RequirementsOption = None,
+    archive: ArchiveOption = None,
+    packages: PackageOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once the job has processed something, or has ended.")
     ] = False,
@@ -70,7 +78,17 @@ def submit(
     as it is, which is planned first (see slotwise plan)."""
     if timeout is not None and not (wait and timeout < float("inf")):
         raise UsageError("--timeout is a number of seconds, and needs --wait.")
-    options = ProgramOptions(name, bounds or (), conf or (), files or (), args or ())
+    options = ProgramOptions(
+        name,
+        bounds or (),
+        conf or (),
+        files or (),
+        args or (),
+        python=python,
+        requirements=requirements or (),
+        archive=archive,
+        packages=packages or (),
+    )
     submitted = read_submitted(file, options)
     problem: CliError | None = None
     with Client(server, token_file) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from email import message_from_bytes
@@ -135,6 +136,62 @@ def test_what_is_for_programs_is_refused_for_graphs(slotwise: Run, fake: Any, tm
         "--conf is for programs (*.py): a graph says it in its document.",
         "'another.yaml' is one argument too many: only programs (*.py) have arguments.",
     ]
+
+
+def test_the_environment_and_the_packages_of_a_program(slotwise: Run, fake: Any, job: Path) -> None:
+    listed = job.parent / "requirements.txt"
+    listed.write_text(
+        "# what it needs\npyspark==4.1.1  # with Kafka\n\nmine @ https://example.org/m.zip#egg=mine\n"
+    )
+    archive = job.parent / "env.tar.gz"
+    archive.write_bytes(b"packed")
+    packages = ["g:a:1", "g:b_2.13:2"]
+    given = [part for each in packages for part in ("--package", each)]
+    for command in ("submit", "plan"):
+        for options, environment in (
+            (["--python", "/opt/x/bin/python", *given], {"python": "/opt/x/bin/python"}),
+            (
+                ["--requirements", str(listed), "--requirements", "numpy==2.1.0"],
+                {
+                    "requirements": [
+                        "pyspark==4.1.1",
+                        "mine @ https://example.org/m.zip#egg=mine",
+                        "numpy==2.1.0",
+                    ]
+                },
+            ),
+            (["--archive", str(archive)], {"archive": str(archive)}),
+            (["--archive", "env.tar.gz"], {"archive": os.path.abspath("env.tar.gz")}),
+            (["--file", str(archive), "--archive", "env.tar.gz"], {"archive": "env.tar.gz"}),
+        ):
+            fake.on("POST", "/jobs", (202, {"jobid": JOB_ID, "jobUrl": ""} if command == "submit" else GRAPH))
+            assert slotwise(command, str(job), *options).status == 0
+            document, files, _ = sent(fake)
+            fake.requests.clear()
+            assert document["environment"] == environment
+            assert document.get("packages", []) == (packages if options[-1] in packages else [])
+            assert files.get("env.tar.gz") == (b"packed" if "--file" in options else None)
+
+
+def test_an_environment_that_cannot_be_is_not_sent(slotwise: Run, fake: Any, job: Path) -> None:
+    empty = job.parent / "requirements.txt"
+    empty.write_text("# nothing\n")
+    for options, part in (
+        (["--python", "/bin/p", "--archive", "e.tar.gz"], "--python and --archive exclude each other"),
+        (["--python", "python3"], "environment.python: should be an absolute path"),
+        (["--python", ""], "environment.python"),
+        (
+            ["--requirements", str(job.parent / "none.txt")],
+            "none.txt cannot be read: No such file or directory.",
+        ),
+        (["--requirements", "lib/none"], "lib/none cannot be read: No such file or directory."),
+        (["--requirements", str(empty)], "environment.requirements: must not be empty"),
+        (["--requirements", "--index-url=x"], "should be a requirement such as numpy==2.1.0"),
+        (["--package", "g:a"], "packages[0]: should be the coordinates of one version"),
+    ):
+        outcome = slotwise("submit", str(job), *options)
+        assert outcome.status == 2 and part in outcome.err, (options, outcome.err)
+    assert not fake.sent("POST", "/jobs")
 
 
 def test_a_program_described_by_a_document(slotwise: Run, fake: Any, job: Path) -> None:
