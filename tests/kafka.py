@@ -12,8 +12,9 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 VERSION = "4.1.0"
@@ -79,6 +80,8 @@ class KafkaBroker:
     port: int
     controller_port: int
     process: subprocess.Popen[bytes] | None = None
+    # By topic: how many records were sent to it.
+    sent: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def start(cls) -> KafkaBroker:
@@ -179,12 +182,21 @@ class KafkaBroker:
             "parse.key=true",
             text=text,
         )
+        self.sent[topic] += len(lines)
+
+    def ends(self, topic: str) -> dict[str, int]:
+        """By the number of each partition: where its next record will be."""
+        name, at = (
+            "org.apache.kafka.tools.GetOffsetShell",
+            ["--bootstrap-server", self.servers, "--topic", topic],
+        )
+        lines = (line.split(":") for line in self.tool(name, *at).split())
+        return {partition: int(end) for _, partition, end in lines}
 
     def read(self, topic: str) -> list[tuple[str, str]]:
         """Keys and values of all records of a topic; those of one key in their order."""
         at = ["--bootstrap-server", self.servers, "--topic", topic]
-        ends = self.tool("org.apache.kafka.tools.GetOffsetShell", *at).split()
-        records = sum(int(end.rpartition(":")[2]) for end in ends)
+        records = sum(self.ends(topic).values())
         if records == 0:
             return []
         options = ["--from-beginning", "--max-messages", str(records), "--timeout-ms", "60000"]

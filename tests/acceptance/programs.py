@@ -7,17 +7,20 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from app.cluster.runtimes import OWN, Kind
+from tests import environments
 from tests.acceptance import program_data, program_results
 from tests.acceptance.deployment import OK, ROOT, SLOTS, Deployment, is_alive, wait_for
 from tests.acceptance.program_results import Rows
 
 PROGRAMS = ROOT / "tests/programs"
+PLAIN_S = 900.0
 PREFIX = "jobmanager.adaptive-scheduler."
 CONFIG = {
     "restart-strategy.type": "fixed-delay",
@@ -60,6 +63,25 @@ class Program:
     # By itself, when it has done what there is.
     ends: bool = False
     read: Callable[[Place], Rows] | None = None
+    # The PySpark of an environment of its own, if it has one; its packages, and settings of Spark.
+    version: str = ""
+    packages: tuple[str, ...] = ()
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind:
+        """
+        Raises:
+            NotServed: its environment cannot be had.
+        """
+        return environments.environment(self.version, *self.packages) if self.version else OWN
+
+    @property
+    def options(self) -> list[str]:
+        """What `slotwise submit` is told of its environment."""
+        wanted = environments.requirements(self.version) if self.version else []
+        found = [part for each in wanted for part in ("--requirements", each)]
+        return found + [part for each in self.packages for part in ("--package", each)]
 
     def command(self, place: Place) -> list[str]:
         names = {name: str(place.input / name) for name in self.inputs}
@@ -86,16 +108,26 @@ class Program:
 
 
 @contextmanager
-def plain(script: Path, arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def plain(
+    script: Path,
+    arguments: list[str],
+    log: Path,
+    kind: Kind = OWN,
+    config: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
     """`python job.py` in its folder, its environment activated, on as many cores as Slotwise has slots.
 
     Killed with its JVM at the end.
     """
-    submit = f"--master local[{SLOTS}] --conf spark.ui.enabled=false --driver-memory 512m pyspark-shell"
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    settings = {"spark.ui.enabled": "false", **(config or {})}
+    options = [f"--conf {name}={value}" for name, value in settings.items()]
+    options += ["--jars", ",".join(kind.jars)] if kind.jars else []
+    submit = f"--master local[{SLOTS}] --driver-memory 512m {' '.join(options)} pyspark-shell"
+    python = kind.python or sys.executable
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            [sys.executable, str(script), *arguments],
+            [python, str(script), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -115,14 +147,15 @@ def run_plain(program: Program, place: Place) -> str:
     """Run it to the end of its input; what it printed."""
     log = place.own / "plain.log"
     place.own.mkdir(parents=True, exist_ok=True)
-    with plain(PROGRAMS / program.script, program.command(place), log) as process:
+    script, command = PROGRAMS / program.script, program.command(place)
+    with plain(script, command, log, program.kind, program.config) as process:
 
         def reached() -> bool:
             ended = process.poll()
             assert not ended, f"exit status {ended}: {log.read_text(encoding='utf-8')[-4000:]}"
             return ended == 0 if program.ends else program.is_at_end(place)
 
-        wait_for("the program has done all of its input", reached)
+        wait_for("the program has done all of its input", reached, PLAIN_S)
     return log.read_text(encoding="utf-8")
 
 
@@ -211,23 +244,41 @@ def kill_driver(deployment: Deployment, outcome: Outcome) -> None:
     outcome.kills += 1
 
 
+class Feeds(Protocol):
+    def finish(self) -> None:
+        """There is no more of it."""
+
+
+def submit_program(deployment: Deployment, program: Program, place: Place, **config: str) -> None:
+    place.own.mkdir(parents=True, exist_ok=True)
+    options = ["--name", program.script, *program.options]
+    options += [part for name in program.files for part in ("--file", str(PROGRAMS / name))]
+    submit(
+        deployment,
+        PROGRAMS / program.script,
+        program.command(place),
+        *options,
+        config={**program.config, **config},
+    )
+
+
 def run_rescaled(
     deployment: Deployment,
     program: Program,
     place: Place,
-    feeder: program_data.Feeder,
+    feeder: Feeds,
     *,
     rescales: int,
     seed: int,
+    kills: int = 1,
 ) -> Outcome:
     """Submit it, rescale it at random, kill its driver on the way, and stop it at the end of its input."""
     outcome, dice = Outcome(), random.Random(seed)
-    place.own.mkdir(parents=True, exist_ok=True)
-    files = [part for name in program.files for part in ("--file", str(PROGRAMS / name))]
-    submit(deployment, PROGRAMS / program.script, program.command(place), "--name", program.script, *files)
+    submit_program(deployment, program, place)
+    killed_after = {rescales * (each + 1) // (kills + 1) for each in range(kills)}
     for number in range(rescales):
         rescale(deployment, dice, outcome)
-        if number == rescales // 2:
+        if number in killed_after:
             kill_driver(deployment, outcome)
     feeder.finish()
 

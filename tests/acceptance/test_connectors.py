@@ -1,0 +1,196 @@
+"""Kafka, Delta and Iceberg: rescaled in place at random, killed, and their output that of a plain run."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.acceptance import connectors
+from tests.acceptance.connectors import KafkaPlace, KafkaProgram, RecordFeeder, committed_ends
+from tests.acceptance.console import word_counts
+from tests.acceptance.deployment import Deployment, deployed, wait_for
+from tests.acceptance.programs import (
+    Outcome,
+    Place,
+    Program,
+    kill_driver,
+    printed,
+    rescale,
+    run_plain,
+    run_rescaled,
+    submit,
+)
+from tests.acceptance.test_programs import differences
+from tests.environments import CACHE, NotServed
+from tests.kafka import KafkaBroker, KafkaMissing
+
+pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
+
+RESCALES = 10
+MILLION = 1_000_000
+KAFKA = {
+    version: KafkaProgram(
+        "kafka_to_kafka.py",
+        "--servers {servers} --words {words} --counts {counts} --checkpoint {checkpoint}",
+        version=version,
+        packages=(f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}",),
+    )
+    for version in ("4.1.1", "4.2.0")
+}
+TABLES = {
+    "delta on 4.1.1": ("delta", "4.1.1", "io.delta:delta-spark_2.13:4.3.0"),
+    "delta on 4.2.0": ("delta", "4.2.0", "io.delta:delta-spark_4.2_2.13:4.4.1"),
+    "iceberg on 4.1.1": ("iceberg", "4.1.1", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"),
+}
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with deployed(tmp_path_factory.mktemp("connectors"), settings={"cache_dir": str(CACHE)}) as made:
+        made.start(with_points=False)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    try:
+        started = KafkaBroker.start()
+    except KafkaMissing as missing:
+        pytest.skip(f"NOT TESTED WITH KAFKA: {missing}")
+    yield started
+    started.stop()
+
+
+P = TypeVar("P", bound=Program)
+
+
+def served(program: P) -> P:
+    """The program, once its environment is there."""
+    try:
+        assert program.kind
+    except NotServed as missing:
+        pytest.skip(f"NOT TESTED {program.script} with {' '.join(program.packages)}: {missing}")
+    return program
+
+
+@pytest.mark.parametrize("version", list(KAFKA))
+def test_kafka_to_kafka_is_exact_by_keys(
+    deployment: Deployment, broker: KafkaBroker, tmp_path: Path, version: str
+) -> None:
+    program = served(KAFKA[version])
+    topic = f"words-{version}"
+    places = [
+        KafkaPlace(tmp_path / "input", tmp_path / name, "", broker, topic, f"{name}-{version}")
+        for name in ("slotwise", "plain")
+    ]
+    ours, alone = places
+    broker.create_topic(topic, connectors.PARTITIONS)
+    for place in places:
+        broker.create_topic(place.counts, connectors.PARTITIONS)
+    feeder = RecordFeeder(broker, topic)
+    feeder.write(3000)
+    feeder.start()
+    outcome = run_rescaled(deployment, program, ours, feeder, rescales=RESCALES, seed=1)
+    run_plain(program, alone)
+
+    rows = program.rows(ours)
+    assert differences(rows, program.rows(alone)) == {}
+    assert len(rows[""]) == connectors.VOCABULARY
+    assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], 1)
+    print(f"OUTCOME Kafka to Kafka, {version}: {RESCALES} rescales in place, 1 kill, exact by keys")
+
+
+def lake_program(name: str) -> tuple[str, Program]:
+    """The format of a table, and the program that writes it."""
+    form, version, package = TABLES[name]
+    option = "--table" if form == "delta" else "--warehouse"
+    program = Program(
+        f"to_{form}.py",
+        f"--events {{events}} {option} {{output}} --checkpoint {{checkpoint}}",
+        version=version,
+        packages=(package,),
+        config=connectors.SMALL_LOG if form == "delta" else {},
+    )
+    return form, program
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_a_table_has_the_rows_of_a_plain_run(deployment: Deployment, tmp_path: Path, name: str) -> None:
+    form, program = lake_program(name)
+    served(program)
+    ours, alone = (Place(tmp_path / "input", tmp_path / run) for run in ("slotwise", "plain"))
+    feeder = program.feeder(ours.input, pause_s=3.0)
+    feeder.write(10)
+    feeder.start()
+    outcome = run_rescaled(deployment, program, ours, feeder, rescales=RESCALES, seed=2)
+    run_plain(program, alone)
+
+    ours_read, alone_read = connectors.read_tables(program, form, [ours, alone], tmp_path / "reader.log")
+    assert differences({"": ours_read}, {"": alone_read}) == {} and ours_read
+    assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], 1)
+    print(f"OUTCOME {name}: {RESCALES} rescales in place, 1 kill, exact: {len(ours_read)} rows")
+
+
+def test_spark_s_own_example_counts_every_word(
+    deployment: Deployment, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """It has no checkpoint, so it has one with its job: it goes on after a kill, which it could not do alone."""
+    program = served(KAFKA["4.2.0"])
+    topic = "example"
+    broker.create_topic(topic, connectors.PARTITIONS)
+    assert program.kind.environment is not None
+    example = Path(program.kind.environment.spark_home) / (
+        "examples/src/main/python/sql/streaming/structured_kafka_wordcount.py"
+    )
+    submit(
+        deployment,
+        example,
+        [broker.servers, "subscribe", topic],
+        *("--name", "example", *program.options),
+        config={"spark.sql.shuffle.partitions": "6"},
+    )
+    checkpoints = deployment.data_dir / "jobs" / deployment.job_id / "checkpoint"
+    # It reads what comes after it has begun.
+    wait_for("it has noted where it begins", lambda: list(checkpoints.glob("*/sources/0/0")))
+    feeder, outcome, dice = RecordFeeder(broker, topic, 50), Outcome(), random.Random(3)
+    feeder.start()
+    for number in range(RESCALES):
+        rescale(deployment, dice, outcome)
+        if number == RESCALES // 2:
+            kill_driver(deployment, outcome)
+    feeder.finish()
+    expected = connectors.words(feeder.lines)
+    wait_for("every word is counted", lambda: word_counts(printed(deployment)) == expected)
+    deployment.stop()
+    assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], 1)
+    print(
+        f"OUTCOME structured_kafka_wordcount: {RESCALES} rescales in place, 1 kill, exact: {feeder.lines} records"
+    )
+
+
+def test_a_million_records_are_exact_by_keys(
+    deployment: Deployment, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    program = served(KAFKA["4.2.0"])
+    place = KafkaPlace(tmp_path / "input", tmp_path / "run", "", broker, "million", "million-counts")
+    for topic in (place.topic, place.counts):
+        broker.create_topic(topic, connectors.PARTITIONS)
+    broker.send(place.topic, [f"key-{number % 1009}\tword-{number % 97}" for number in range(MILLION)])
+    feeder = RecordFeeder(broker, place.topic)
+    outcome = run_rescaled(deployment, program, place, feeder, rescales=RESCALES, seed=4, kills=2)
+
+    found = {key: json.loads(value) for key, value in program.rows(place)[""]}
+    assert {key: value["n"] for key, value in found.items()} == {
+        f"word-{word}": len(range(word, MILLION, 97)) for word in range(97)
+    }
+    ends = committed_ends(place.checkpoint, place.topic)
+    assert sum(ends.values()) == MILLION
+    # Each record is one word, so each offset was added once, to one of the sums.
+    assert sum(value["offsets"] for value in found.values()) == sum(n * (n - 1) // 2 for n in ends.values())
+    assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], 2)
+    print(f"OUTCOME a million records: {RESCALES} rescales in place, 2 kills, exact by keys")

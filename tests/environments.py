@@ -1,0 +1,52 @@
+"""Environments of other PySparks for tests, made as the product makes those of jobs, and kept in a cache directory.
+
+A server of a test that has `CACHE` as its `cache_dir` finds them there and makes none again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+from app.cluster.environments import EnvironmentRefused
+from app.cluster.java import usable_java
+from app.cluster.runtimes import Kind, Runtimes
+from app.model.environment import EnvironmentSpec, Runtime
+from app.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slotwise-tests"
+VERSIONS = ("4.1.1", "4.2.0")
+"""PySparks that are supported beside that of the server."""
+
+
+class NotServed(Exception):
+    """A registry does not give what an environment or a package needs; with its sentence."""
+
+
+def requirements(version: str) -> list[str]:
+    """What an environment of the PySpark ``version`` has."""
+    return [f"pyspark=={version}", "pandas<3", "pyarrow>=18"]
+
+
+def environment(version: str, *packages: str) -> Kind:
+    """The Python with that PySpark, and the jars of ``packages``; what is not there yet is fetched.
+
+    Raises:
+        NotServed: it cannot be had.
+    """
+    with_uv()
+    runtimes = Runtimes(CACHE, usable_java(), repository=Settings.model_fields["package_repository"].default)
+    spec = EnvironmentSpec(requirements=tuple(requirements(version)))
+    try:
+        return asyncio.run(runtimes.kind(Runtime(spec, packages)))
+    except EnvironmentRefused as error:
+        raise NotServed(str(error)) from None
+
+
+def with_uv() -> None:
+    """Put the uv of `make setup` on the PATH of this process and its children, if there is none."""
+    if shutil.which("uv") is None:
+        os.environ["PATH"] += f"{os.pathsep}{ROOT / '.uv/bin'}"
