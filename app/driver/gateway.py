@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from app.driver.build import QueryBuilder
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
+from app.driver.graph_valves import Rows, RunningValves
 from app.driver.plans import DriverPlan, Plans
 from app.driver.sinks import BatchRef, Sink
 from app.driver.stages import StageReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
-
-_SHUFFLE = re.compile(r"(?<!Broadcast)Exchange (?:hash|range|RoundRobin|SinglePartition|rangepartitioning)")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """One run of a batch, after its sink has it and before its commit. ``job_id`` is the Spark job that wrote it.
+    """One run of a batch, after its sink has it and before its commit. ``job_id`` is the Spark job that wrote it, and
+    ``planned`` what Spark planned for it.
 
     ``state_is_even``: all state is where it belongs from the next batch on.
     """
 
     batch_id: int
     plan: DriverPlan
-    groups: tuple[tuple[str, ...], ...]
-    tail_shuffles: int
+    planned: Any
     started_ms: int
     output_rows: int | None
     job_id: int | None
@@ -44,17 +41,19 @@ class Gateway:
 
     def __init__(
         self,
-        builder: QueryBuilder,
         *,
         query_id: Callable[[], str],
         sink: Sink,
         plans: Plans,
+        place: Callable[[Mapping[str, Rows], Mapping[str, int]], bool] | None = None,
         epoch: Callable[[], int],
         may_commit: Callable[[], None],
         beginning: Callable[[int], None],
         between_batches: Callable[[], None] = lambda: None,
     ) -> None:
-        self._builder = builder
+        """``place``: on a cluster. It is given a batch's valves and its parallelism before anything of it runs, lets
+        tasks have their places, and says whether state will stay in its own."""
+        self._place = place
         self._query_id = query_id
         self._sink = sink
         self._plans = plans
@@ -67,10 +66,12 @@ class Gateway:
         self._running: int | None = None
         self._entered_at: float | None = None
         self._runs: dict[int, BatchRun] = {}
-        self._shuffles: dict[int, int] = {}
+        self._latest: DriverPlan | None = None
         self.begun_version = 0
         self.longest_s = 0.0
         self.stages: StageReader | None = None
+        self._valves: RunningValves | None = None
+        self._started = threading.Event()
         self.failure: Failure | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -92,6 +93,11 @@ class Gateway:
             self._entered_at = None
 
     # -- for the attempt
+
+    def started(self, valves: RunningValves, stages: StageReader) -> None:
+        """The query has been started. Its first batch, which may have begun by then, waits for this."""
+        self._valves, self.stages = valves, stages
+        self._started.set()
 
     def stop_at_boundary(self) -> None:
         """The batch in flight is the last."""
@@ -126,26 +132,33 @@ class Gateway:
         self._may_commit()
         self._beginning(batch_id)
         self._between_batches()
-        plan = self._plans.for_batch(self._builder.query.own_sources, self._builder.query.key)
+        self._started.wait()
+        valves = self._valves
+        assert valves is not None
+        valves.settle()
+        planned = valves.planned()
+        plan = self._latest = self._plan_of(valves.in_force(planned))
         self.begun_version = max(self.begun_version, plan.version)
-        output, groups = self._builder.tail(frame, plan.parallelism)
-        shuffles = self._tail_shuffles(output, plan.number, len(groups))
+        even = self._place is None or self._place(valves.rows(planned), plan.parallelism)
         batch = BatchRef(self._query_id(), batch_id, self._epoch())
         try:
-            written = self._sink.write(output, batch, self._may_commit)
+            written = self._sink.write(frame, batch, self._may_commit)
         except (DriverError, Fenced):
             raise
         except Exception as error:
             # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
             raise DriverError.of(describe(error)) from error
-        job_id = self.stages.batch_job() if self.stages is not None else None
-        even = self._builder.state_is_even
-        return BatchRun(batch_id, plan, tuple(groups), shuffles, started_ms, written.rows, job_id, even)
+        assert self.stages is not None
+        job_id = self.stages.batch_job()
+        return BatchRun(batch_id, plan, planned, started_ms, written.rows, job_id, even)
 
-    def _tail_shuffles(self, output: DataFrame, number: int, groups: int) -> int:
-        """Shuffles of the tail that its vertices make by themselves; looked up once per plan."""
-        if number not in self._shuffles:
-            text = output._jdf.queryExecution().executedPlan().toString()
-            own = groups - self._builder.head_groups
-            self._shuffles = {number: max(0, len(_SHUFFLE.findall(text)) - own)}
-        return self._shuffles[number]
+    def _plan_of(self, numbers: Mapping[str, int]) -> DriverPlan:
+        """The plan that a batch runs at which was planned with ``numbers``.
+
+        If they are in part those of a newer plan, it counts for the one before.
+        """
+        if plan := self._plans.newest_with(numbers):
+            return plan
+        before = self._latest or self._plans.current
+        mixed = {**before.parallelism, **{vertex: number for vertex, number in numbers.items() if number}}
+        return DriverPlan(0, before.version, mixed, whole=False)

@@ -1,27 +1,23 @@
 """What the document says of its vertices, against what Spark makes of them: looked at before anything runs.
 
-Each vertex is applied once to streams that stand for its inputs, and Spark's analysed plan is read: the operators
-between the inputs and the result are the vertex's own. A vertex that follows the cut of its query sees one micro-batch
-at a time, so an operator that needs the rows of other micro-batches would give wrong results there without a word.
+Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.graph_valves`): the operators
+in between are the vertex's own.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from app.driver.failures import DriverError
-from app.driver.functions import Functions
+from app.driver.graph_valves import KINDS, label_before, label_behind, label_of
 from app.driver.scala import plan_children
-from app.driver.vertices import apply_operation, guarded
-from app.model.analysis import Query
+from app.model.analysis import Query, upstream
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _KEEPS_STATE: Final = frozenset(
     {
@@ -51,56 +47,60 @@ _NEAREST: Final = frozenset({"AsOfJoin", "NearestByJoin"})
 # Ends of a plan that repeat another part of it.
 _REFERENCES: Final = frozenset({"CTERelationRef", "UnionLoopRef"})
 
-_MARK: Final = "slotwise input "
-_MARKED: Final = re.compile(f"{_MARK}([0-9a-f]{{32}})")
-
 
 @dataclass(slots=True)
 class _Plan:
     """The streaming part of what a vertex makes of its inputs.
 
-    ``state``: the operators that keep state. ``impossible``: what can be done to a micro-batch and not to a stream.
-    ``inputs``: ids of the vertices that it reads. ``others``: streams that are none of them.
+    ``state``: the operators that keep state. ``impossible``: what can be done to no stream. ``partial``: what would be
+    done to each micro-batch for itself. ``inputs``: ids of the vertices that it reads. ``others``: streams that are
+    none of them.
     """
 
     state: list[str] = field(default_factory=list)
     impossible: list[str] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
     inputs: set[str] = field(default_factory=set)
     others: list[str] = field(default_factory=list)
 
 
-def check_plan(
-    query: Query, session: SparkSession, built: Mapping[str, DataFrame], functions: Functions
-) -> DataFrame:
-    """The stream that the sink gets. ``built``: the frames of the head and of the static vertices by vertex id.
+def check_plan(query: Query, frames: Mapping[str, DataFrame]) -> None:
+    """``frames``: what was built, by vertex id.
 
     Raises:
         DriverError: the document says something of a vertex that its plan contradicts. It is final.
     """
-    frames = dict(built)
     for vertex in query.static:
         if frames[vertex.id].isStreaming:
             raise _refused(
                 vertex,
                 "reads static inputs only, but its result is a stream. A stream is read by a source vertex.",
             )
+    whole = _whole(query)
+    for vertex in query.flow:
+        if not vertex.is_source and not vertex.is_sink:
+            streams = {edge.vertex_id for edge in query.streaming_inputs(vertex)}
+            plan = _read(frames[vertex.id], vertex.id, streams)
+            _check_vertex(vertex, plan, streams, whole=vertex.id in whole)
+
+
+def _whole(query: Query) -> set[str]:
+    """Ids of vertices behind all state whose every micro-batch is the whole result, since the sink gets it anew each
+    time: there is nothing that it could lack."""
     sink = query.sink.operation
     assert isinstance(sink, SinkSpec)
-    for vertex in (*query.head, *query.tail):
-        _check_keys(vertex, frames)
-        if vertex.is_source or vertex.is_sink:
-            continue
-        inputs = {edge.vertex_id: _marked(frames[edge.vertex_id], edge.vertex_id) for edge in vertex.inputs}
-        frame = guarded(vertex, partial(apply_operation, session, vertex, inputs, functions))
-        frames.setdefault(vertex.id, frame)
-        # With `complete` every micro-batch is the whole result: there is nothing that it could lack.
-        whole = vertex in query.tail and sink.output_mode is OutputMode.COMPLETE
-        streams = {each for each in inputs if frames[each].isStreaming}
-        _check_vertex(vertex, _read(frame), streams, whole=whole)
-    return frames[query.sink.inputs[0].vertex_id]
+    if sink.output_mode is not OutputMode.COMPLETE:
+        return set()
+    by_id = {vertex.id: vertex for vertex in (*query.static, *query.flow)}
+    before = {each for vertex in query.stateful for each in upstream(vertex.id, by_id)}
+    return by_id.keys() - before
 
 
-def _check_keys(vertex: JobVertex, frames: Mapping[str, DataFrame]) -> None:
+def check_keys(vertex: JobVertex, frames: Mapping[str, DataFrame]) -> None:
+    """
+    Raises:
+        DriverError: a key by which ``vertex`` takes an input is no column of it.
+    """
     from pyspark.errors import AnalysisException
 
     for edge in vertex.inputs:
@@ -130,10 +130,17 @@ def _check_vertex(vertex: JobVertex, plan: _Plan, streams: set[str], *, whole: b
             f"reads a stream that is none of its inputs ({plan.others[0]}). "
             "Make the stream a source vertex, and list it under `inputs`.",
         )
+    if impossible := [*plan.impossible, *([] if whole else plan.partial)]:
+        raise _refused(vertex, f"cannot do that to a stream: {impossible[0]}.")
     if whole:
-        return
-    if plan.impossible:
-        raise _refused(vertex, f"cannot do that to a stream: {plan.impossible[0]}.")
+        # The first rows of a result that is whole need no others.
+        plan.state = [name for name in plan.state if name != "GlobalLimit"]
+        if plan.state:
+            raise _refused(
+                vertex,
+                f"follows a vertex that keeps state, and what it does keeps state as well ({plan.state[0]} in Spark's "
+                "plan): with the output mode complete a query can do that only once. Do it where the result is read.",
+            )
     if plan.state and not vertex.stateful:
         raise _refused(
             vertex,
@@ -155,21 +162,25 @@ def _refused(vertex: JobVertex, what: str) -> DriverError:
 # ---- Spark's plan
 
 
-def _marked(frame: DataFrame, vertex_id: str) -> DataFrame:
-    """``frame``, to be found again in the plans that are made of it: under a filter that lets every row pass."""
-    return frame.where(f"'{_MARK}{vertex_id}' IS NOT NULL")
-
-
-def _read(frame: DataFrame) -> _Plan:
+def _read(frame: DataFrame, vertex_id: str, streams: set[str]) -> _Plan:
+    jvm: Any = frame.sparkSession._jvm
+    # It reads an input through the valve behind that, or through its own in front, which there is for one input only.
+    inputs = {label_behind(each): each for each in streams} | {
+        label_before(vertex_id): each for each in streams
+    }
     plan = _Plan()
-    waiting = [frame._jdf.queryExecution().analyzed()]
+    # Below its own valve.
+    waiting = plan_children(frame._jdf.queryExecution().analyzed())
     while waiting:
         node = waiting.pop()
         if not node.isStreaming():
             continue
         name = str(node.getClass().getSimpleName())
-        if name == "Filter" and (mark := _MARKED.search(node.condition().toString())):
-            plan.inputs.add(mark[1])
+        if name in KINDS and (label := label_of(jvm, node)):
+            if label in inputs:
+                plan.inputs.add(inputs[label])
+            else:
+                plan.others.append("that of another vertex")
             continue
         children = plan_children(node)
         if not children and name not in _REFERENCES:
@@ -180,7 +191,7 @@ def _read(frame: DataFrame) -> _Plan:
         elif name in _NOT_ON_STREAMS:
             plan.impossible.append(f"Spark has no {name} over a stream")
         elif name in _COGROUPS:
-            plan.impossible.append(
+            plan.partial.append(
                 f"Spark has no state for groups of two inputs ({name} in its plan), so those of one micro-batch would "
                 "not meet those of another. Join the inputs, or group a UNION ALL of them with transformWithState"
             )
@@ -189,7 +200,7 @@ def _read(frame: DataFrame) -> _Plan:
         elif name.endswith("Join"):
             _read_join(node, name, streaming, plan)
         elif name == "Union" and not all(streaming):
-            plan.impossible.append(
+            plan.partial.append(
                 "it adds rows that do not stream, which would come again in every micro-batch"
             )
         waiting.extend(children)
@@ -206,6 +217,6 @@ def _read_join(node: Any, name: str, streaming: list[bool], plan: _Plan) -> None
         kind == "FULL OUTER" or streaming[0] is (kind == "RIGHT OUTER")
     )
     if static_is_kept:
-        plan.impossible.append(
+        plan.partial.append(
             f"a {kind} JOIN keeps rows of the side that does not stream, which would come again in every micro-batch"
         )

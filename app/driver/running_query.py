@@ -15,6 +15,7 @@ from app.driver.build import QueryBuilder
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.functions import Functions
 from app.driver.gateway import BatchRun, Gateway
+from app.driver.graph_valves import Rows, RunningValves, behind_state
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.recovery import GapMeter, mark_begun, read_past
@@ -54,7 +55,7 @@ class RunningQuery:
         between_batches: Callable[[], None] = lambda: None,
         places: Callable[[str], StatePlaces] | None = None,
     ) -> None:
-        """``places`` makes those of the state on a cluster, for a query's key; None: it is in this process."""
+        """``places`` makes those of some state on a cluster, for a key; None: state is in this process."""
         self.query = query
         self.checkpoint_dir = checkpoint_dir / query.key
         # The number and the version of the newest plan that it has run at, the version only if as a whole.
@@ -69,28 +70,31 @@ class RunningQuery:
         self._past = read_past(self.checkpoint_dir)
         self.gaps = GapMeter(self._past)
         # A session of its own: its number of state partitions, its views, its listener.
-        self._session = query_session(session, conf, query.state_partitions or slots)
+        # Without state, tasks of what shuffles by itself, which a valve can only make fewer.
+        widest = max(slots, *(vertex.parallelism for vertex in query.flow))
+        self._session = query_session(session, conf, query.state_partitions or widest)
         register_all(self._session)
         self._listener = QueryListener(self._session, tell)
         self._builder = QueryBuilder(
-            query,
-            control=control,
-            functions=functions,
-            checkpoint_dir=self.checkpoint_dir,
-            places=places(query.key) if places is not None else None,
+            query, control=control, functions=functions, checkpoint_dir=self.checkpoint_dir
         )
+        # The state of each vertex, on a cluster.
+        self._places: dict[str, StatePlaces] = {}
+        if places is not None:
+            self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
         self._sink = open_sink(query.sink, work_dir=work_dir, functions=functions)
         self.gateway = Gateway(
-            self._builder,
             query_id=lambda: self.query_id,
             sink=self._sink,
             plans=plans,
+            place=self._place if places is not None else None,
             epoch=epoch,
             may_commit=may_commit,
             beginning=partial(mark_begun, self.checkpoint_dir),
             between_batches=between_batches,
         )
-        self._head: DataFrame | None = None
+        self._frame: DataFrame | None = None
+        self._valves: RunningValves | None = None
         self._spark_query: StreamingQuery | None = None
         self._id: str | None = None
         self._run_id = ""
@@ -118,8 +122,9 @@ class RunningQuery:
             DriverError: it does not, or a vertex cannot be built.
         """
         if not self._past.committed_ms:
-            self._head = self._builder.head(self._session, self._plans.current.parallelism)
-            self._sink.check(self._builder.check(self._session))
+            self._frame = self._builder.build(self._session, self._plans.current.parallelism)
+            self._builder.check()
+            self._sink.check(self._frame)
 
     def start(self, *, available_now: bool = False) -> None:
         """Build the plan and start. ``available_now``: end by itself, without a planned batch, when nothing is left.
@@ -128,11 +133,11 @@ class RunningQuery:
             DriverError: a vertex cannot be built, or its sink cannot be written.
         """
         self._sink.prepare()
-        head, self._head = self._head, None
-        if head is None:
-            head = self._builder.head(self._session, self._plans.current.parallelism)
+        frame, self._frame = self._frame, None
+        if frame is None:
+            frame = self._builder.build(self._session, self._plans.current.parallelism)
         writer = (
-            head.writeStream.outputMode(self.query.sink.operation.output_mode.value)  # type: ignore[union-attr]
+            frame.writeStream.outputMode(self.query.sink.operation.output_mode.value)  # type: ignore[union-attr]
             .option("checkpointLocation", str(self.checkpoint_dir))
             .foreachBatch(self.gateway)
         )
@@ -141,11 +146,22 @@ class RunningQuery:
         elif self._batch_interval_ms:
             writer = writer.trigger(processingTime=f"{self._batch_interval_ms} milliseconds")
         try:
+            self._builder.check_state()
             self._spark_query = writer.start()
         except Exception as error:
-            raise DriverError.of(describe(error, vertex=self.query.cut.name)) from error
+            vertex = (*self.query.stateful, self.query.sink)[0]
+            raise DriverError.of(describe(error, vertex=vertex.name)) from error
         self._run_id = str(self._spark_query.runId)
-        self.gateway.stages = StageReader(self._session.sparkContext, self._run_id)
+        self._valves = RunningValves(self._spark_query, self._session._jvm, self._builder.valves)
+        self.gateway.started(self._valves, StageReader(self._session.sparkContext, self._run_id))
+
+    def _place(self, rows: Mapping[str, Rows], parallelism: Mapping[str, int]) -> bool:
+        """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
+        for vertex_id, labels in behind_state(self.query, self._builder.valves, parallelism).items():
+            found = [rows[label].rdd for label in labels if label in rows]
+            if labels[0] in rows:
+                self._places[vertex_id].arrange(found[0], found[1:])
+        return all(each.is_even for each in self._places.values())
 
     # -- what happened
 
@@ -169,6 +185,8 @@ class RunningQuery:
 
     def idle(self, at_ms: int) -> None:
         """At ``at_ms`` the query had nothing to do: its next batch will run at the plan of now."""
+        if self._valves is not None:
+            self._valves.settle()
         self._reached(self._plans.current)
         self._idle_ms = max(self._idle_ms, at_ms)
         self._idle = True
@@ -196,12 +214,13 @@ class RunningQuery:
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
         reader = self.gateway.stages
+        if reader is None or self._valves is None or run.job_id is None:
+            return ()
         return vertex_batches(
-            run.groups,
-            dict(run.plan.parallelism),
-            reader.of_job(run.job_id) if reader is not None and run.job_id is not None else [],
-            tail_shuffles=run.tail_shuffles,
-            source_ids=self.query.own_sources,
+            self.query,
+            run.plan.parallelism,
+            self._valves.rows(run.planned),
+            reader.of_job(run.job_id),
             input_rows=input_rows,
             output_rows=run.output_rows,
         )
@@ -263,6 +282,8 @@ class RunningQuery:
     def plan_changed(self) -> None:
         """Batches that begin from now on run at the newest plan."""
         self.gaps.changing()
+        if self._valves is not None and self.is_active:
+            self._valves.set(self._plans.current.parallelism)
 
     # -- ending
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 
+from app.driver.graph_valves import Rows, label_before, label_behind
 from app.driver.scala import scala_context
+from app.model.analysis import Query
+from app.model.jobgraph import JobVertex
 from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
@@ -18,15 +22,18 @@ if TYPE_CHECKING:
 _SETTLE_S = 1.0
 _POLL_S = 0.005
 _LATEST_JOBS = 16
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
+    """``rdd_ids``: the RDDs that its tasks went through."""
+
     stage_id: int
     tasks: int
     busy_ms: int
     shuffle_read_records: int
-    shuffle_write_records: int
+    rdd_ids: frozenset[int]
 
 
 class StageReader:
@@ -99,60 +106,58 @@ class StageReader:
             int(data.numTasks()),
             int(data.executorRunTime()),
             int(data.shuffleReadRecords()),
-            int(data.shuffleWriteRecords()),
+            frozenset(map(int, _NUMBER.findall(data.rddIds().toString()))),
         )
 
 
 def vertex_batches(
-    groups: Sequence[tuple[str, ...]],
-    parallelism: dict[str, int],
+    query: Query,
+    parallelism: Mapping[str, int],
+    rows: Mapping[str, Rows],
     stages: Sequence[Stage],
     *,
-    tail_shuffles: int,
-    source_ids: Sequence[str],
     input_rows: int,
     output_rows: int | None,
 ) -> tuple[VertexBatch, ...]:
-    """The stages told apart by vertex.
+    """What each vertex of ``query`` did in a batch: in the ``stages`` whose tasks went through its valves, ``rows``.
 
-    ``groups``: the vertices per stage, first to last. Spark may run more stages than that, if a vertex shuffles by
-    itself: stages are then matched from the end, which is certain as long as no vertex of the tail does it
-    (``tail_shuffles`` is the number of shuffles there beyond ours); what is not certain has no task count.
+    A vertex that shuffles by itself is in two of them. Vertices without a shuffle in between share theirs.
     """
-    matched: dict[int, Stage] = {}
-    if stages:
-        last = len(groups) - 1
-        matched[last] = stages[-1]
-        extra = len(stages) - len(groups)
-        if tail_shuffles == 0 and extra >= 0:
-            for offset in range(len(groups)):
-                matched[last - offset] = stages[-1 - offset]
-            if extra > 0 and len(source_ids) == 1 and groups[0] == (source_ids[0],):
-                matched[0] = stages[0]
-            elif len(source_ids) > 1:
-                # Stages of several sources run in no particular order.
-                for position, group in enumerate(groups):
-                    if set(group) & set(source_ids):
-                        matched.pop(position, None)
-    answer: list[VertexBatch] = []
-    for position, group in enumerate(groups):
-        stage = matched.get(position)
-        following = matched.get(position + 1)
-        for vertex_id in group:
-            is_only_source = list(source_ids) == [vertex_id]
-            records_in = (
-                stage.shuffle_read_records if stage and position > 0 and vertex_id == group[0] else None
-            )
-            records_out = following.shuffle_read_records if following and vertex_id == group[-1] else None
-            is_sink = position == len(groups) - 1 and vertex_id == group[-1]
-            answer.append(
-                VertexBatch(
-                    vertex_id=vertex_id,
-                    parallelism=parallelism[vertex_id],
-                    tasks=stage.tasks if stage else None,
-                    records_in=output_rows if is_sink else records_in,
-                    records_out=input_rows if is_only_source else records_out,
-                    busy_ms=stage.busy_ms if stage else None,
-                )
-            )
-    return tuple(answer)
+    mine = {vertex.id: _stages_of(vertex, rows, stages) for vertex in query.flow}
+    records_in: dict[str, int | None] = {}
+    records_out: dict[str, int | None] = {}
+    for vertex in query.flow:
+        edges = query.streaming_inputs(vertex)
+        shared = {stage.stage_id for edge in edges for stage, _ in mine[edge.vertex_id]}
+        if edges and (own := mine[vertex.id]) and own[0][0].stage_id not in shared:
+            records_in[vertex.id] = own[0][0].shuffle_read_records
+            if len(edges) == 1:
+                records_out[edges[0].vertex_id] = records_in[vertex.id]
+    records_in[query.sink.id] = output_rows
+    if len(query.streams) == 1:
+        records_out[query.streams[0].id] = input_rows
+    return tuple(
+        VertexBatch(
+            vertex_id=vertex.id,
+            parallelism=parallelism[vertex.id],
+            tasks=own[-1][1] if (own := mine[vertex.id]) else None,
+            records_in=records_in.get(vertex.id),
+            records_out=records_out.get(vertex.id),
+            busy_ms=sum(stage.busy_ms for stage, _ in own) if own else None,
+        )
+        for vertex in query.flow
+    )
+
+
+def _stages_of(
+    vertex: JobVertex, rows: Mapping[str, Rows], stages: Sequence[Stage]
+) -> list[tuple[Stage, int]]:
+    """The stages of ``vertex``, in the order of its valves, and how many tasks it has in each: where those of several
+    vertices are united in one, each vertex has a part of the tasks."""
+    found: dict[int, tuple[Stage, int]] = {}
+    for label in (label_before(vertex.id), label_behind(vertex.id)):
+        if valve := rows.get(label):
+            for stage in stages:
+                if valve.rdd_id in stage.rdd_ids:
+                    found[stage.stage_id] = (stage, min(stage.tasks, valve.partitions))
+    return list(found.values())

@@ -1,7 +1,7 @@
 """Keeps the state partitions of a query where they are: on the executors of a cluster that have them open.
 
-Spark sends the task of a state partition to the executor that has it open. But a task of ours is for several state
-partitions (``coalesce``), and of their places Spark then keeps the hosts only. So on a host with several executors each
+Spark sends the task of a state partition to the executor that has it open. But behind a valve a task is for several
+state partitions, and of their places Spark then keeps the hosts only. So on a host with several executors each
 batch would move most of the state, which is opened anew from the checkpoint, and a newcomer would move all of it. Here
 each task is given one executor, and its partitions are those that it has had, as far as the shares stay even.
 """
@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Any
 
-from app.driver.task_places import PlacedTask, in_tasks, placed_task
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from app.driver.task_places import PlacedTask, place_tasks, placed_task
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +30,7 @@ class Share:
 
 
 Board = dict[str, tuple[Share, ...]]
-"""The shares of each query of an attempt, by its key."""
+"""The shares of each `StatePlaces` of an attempt, by its key."""
 
 
 def shares(
@@ -46,7 +43,7 @@ def shares(
     """Divide ``count`` state partitions among ``width`` tasks, evenly in the end, with as few moves as that allows.
 
     ``owners``: the executor that has a partition. Of more executors than tasks those count that have the most, then
-    those with the fewest shares of other queries (``busy``), then the oldest, which are given up last. A partition
+    those with the fewest shares of other state (``busy``), then the oldest, which are given up last. A partition
     that could stay moves in its turn: at a time an executor gets a quarter of its share of these.
     """
     width = min(width, count)
@@ -98,10 +95,10 @@ def _at_a_time(size: int) -> int:
 
 
 class StatePlaces:
-    """Of one query. For the query's thread."""
+    """Of the state of one vertex. For the query's thread."""
 
     def __init__(self, key: str, executors: Callable[[], Sequence[int]], board: Board) -> None:
-        """``executors`` tells those that may have tasks of queries now. ``board`` is that of all queries."""
+        """``executors`` tells those that may have tasks of queries now. ``board`` is that of all state."""
         self._key = key
         self._executors = executors
         self._board = board
@@ -109,21 +106,29 @@ class StatePlaces:
         self.is_even = True
         self._owners: dict[int, int] = {}
         self._shares: tuple[Share, ...] = ()
-        # The same for the JVM.
+        # The same for the JVM, and for stages that go on behind.
         self._tasks: list[PlacedTask] = []
+        self._behind: list[PlacedTask] = []
 
-    def coalesce(self, frame: DataFrame, width: int) -> DataFrame:
-        """``frame``, whose partitions are those of the state, as ``width`` tasks, each in its place."""
-        rows = frame._jdf.queryExecution().toRdd()
-        count, executors, busy = rows.getNumPartitions(), self._executors(), self._busy()
+    def arrange(self, narrow: Any, behind: Iterable[Any] = ()) -> None:
+        """Give each task of ``narrow`` its state partitions and its place, before anything of it has run.
+
+        ``narrow``: a CoalescedRDD over the state partitions. ``behind``: others over what it becomes, inputs first.
+        Those with as many partitions keep the place.
+        """
+        count, width = narrow.prev().getNumPartitions(), narrow.getNumPartitions()
+        executors, busy = self._executors(), self._busy()
         made = shares(count, width, executors, self._owners, busy)
         moves = made != self._shares
         if moves:
             self._take(made)
-            context = frame.sparkSession.sparkContext
-            self._tasks = [placed_task(context, share.partitions, share.executor) for share in made]
+            self._tasks = [placed_task(share.partitions, share.executor) for share in made]
+            self._behind = [placed_task([number], share.executor) for number, share in enumerate(made)]
         self.is_even = not moves or shares(count, width, executors, self._owners, busy) == made
-        return in_tasks(frame, rows, self._tasks)
+        place_tasks(narrow, self._tasks)
+        for each in behind:
+            if each.getNumPartitions() == each.prev().getNumPartitions() == width:
+                place_tasks(each, self._behind)
 
     def _busy(self) -> Counter[int]:
         others = [made for key, made in list(self._board.items()) if key != self._key]

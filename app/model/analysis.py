@@ -1,41 +1,30 @@
-"""How a job graph becomes streaming queries: one per sink, split where its parallelism stops being Spark's plan.
-
-A query has a head and a tail. The head is the streaming plan, up to and including the *cut*; the tail is applied to
-each micro-batch, where its parallelism can be chosen anew. The cut is the latest vertex after which there is only a
-chain of stateless vertices with one streaming input each, so as much as possible is in the tail.
-"""
+"""How a job graph becomes streaming queries: one per sink."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.model.jobgraph import InPlace, JobGraph, JobVertex, PlannedSpec, SourceSpec
+from app.model.jobgraph import JobGraph, JobVertex, SourceSpec, VertexInput
 
-BUILT_IN_SOURCES = frozenset({"csv", "json", "parquet", "text", "rate", "rate-micro-batch"})
-"""Sources that ask for their parallelism in every micro-batch. Spark decides that of all the others."""
+_OWN_SOURCES = frozenset({"csv", "json", "parquet", "text", "rate", "rate-micro-batch"})
+"""Formats of sources that are read by data sources of our own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """One streaming query.
 
-    ``head`` ends with the cut, ``tail`` with the sink; both are in topological order. ``tail`` is empty if the sink
-    of a program reads several vertices: then it is the cut. Static vertices (side tables and what is made of them only)
-    are in neither: ``static`` names those that the query reads, in topological order.
+    ``flow``: the vertices that stream, inputs first, the sink last. ``static``: what the query reads besides, which are
+    side tables and what is made of them only, inputs first.
     """
 
-    head: tuple[JobVertex, ...]
-    tail: tuple[JobVertex, ...]
+    flow: tuple[JobVertex, ...]
     static: tuple[JobVertex, ...]
 
     @property
-    def cut(self) -> JobVertex:
-        return self.head[-1]
-
-    @property
     def sink(self) -> JobVertex:
-        return (*self.head, *self.tail)[-1]
+        return self.flow[-1]
 
     @property
     def key(self) -> str:
@@ -45,16 +34,20 @@ class Query:
     @property
     def streams(self) -> tuple[JobVertex, ...]:
         """The streaming sources."""
-        return tuple(vertex for vertex in self.head if vertex.is_source)
+        return tuple(vertex for vertex in self.flow if vertex.is_source)
 
     @property
     def own_sources(self) -> tuple[str, ...]:
-        """Ids of the streaming sources that ask for their parallelism in every micro-batch."""
-        return tuple(vertex.id for vertex in self.streams if _is_own(vertex))
+        """Ids of the streaming sources that are our own: they ask for their parallelism in every micro-batch."""
+        return tuple(
+            vertex.id
+            for vertex in self.streams
+            if isinstance(vertex.operation, SourceSpec) and vertex.operation.format in _OWN_SOURCES
+        )
 
     @property
-    def vertices(self) -> tuple[JobVertex, ...]:
-        return (*self.static, *self.head, *self.tail)
+    def stateful(self) -> tuple[JobVertex, ...]:
+        return tuple(vertex for vertex in self.flow if vertex.stateful)
 
     @property
     def state_partitions(self) -> int | None:
@@ -62,8 +55,12 @@ class Query:
 
         Spark has one number for a whole query, so that of its largest stateful vertex holds for all of them.
         """
-        stateful = [vertex.max_parallelism for vertex in self.head if vertex.stateful]
-        return max(stateful) if stateful else None
+        return max((vertex.max_parallelism for vertex in self.stateful), default=None)
+
+    def streaming_inputs(self, vertex: JobVertex) -> tuple[VertexInput, ...]:
+        """The inputs of ``vertex`` that stream."""
+        static = {each.id for each in self.static}
+        return tuple(edge for edge in vertex.inputs if edge.vertex_id not in static)
 
 
 def static_vertices(vertices: Sequence[JobVertex]) -> frozenset[str]:
@@ -83,56 +80,19 @@ def static_vertices(vertices: Sequence[JobVertex]) -> frozenset[str]:
 
 def queries(graph: JobGraph) -> tuple[Query, ...]:
     """The queries of a streaming job, in the order of its sinks."""
-    return queries_of(graph.vertices)
-
-
-def queries_of(vertices: Sequence[JobVertex]) -> tuple[Query, ...]:
-    """As `queries`, of vertices in topological order."""
-    static = static_vertices(vertices)
-    by_id = {vertex.id: vertex for vertex in vertices}
-    return tuple(_query_of(sink, vertices, by_id, static) for sink in vertices if sink.is_sink)
-
-
-def in_place_of(vertices: Sequence[JobVertex]) -> dict[str, InPlace]:
-    """For each vertex id, whether its parallelism can change between two micro-batches of every query it is in.
-
-    It can for the cut and for the tail; for a source, if it is built in; for a static vertex, because its work is
-    done within its consumer's tasks. It cannot for another vertex of the head, which stands in Spark's plan, unless it
-    is of a program: there each has a valve.
-    """
-    answer = {vertex.id: InPlace.YES for vertex in vertices}
-    for query in queries_of(vertices):
-        for vertex in query.head:
-            if isinstance(vertex.operation, PlannedSpec):
-                continue
-            if not (_is_own(vertex) if vertex.is_source else vertex is query.cut):
-                answer[vertex.id] = InPlace.QUERY_RESTART
-    return answer
-
-
-def _is_own(vertex: JobVertex) -> bool:
-    return isinstance(vertex.operation, SourceSpec) and vertex.operation.format in BUILT_IN_SOURCES
+    static = static_vertices(graph.vertices)
+    return tuple(
+        _query_of(sink, graph.vertices, graph.by_id, static) for sink in graph.vertices if sink.is_sink
+    )
 
 
 def _query_of(
-    sink: JobVertex, vertices: Sequence[JobVertex], by_id: dict[str, JobVertex], static: frozenset[str]
+    sink: JobVertex, vertices: Sequence[JobVertex], by_id: Mapping[str, JobVertex], static: frozenset[str]
 ) -> Query:
-    tail = [sink]
-    cut = sink
-    while True:
-        streaming = [edge.vertex_id for edge in cut.inputs if edge.vertex_id not in static]
-        if not streaming or (cut.stateful and not cut.is_sink) or len(streaming) > 1:
-            break
-        cut = by_id[streaming[0]]
-        tail.append(cut)
-    tail.pop()  # the cut itself
-    tail_ids = {vertex.id for vertex in tail}
-    reached = upstream(sink.id, by_id)
+    reached = upstream(sink.id, by_id) - {sink.id}
     inside = [vertex for vertex in vertices if vertex.id in reached]
-    head = tuple(v for v in inside if v.id not in static and v.id not in tail_ids)
-    # Topological order alone does not put the cut last if the graph has parallel branches.
-    ordered = (*(vertex for vertex in head if vertex.id != cut.id), cut)
-    return Query(ordered, tuple(reversed(tail)), tuple(v for v in inside if v.id in static))
+    flow = tuple(vertex for vertex in inside if vertex.id not in static)
+    return Query((*flow, sink), tuple(vertex for vertex in inside if vertex.id in static))
 
 
 def upstream(vertex_id: str, by_id: Mapping[str, JobVertex]) -> set[str]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from posixpath import normpath
 from typing import Final
 
-from app.model.analysis import in_place_of
 from app.model.graphdoc_build import build, derive
 from app.model.graphdoc_edges import RawVertex, check_edges, read_inputs
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors
@@ -93,10 +91,7 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     if errors:
         raise GraphErrors(errors.texts())
     assert name is not None and job_type is not None and order is not None and facts is not None
-    vertices = build(name, order, facts)
-    in_place = in_place_of(vertices)
-    vertices = tuple(replace(vertex, in_place=in_place[vertex.id]) for vertex in vertices)
-    return JobGraph(name, job_type, vertices, artifacts, config, program)
+    return JobGraph(name, job_type, build(name, order, facts), artifacts, config, program)
 
 
 def _meant(wrong_type: object) -> JobType:

@@ -68,7 +68,7 @@ class InPlace(StrEnum):
 
     YES = "yes"
     QUERY_RESTART = "query-restart"
-    """The vertex stands inside the streaming plan (an inner stateful vertex, a source that Spark plans itself)."""
+    """Spark would have to plan the query anew. No vertex that there is now needs that."""
 
 
 @dataclass(frozen=True, slots=True)

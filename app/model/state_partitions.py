@@ -83,8 +83,8 @@ def graph_of_checkpoint(graph: JobGraph, found: Mapping[str, int]) -> JobGraph:
         number, expected = found.get(query.key), query.state_partitions
         if number is None or expected is None or number == expected:
             continue
-        for vertex in query.head:
-            if vertex.stateful and (vertex.max_parallelism == expected or vertex.max_parallelism > number):
+        for vertex in query.stateful:
+            if vertex.max_parallelism == expected or vertex.max_parallelism > number:
                 numbers[vertex.id] = min(number, numbers.get(vertex.id, number))
     ordered = tuple((vertex.id, numbers[vertex.id]) for vertex in graph.vertices if vertex.id in numbers)
     return with_partitions(graph, ordered) if ordered else graph

@@ -150,7 +150,7 @@ def writer_frame(writer: DataStreamWriter) -> DataFrame:
 def replace_frame(writer: DataStreamWriter, frame: DataFrame) -> None:
     """Let ``writer`` write ``frame``; whatever else it was asked stays."""
     jwriter: Any = writer._jwrite
-    _java_field(jwriter, "ds").set(jwriter, frame._jdf)
+    java_field(jwriter, "ds").set(jwriter, frame._jdf)
     writer._df = frame
 
 
@@ -182,7 +182,7 @@ def valves_of(jvm: Any, plan: Any) -> list[Valve]:
     if kind_of(plan) == "Repartition":
         tag = plan.getTagValue(_tag(jvm))
         label = str(tag.get()) if tag.isDefined() else ""
-        found = [Valve(label, plan, _java_field(plan, "numPartitions"), _java_field(plan, "shuffle"))]
+        found = [Valve(label, plan, java_field(plan, "numPartitions"), java_field(plan, "shuffle"))]
     else:
         found = []
     for child in plan_children(plan):
@@ -274,7 +274,7 @@ def _is_repartition(node: Any) -> bool:
 # ---- reflection
 
 
-def _java_field(instance: Any, name: str) -> Any:
+def java_field(instance: Any, name: str) -> Any:
     """The field ``name`` of a Java object, made accessible.
 
     Raises:
@@ -291,7 +291,7 @@ def _java_field(instance: Any, name: str) -> Any:
 
 
 def _get(instance: Any, name: str) -> Any:
-    return _java_field(instance, name).get(instance)
+    return java_field(instance, name).get(instance)
 
 
 def _missing(what: str) -> DriverError:

@@ -38,12 +38,12 @@ def spark() -> Iterator[SparkSession]:
 
 def check(spark: SparkSession, directory: Path, query: Query, functions: Functions) -> None:
     """Build ``query`` and compare it with its plan, as a driver does that starts it for the first time."""
-    parallelism = {vertex.id: 1 for vertex in query.vertices}
+    parallelism = {vertex.id: 1 for vertex in (*query.flow, *query.static)}
     control = ControlFile(directory / "control")
     control.publish(1, parallelism)
     builder = QueryBuilder(query, control=control, functions=functions, checkpoint_dir=directory)
-    builder.head(spark, parallelism)
-    builder.check(spark)
+    builder.build(spark, parallelism)
+    builder.check()
 
 
 class Checked:

@@ -33,7 +33,7 @@ class Place:
         query._control = control
         query._plans = Plans(control, 1, dict.fromkeys(sources, 1))
         query._past = Past((), None)
-        query._idle, query._idle_ms = False, 0
+        query._idle, query._idle_ms, query._valves = False, 0, None
         self.query: RunningQuery = query
 
     def exhausted(self, source: int = 0) -> None:
