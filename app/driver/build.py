@@ -16,6 +16,7 @@ from app.driver.graph_valves import GraphValve
 from app.driver.plan_check import check_keys, check_plan
 from app.driver.sources import open_stream, read_static
 from app.driver.sources.control import ControlFile
+from app.driver.valves.spark import kind_of
 from app.driver.vertices import apply_operation, guarded
 from app.model.analysis import Query
 from app.model.jobgraph import JobVertex, SinkSpec, SourceSpec
@@ -36,6 +37,8 @@ class QueryBuilder:
         self._functions = functions
         self._checkpoint_dir = checkpoint_dir
         self._frames: dict[str, DataFrame] = {}
+        # What Spark knows of the files of the side tables.
+        self._listings: list[Any] = []
 
     def build(self, session: SparkSession, parallelism: Mapping[str, int]) -> DataFrame:
         """What the sink gets, in ``session``, which is the query's own.
@@ -43,7 +46,7 @@ class QueryBuilder:
         Raises:
             DriverError: a vertex cannot be built, with its name.
         """
-        self._frames = {}
+        self._frames, self._listings = {}, []
         for vertex in self.query.static:
             self._frames[vertex.id] = guarded(vertex, partial(self._static, session, vertex))
         for vertex in self.query.flow:
@@ -75,11 +78,20 @@ class QueryBuilder:
             checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
             checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
 
+    def look_at_side_tables(self) -> None:
+        """Look which files the side tables have now, for micro-batches that are planned from now on."""
+        for listing in self._listings:
+            listing.refresh()
+
     # -- inside
 
     def _static(self, session: SparkSession, vertex: JobVertex) -> DataFrame:
         if isinstance(vertex.operation, SourceSpec):
-            return read_static(session, vertex)
+            frame = read_static(session, vertex)
+            table = frame._jdf.queryExecution().analyzed()
+            if kind_of(table) == "LogicalRelation" and kind_of(table.relation()) == "HadoopFsRelation":
+                self._listings.append(table.relation().location())
+            return frame
         return apply_operation(session, vertex, self._frames, self._functions)
 
     def _streaming(

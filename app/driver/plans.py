@@ -66,10 +66,3 @@ class Plans:
         with self._lock:
             known = [number for number in used if number in self._plans]
             return self._plans[max(known)] if known else None
-
-    def for_batch(self, sources: tuple[str, ...], query_key: str) -> DriverPlan:
-        """The plan of the batch that is about to run: the one by which its sources were split, in all its parts.
-
-        A source without new data was not split for this batch and names an older plan, so the newest counts.
-        """
-        return self.split_by(sources, query_key) or self.current

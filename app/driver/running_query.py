@@ -64,6 +64,7 @@ class RunningQuery:
         self.reprocessed_records: int | None = None
         self._state_is_even = True
         self._control = control
+        self._trim = between_batches
         self._plans = plans
         self._batch_interval_ms = batch_interval_ms
         self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
@@ -91,7 +92,7 @@ class RunningQuery:
             epoch=epoch,
             may_commit=may_commit,
             beginning=partial(mark_begun, self.checkpoint_dir),
-            between_batches=between_batches,
+            between_batches=self._between_batches,
         )
         self._frame: DataFrame | None = None
         self._valves: RunningValves | None = None
@@ -154,6 +155,10 @@ class RunningQuery:
         self._run_id = str(self._spark_query.runId)
         self._valves = RunningValves(self._spark_query, self._session._jvm, self._builder.valves)
         self.gateway.started(self._valves, StageReader(self._session.sparkContext, self._run_id))
+
+    def _between_batches(self) -> None:
+        self._trim()
+        self._builder.look_at_side_tables()
 
     def _place(self, rows: Mapping[str, Rows], parallelism: Mapping[str, int]) -> bool:
         """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""

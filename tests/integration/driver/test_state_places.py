@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from app.driver.scala import scala_option
 from app.driver.state_places import StatePlaces
 from tests.integration.driver.sink_support import spark_session
 
@@ -35,6 +36,18 @@ def tasks_of(frame: DataFrame) -> list[set[int]]:
     return found
 
 
+def placed(places: StatePlaces, spark: SparkSession, width: int) -> DataFrame:
+    """A micro-batch behind a valve of ``width``, and behind one more in the same stage."""
+    frame: Any = state(spark)
+    jvm: Any = spark._jvm
+    none = scala_option(jvm, None)
+    narrow = frame._jdf.queryExecution().toRdd().coalesce(width, False, none, None)
+    behind = narrow.coalesce(width, False, none, None)
+    places.arrange(narrow, [behind])
+    made = spark._jsparkSession.internalCreateDataFrame(behind, frame._jdf.schema(), False)
+    return DataFrame(made, spark)
+
+
 def places_of(frame: DataFrame) -> list[str]:
     """The places that Spark's scheduler knows of each task."""
     jdf: Any = frame._jdf
@@ -47,25 +60,25 @@ def places_of(frame: DataFrame) -> list[str]:
 def test_each_task_has_its_partitions_and_its_place(spark: SparkSession) -> None:
     executors = [3, 5]
     places = StatePlaces("q", lambda: executors, {})
-    frame = places.coalesce(state(spark), 2)
+    frame = placed(places, spark, 2)
     assert tasks_of(frame) == [set(range(6)), set(range(6, 12))]
     assert places_of(frame) == ["executor_any_3", "executor_any_5"]
 
     executors.append(8)
     for taken in ({4}, {4, 10}, {4, 5, 10}, {4, 5, 10, 11}):
-        frame = places.coalesce(state(spark), 3)
+        frame = placed(places, spark, 3)
         assert places_of(frame) == ["executor_any_3", "executor_any_8", "executor_any_5"]
         left = [set(range(6)) - taken, taken, set(range(6, 12)) - taken]
         assert tasks_of(frame) == left, "a newcomer takes its share little by little"
         assert places.is_even == (len(taken) == 4)
     assert frame.count() == ROWS and frame.schema == state(spark).schema
 
-    again = places.coalesce(state(spark), 3)
+    again = placed(places, spark, 3)
     assert tasks_of(again) == tasks_of(frame) and places_of(again) == places_of(frame)
 
 
 def test_without_executors_the_work_is_divided_all_the_same(spark: SparkSession) -> None:
-    frame = StatePlaces("q", list, {}).coalesce(state(spark), 5)
+    frame = placed(StatePlaces("q", list, {}), spark, 5)
     assert [len(task) for task in tasks_of(frame)] == [3, 3, 2, 2, 2]
     assert places_of(frame) == [""] * 5
     assert frame.agg(f.sum("id")).first()[0] == ROWS * (ROWS - 1) // 2

@@ -1,4 +1,4 @@
-"""Which plan a batch runs at: the one by which its sources were split, and the newest of them if there are several."""
+"""Which plan a batch runs at, and by which its sources were split: the newest of them if there are several."""
 
 from __future__ import annotations
 
@@ -14,29 +14,22 @@ def split(directory: Path, source: str) -> None:
     side.report_plan(side.plan()[0])
 
 
-def test_a_batch_of_several_sources_runs_at_the_newest_plan_that_split_one_of_them(tmp_path: Path) -> None:
+def test_of_several_sources_the_newest_plan_counts_that_split_one_of_them(tmp_path: Path) -> None:
     plans = Plans(ControlFile(tmp_path), 1, {"quiet": 1, "busy": 1})
     split(tmp_path, "quiet")
     split(tmp_path, "busy")
     assert plans.change(2, {"quiet": 2, "busy": 2})
     split(tmp_path, "busy")
     for sources in (("quiet", "busy"), ("busy", "quiet")):
-        assert plans.for_batch(sources, "query").version == 2, "quiet had nothing new, so nothing was split"
-    assert plans.for_batch(("quiet",), "query").version == 1
+        assert (found := plans.split_by(sources, "query")) is not None
+        assert found.version == 2, "quiet had nothing new, so nothing was split"
+    assert (found := plans.split_by(("quiet",), "query")) is not None
+    assert found.version == 1
 
 
-def test_a_batch_that_was_split_before_a_plan_came_runs_at_the_plan_before(tmp_path: Path) -> None:
-    plans = Plans(ControlFile(tmp_path), 1, {"busy": 1})
-    split(tmp_path, "busy")
-    assert plans.change(2, {"busy": 2})
-    assert plans.for_batch(("busy",), "query").parallelism == {"busy": 1}
-
-
-def test_sources_that_do_not_say_how_they_were_split_run_at_the_plan_in_force(tmp_path: Path) -> None:
+def test_sources_that_do_not_say_how_they_were_split_have_no_plan(tmp_path: Path) -> None:
     plans = Plans(ControlFile(tmp_path), 1, {"foreign": 1})
-    plans.change(2, {"foreign": 2})
     assert plans.split_by(("foreign",), "query") is None
-    assert plans.for_batch(("foreign",), "query").version == 2
 
 
 def test_an_older_plan_and_one_that_is_known_whole_are_not_taken_up(tmp_path: Path) -> None:
@@ -48,14 +41,16 @@ def test_an_older_plan_and_one_that_is_known_whole_are_not_taken_up(tmp_path: Pa
     assert (plans.current.version, plans.current.parallelism) == (4, {"busy": 5})
 
 
-def test_a_plan_of_long_ago_is_forgotten_and_no_batch_runs_at_another_instead(tmp_path: Path) -> None:
+def test_a_plan_of_long_ago_is_forgotten(tmp_path: Path) -> None:
     plans = Plans(ControlFile(tmp_path), 1, {"busy": 1})
     split(tmp_path, "busy")
     for version in range(2, 17):
         plans.change(version, {"busy": version})
-    assert plans.for_batch(("busy",), "query").version == 1
+    assert (found := plans.split_by(("busy",), "query")) is not None
+    assert found.version == 1
     plans.change(17, {"busy": 17})
     assert plans.split_by(("busy",), "query") is None
+    assert plans.newest_with({"busy": 1}) is None
 
 
 def test_a_plan_is_found_by_the_numbers_that_a_query_ran_at(tmp_path: Path) -> None:
