@@ -2,11 +2,11 @@
 
     python benchmarks/rescale.py [--repetitions 20] [--keys 1000,1000000] [--rungs in-place,...] [--json]
 
-One stateful job on a real server: a source, a stateless vertex inside the streaming plan, a keyed aggregate, a sink.
+One stateful job on a real server: a source, a stateless vertex, a keyed aggregate, a sink.
 Its state is filled with as many keys as asked for before anything is measured. Then, per rung:
 
 * in place: PUT of the aggregate's bounds;
-* query restart: PUT of the bounds of the vertex inside the plan, which Spark cannot change while the query runs;
+* in place, inner: PUT of the bounds of the vertex before the aggregate;
 * warm driver: kill -9 of the driver while another one is warm;
 * cold driver: kill -9 of the driver while none is (another server, without warm drivers, same job).
 
@@ -46,7 +46,7 @@ from benchmarks._servers import Server, server, wait_for
 SLOTS = 4
 STATE_PARTITIONS = 12
 ROWS_PER_FILE = 1_000
-RUNGS = ("in-place", "query-restart", "warm-driver", "cold-driver")
+RUNGS = ("in-place", "in-place-inner", "warm-driver", "cold-driver")
 NO_WAITING = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "1000000",
@@ -174,14 +174,14 @@ def _document(directory: Path) -> dict[str, Any]:
     }
 
 
-def _measure_put(job: Job, vertex: str, rung: str, number: int) -> Sample:
-    reason = f"{rung} {number}"
+def _measure_put(job: Job, vertex: str, number: int) -> Sample:
+    reason = f"{vertex} {number}"
     started = time.time()
     job.server.require(job.id, {vertex: (1, 1 + number % 4)}, reason)
     record = wait_for(
         reason, lambda: next((r for r in job.records() if r["reason"] == reason and r["terminalState"]), None)
     )
-    if record["terminalState"] != "COMPLETED" or record["rung"] != rung:
+    if record["terminalState"] != "COMPLETED" or record["rung"] != "in-place":
         raise RuntimeError(f"{reason}: {record['terminalState']} by {record['rung']}: {record['message']}")
     return Sample(record["endTimestampInMillis"] - started * 1000, float(record["outputGapInMillis"] or 0))
 
@@ -224,9 +224,9 @@ def _measure_rung(job: Job, rung: str, keys: int, repetitions: int, console: Con
             status.update(f"{keys:,} keys, {rung}: {number} of {repetitions}")
             steady.append(job.steady_ms())
             if rung == "in-place":
-                samples.append(_measure_put(job, "counts", rung, number))
-            elif rung == "query-restart":
-                samples.append(_measure_put(job, "cleaned", rung, number))
+                samples.append(_measure_put(job, "counts", number))
+            elif rung == "in-place-inner":
+                samples.append(_measure_put(job, "cleaned", number))
             else:
                 if rung == "warm-driver":
                     taken = number - 1

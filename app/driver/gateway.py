@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+_START_S = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class BatchRun:
     """One run of a batch, after its sink has it and before its commit. ``job_id`` is the Spark job that wrote it, and
@@ -132,9 +135,8 @@ class Gateway:
         self._may_commit()
         self._beginning(batch_id)
         self._between_batches()
-        self._started.wait()
-        valves = self._valves
-        assert valves is not None
+        if not self._started.wait(_START_S) or (valves := self._valves) is None:
+            raise DriverError("The start of the query did not come to its end.", recoverable=True)
         valves.settle()
         planned = valves.planned()
         plan = self._latest = self._plan_of(valves.in_force(planned))
