@@ -24,8 +24,8 @@ _START_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """One run of a batch, after its sink has it and before its commit. ``job_id`` is the Spark job that wrote it, and
-    ``planned`` what Spark planned for it.
+    """One run of a batch, after its sink has it and before its commit. ``job_ids``: Spark's jobs for
+    it; ``planned``: what Spark planned for it.
 
     ``state_is_even``: all state is where it belongs from the next batch on.
     """
@@ -35,7 +35,7 @@ class BatchRun:
     planned: Any
     started_ms: int
     output_rows: int | None
-    job_id: int | None
+    job_ids: tuple[int, ...]
     state_is_even: bool = True
 
 
@@ -151,8 +151,8 @@ class Gateway:
             # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
             raise DriverError.of(describe(error)) from error
         assert self.stages is not None
-        job_id = self.stages.batch_job()
-        return BatchRun(batch_id, plan, planned, started_ms, written.rows, job_id, even)
+        jobs = self.stages.batch_jobs()
+        return BatchRun(batch_id, plan, planned, started_ms, written.rows, jobs, even)
 
     def _plan_of(self, numbers: Mapping[str, int]) -> DriverPlan:
         """The plan that a batch runs at which was planned with ``numbers``.

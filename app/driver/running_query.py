@@ -219,13 +219,13 @@ class RunningQuery:
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
         reader = self.gateway.stages
-        if reader is None or self._valves is None or run.job_id is None:
+        if reader is None or self._valves is None or not run.job_ids:
             return ()
         return vertex_batches(
             self.query,
             run.plan.parallelism,
             self._valves.rows(run.planned),
-            reader.of_job(run.job_id),
+            reader.of_jobs(run.job_ids),
             input_rows=input_rows,
             output_rows=run.output_rows,
         )

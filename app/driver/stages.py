@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,16 +45,18 @@ class StageReader:
         self._run_id = run_id
         self._last_job = -1
 
-    def batch_job(self) -> int | None:
-        """The job that wrote the batch that was run since the last call; None if it ran none. Asked between batches.
+    def batch_jobs(self) -> tuple[int, ...]:
+        """The jobs of the batch that was run since the last call, which is made between batches.
 
-        It is the newest: side tables that are broadcast run before it.
+        The last one wrote it. Side tables that are broadcast run before it, and what looks at rows to put them in order.
         """
-        newest = max((int(job) for job in self._tracker.getJobIdsForGroup(self._run_id)), default=-1)
-        if newest <= self._last_job:
-            return None
-        self._last_job = newest
-        return newest
+        jobs = sorted(
+            job
+            for each in self._tracker.getJobIdsForGroup(self._run_id)
+            if (job := int(each)) > self._last_job
+        )
+        self._last_job = max(jobs, default=self._last_job)
+        return tuple(jobs)
 
     def has_active_tasks(self) -> bool:
         """Whether a task of the query still runs. Those of a stage that has failed may take a while to end."""
@@ -73,8 +75,13 @@ class StageReader:
                     return True
         return False
 
+    def of_jobs(self, job_ids: Iterable[int]) -> list[Stage]:
+        """The stages that were run for these jobs, in the order of their ids."""
+        found = {stage.stage_id: stage for job_id in job_ids for stage in self.of_job(job_id)}
+        return sorted(found.values(), key=lambda stage: stage.stage_id)
+
     def of_job(self, job_id: int) -> list[Stage]:
-        """The stages of ``job_id``, in the order of their ids; empty if Spark has forgotten it.
+        """The stages that were run for ``job_id``; empty if Spark has forgotten it.
 
         The store learns of a job's end a moment after the job's caller does: this waits for it, so it is not for the
         thread that runs batches.
@@ -91,7 +98,7 @@ class StageReader:
             time.sleep(_POLL_S)
         ids = info.stageIds()
         found = [self._stage(int(ids.apply(position))) for position in range(ids.size())]
-        return sorted((stage for stage in found if stage is not None), key=lambda stage: stage.stage_id)
+        return [stage for stage in found if stage is not None]
 
     def _stage(self, stage_id: int) -> Stage | None:
         try:
