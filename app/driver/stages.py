@@ -48,7 +48,7 @@ class StageReader:
     def batch_jobs(self) -> tuple[int, ...]:
         """The jobs of the batch that was run since the last call, which is made between batches.
 
-        The last one wrote it. Side tables that are broadcast run before it, and what looks at rows to put them in order.
+        The last one wrote it. Before it run broadcasts of side tables, and what looks at rows to put them in order.
         """
         jobs = sorted(
             job
