@@ -58,7 +58,7 @@ class ProgramQuery:
         self.reprocessed_records: int | None = None
         self.ends_by_itself = ends_by_itself
         self._vertices = tuple(vertices)
-        self._ids = {vertex.name: vertex.id for vertex in query.vertices}
+        self._ids = {vertex.name: vertex.id for vertex in query.flow}
         self._session = session
         self._plans = plans
         self._own_dir = own_dir
@@ -125,7 +125,7 @@ class ProgramQuery:
             self.reprocessed_records = happening.input_rows
         elif self.reprocessed_records is None:
             self.reprocessed_records = 0
-        run = BatchRun(happening.batch_id, plan, (), 0, started_ms, happening.output_rows, None)
+        run = BatchRun(happening.batch_id, plan, None, started_ms, happening.output_rows, ())
         return run, plan
 
     def _plan_of(self, batch_id: int, started_ms: int) -> DriverPlan:
@@ -276,7 +276,7 @@ class ProgramQuery:
 def differences(query: Query, found: Sequence[PlannedVertex]) -> list[str]:
     """What ``found``, which an attempt has read from its plan, has other than ``query`` of the stored graph."""
     told: list[str] = []
-    stored = {vertex.name: vertex for vertex in query.vertices}
+    stored = {vertex.name: vertex for vertex in query.flow}
     read = {vertex.name: vertex for vertex in found}
     told += [f"{name} was there before and is not now" for name in stored if name not in read]
     for name, vertex in read.items():
