@@ -54,7 +54,7 @@ def document(directory: Path) -> dict[str, Any]:
         {
             "name": "named",
             "inputs": ["ranked", {"vertex": "names", "partitioner": "BROADCAST"}],
-            "sql": "SELECT at, k, n, place, name FROM ranked JOIN names USING (k) ORDER BY at",
+            "sql": "SELECT at, k, n, place, name FROM ranked JOIN names USING (k)",
         },
         {"name": "stored", "inputs": ["named"], "sink": target},
     ]
@@ -127,7 +127,7 @@ def test_a_side_table_that_changes_is_read_by_later_batches(rig: Bench) -> None:
             {
                 "name": "named",
                 "inputs": ["numbers", "names"],
-                "sql": "SELECT value, name FROM numbers JOIN names ON k = value % 1",
+                "sql": "SELECT value, name FROM numbers JOIN names ON k = value % 1 ORDER BY value",
             },
             {"name": "stored", "inputs": ["named"], "sink": {"format": "json", "path": str(target)}},
         ],
