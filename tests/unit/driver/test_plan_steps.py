@@ -9,7 +9,7 @@ import pytest
 
 from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
-from app.driver.sources.control import ControlFile, SourceSide
+from app.driver.sources.control import ControlFile
 from app.model.protocol import Orders
 
 
@@ -161,18 +161,15 @@ def test_the_same_plan_again_begins_nothing_anew(tmp_path: Path) -> None:
     assert place.now == (2, {"a": 4}, True) and place.changes == 2
 
 
-def test_a_batch_runs_at_the_step_by_which_its_sources_were_split(tmp_path: Path) -> None:
+def test_a_batch_runs_at_the_step_whose_numbers_it_was_planned_with(tmp_path: Path) -> None:
     place = Place(tmp_path, 2, a=2)
-    side = SourceSide(tmp_path, "a", "a", "q")
     place.order(2, 5, a=5)
     place.come(3)
-    number, parallelism = side.plan()
-    side.report_plan(number)
     place.come(5)
-    plan = place.plans.for_batch(("a",), "q")
-    assert (plan.parallelism["a"], plan.whole, parallelism) == (3, False, 3)
-    side.report_plan(side.plan()[0])
-    assert place.plans.for_batch(("a",), "q").whole
+    assert (step := place.plans.newest_with({"a": 3})) is not None
+    assert (step.version, step.whole) == (2, False)
+    assert (last := place.plans.newest_with({"a": 5})) is not None
+    assert last.whole
 
 
 @pytest.mark.parametrize("to_come", [1, 3, 49])
