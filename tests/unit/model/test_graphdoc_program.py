@@ -192,8 +192,8 @@ def test_the_queries_of_a_program() -> None:
         sink("both", "one", "two"),
     )
     out, both = queries(graph)
-    assert [vertex.name for vertex in out.vertices] == ["left", "right", "join", "counts", "out"]
-    assert [vertex.name for vertex in both.vertices] == ["one", "two", "both"]
+    assert [vertex.name for vertex in out.flow] == ["left", "right", "join", "counts", "out"]
+    assert [vertex.name for vertex in both.flow] == ["one", "two", "both"]
     assert (out.sink.name, both.sink.name) == ("out", "both")
     assert (out.key, both.key) == (graph.by_name["out"].id, graph.by_name["both"].id)
     assert [vertex.name for vertex in both.streams] == ["one", "two"]
