@@ -85,25 +85,30 @@ def test_a_setting_that_rescaling_rests_on_is_refused(rig: Bench) -> None:
     assert driver.exit_status() == 4
 
 
+def with_hanging_sink(rig: Bench) -> dict[str, Any]:
+    """The counting job with a sink that never ends its first batch, and says that it has begun."""
+    body = (
+        "import pathlib, time\n"
+        "def f(rows, batch_id):\n"
+        f"    pathlib.Path({str(rig.directory / 'begun')!r}).touch()\n"
+        "    time.sleep(600)\n"
+    )
+    (rig.artifacts_dir / "code.py").write_text(body, encoding="utf-8")
+    document = counting(rig.directory, rows=None)
+    document["artifacts"] = ["code.py"]
+    document["vertices"][2]["sink"] = {"format": "python", "python": "code:f", "outputMode": "update"}
+    return document
+
+
 def test_a_batch_that_hangs_is_a_failure(rig: Bench) -> None:
-    body = "import time\ndef f(x):\n    if not x.isStreaming:\n        time.sleep(600)\n    return x\n"
-    driver = rig.start(with_python(rig, body), batch_timeout_ms=1_500)
+    driver = rig.start(with_hanging_sink(rig), batch_timeout_ms=1_500)
     failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
     assert "slotwise.batch.timeout" in failed["error"]
     assert driver.exit_status() == 4
 
 
 def test_a_batch_that_hangs_is_a_failure_also_while_the_job_drains(rig: Bench) -> None:
-    body = (
-        "import pathlib, time\n"
-        f"begun = pathlib.Path({str(rig.directory / 'begun')!r})\n"
-        "def f(x):\n"
-        "    if not x.isStreaming:\n"
-        "        begun.touch()\n"
-        "        time.sleep(600)\n"
-        "    return x\n"
-    )
-    driver = rig.start(with_python(rig, body), batch_timeout_ms=3_000)
+    driver = rig.start(with_hanging_sink(rig), batch_timeout_ms=3_000)
     wait_for("the batch", (rig.directory / "begun").exists)
     rig.control_plane.order(stop="drain")
     failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
