@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
-from app.driver.jvm import archive_options
+from app.driver.jvm import JAVA_OPTIONS, archive_options
 from app.driver.scala import scala_context
 from app.model.batch import Skew, SkewStrategy
 from app.model.clusterconf import refused_on_cluster
@@ -41,7 +41,7 @@ CLUSTER_CONF = {
     "spark.executor.heartbeatInterval": "3s",
     "spark.network.timeout": "30s",
     "spark.network.timeoutInterval": "5s",
-    EXECUTOR_OPTIONS: "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    EXECUTOR_OPTIONS: shlex.join(("-Xss4m", *JAVA_OPTIONS)),
 }
 
 # A job may set these in its `config`.
