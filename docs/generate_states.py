@@ -50,6 +50,7 @@ EVENT_WORDS = {
     "TimerFired": "timer",
     "CancelRequested": "cancel",
     "StopRequested": "stop",
+    "VersionRequested": "new version",
     "SuspendRequested": "suspend",
     "GlobalFailure": "global failure",
 }

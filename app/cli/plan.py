@@ -21,7 +21,8 @@ from app.cli.programs import (
     RequirementsOption,
     planning,
 )
-from app.cli.submit import JobFileArgument, post, read_submitted
+from app.cli.sending import post
+from app.cli.submit import JobFileArgument, read_submitted
 
 
 def plan(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from app.api.yamltext import MAX_BYTES, StrictYamlError, decode_yaml_strict
-from app.cli.client import TERMINAL, Client, Json
+from app.cli.client import TERMINAL, Client
 from app.cli.errors import CliError, UsageError
 from app.cli.jobs import accepted, ended_as
 from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import print_json, say
 from app.cli.programs import (
-    PLANNING_ANSWER_S,
     ArchiveOption,
     ArgsArgument,
     BoundsOption,
@@ -33,6 +31,8 @@ from app.cli.programs import (
     planning,
     read_program_file,
 )
+from app.cli.sending import post
+from app.cli.versions import ReplaceOption, replace_job
 from app.cli.waiting import not_under_way, wait_until_under_way
 from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import is_program, parse_submitted
@@ -61,6 +61,7 @@ def submit(
     requirements: RequirementsOption = None,
     archive: ArchiveOption = None,
     packages: PackageOption = None,
+    replace: ReplaceOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once the job has processed something, or has ended.")
     ] = False,
@@ -90,6 +91,11 @@ def submit(
         packages=packages or (),
     )
     submitted = read_submitted(file, options)
+    if replace is not None:
+        replace_job(
+            replace, submitted, Client(server, token_file), wait=wait, timeout_s=timeout, as_json=as_json
+        )
+        return
     problem: CliError | None = None
     with Client(server, token_file) as client:
         with planning(submitted):
@@ -222,21 +228,6 @@ def read_artifacts(listed: object, folder: Path) -> dict[str, bytes]:
 def send(client: Client, document: dict[str, Any], artifacts: dict[str, bytes]) -> str:
     """Submit a graph with its artifacts and return the job's id."""
     return str(post(client, Submitted(document, artifacts))["jobid"])
-
-
-def post(client: Client, submitted: Submitted, *, dry_run: bool = False) -> Json:
-    """Submit it, or ask what would become of it; the server's answer."""
-    params = {"dryRun": "true"} if dry_run else None
-    patience_s = PLANNING_ANSWER_S if submitted.is_program else None
-    if not submitted.artifacts:
-        return client.request("POST", "/jobs", params=params, body=submitted.document, answer_s=patience_s)[0]
-    graph = json.dumps(submitted.document, allow_nan=False).encode()
-    files = [("graph", ("graph.json", graph, "application/json"))]
-    files += [
-        ("files", (name, content, "application/octet-stream"))
-        for name, content in submitted.artifacts.items()
-    ]
-    return client.request("POST", "/jobs", params=params, files=files, answer_s=patience_s)[0]
 
 
 def wait_until_running(client: Client, job_id: str, tell: Callable[[str], None]) -> str:

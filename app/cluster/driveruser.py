@@ -192,8 +192,8 @@ class DriverUser:
         self.give(assignment)
         for directory in (attempt_dir, job_dir / "checkpoint", job_dir / "results"):
             self.give_directory(directory)
-        artifacts = job_dir / "artifacts"
-        if artifacts.is_dir():
+        # Each version of a job has its own.
+        for artifacts in job_dir.glob("artifacts*"):
             # Python looks for modules in the list of names.
             self.let_through(artifacts, to_list=True)
             for file in artifacts.iterdir():

@@ -221,13 +221,18 @@ def read_python(fields: Fields) -> PythonSpec | None:
 
 def read_planned(fields: Fields) -> PlannedSpec | None:
     """The ``planned`` of a vertex of a program."""
-    planned = _inner(fields, "planned", ("role", "operator"), "a planned vertex")
+    planned = _inner(fields, "planned", ("role", "operator", "checkpoint", "path"), "a planned vertex")
     if planned is None:
         return None
     for name in ("role", "operator"):
         planned.present(name, "a text")
     role, operator = planned.choice("role", Role), planned.name("operator", "a text")
-    return PlannedSpec(role, operator) if role is not None and operator is not None else None
+    checkpoint, path = (
+        planned.text(each, "a path") if each in planned else None for each in ("checkpoint", "path")
+    )
+    return (
+        PlannedSpec(role, operator, checkpoint, path) if role is not None and operator is not None else None
+    )
 
 
 def _entry(fields: Fields, name: str) -> PythonSpec | None:

@@ -11,8 +11,8 @@ from app.model.graphdoc import parse_document
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
 from app.model.graphdoc_settings import MAX_ARTIFACTS, check_size, read_artifacts, read_config, read_program
-from app.model.graphdoc_write import program_document
-from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph, JobType, ProgramSpec
+from app.model.graphdoc_write import planned_document, program_document
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph, JobType, PlannedSpec, ProgramSpec
 from app.model.planned import Planned, PlannedVertex
 from app.model.sentences import hint, kind_of, shown
 
@@ -35,7 +35,8 @@ class NamedBounds:
 
 @dataclass(frozen=True, slots=True)
 class ProgramDocument:
-    """A program that is not planned yet. ``artifacts`` has its script."""
+    """A program that is not planned yet. ``artifacts`` has its script. ``inherited``: the bounds of vertices of the
+    version that it replaces, which count for those that it has too."""
 
     name: str
     type: JobType
@@ -43,6 +44,7 @@ class ProgramDocument:
     artifacts: tuple[str, ...] = ()
     config: tuple[tuple[str, str], ...] = ()
     bounds: tuple[NamedBounds, ...] = ()
+    inherited: tuple[NamedBounds, ...] = ()
 
     def to_document(self) -> dict[str, object]:
         """The document without bounds, as a driver is told it that plans the program; `parse_program` reads it."""
@@ -152,7 +154,7 @@ def graph_of(program: ProgramDocument, planned: Planned) -> JobGraph:
                 f"the program has no vertex of this name.{hint(bounds.vertex, by_name)} Its vertices are {names}.",
             )
     partitions = _partitions_of_queries(planned.vertices)
-    wanted = {bounds.vertex: bounds for bounds in program.bounds}
+    wanted = {bounds.vertex: bounds for bounds in (*program.inherited, *program.bounds)}
     vertices = [
         _vertex(errors, vertex, wanted.get(vertex.name), partitions.get(vertex.name))
         for vertex in planned.vertices
@@ -183,7 +185,9 @@ def _vertex(
         )
     return {
         "name": vertex.name,
-        "planned": {"role": vertex.role.value, "operator": vertex.operator},
+        "planned": planned_document(
+            PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path)
+        ),
         **({"inputs": list(vertex.inputs)} if vertex.inputs else {}),
         "parallelism": upper or default,
         "lowerBound": lower or 1,

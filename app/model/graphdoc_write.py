@@ -45,7 +45,7 @@ def _vertex(vertex: JobVertex) -> dict[str, object]:
     elif isinstance(operation, SqlSpec):
         document["sql"] = operation.text
     elif isinstance(operation, PlannedSpec):
-        document["planned"] = {"role": operation.role.value, "operator": operation.operator}
+        document["planned"] = planned_document(operation)
     else:
         assert isinstance(operation, PythonSpec)
         document["python"] = operation.entry
@@ -57,6 +57,12 @@ def _vertex(vertex: JobVertex) -> dict[str, object]:
     document["stateful"] = vertex.stateful
     document["slotSharingGroup"] = vertex.slot_sharing_group
     return document
+
+
+def planned_document(operation: PlannedSpec) -> dict[str, object]:
+    places = {"checkpoint": operation.checkpoint, "path": operation.path}
+    own = {name: place for name, place in places.items() if place is not None}
+    return {"role": operation.role.value, "operator": operation.operator, **own}
 
 
 def _source(source: SourceSpec) -> dict[str, object]:

@@ -130,6 +130,7 @@ class JobOptions:
     ``slots_*``: with which share of the slots the job begins (`app.model.slot_share`).
     ``rollback_watch_ms``: how long a rescale is on trial, 0 for never; ``rollback_min_throughput``: below this fraction
     of the rows per busy second before it, a higher parallelism is taken back, 0 for never.
+    ``version_trial_ms``: how long a new version of the job may take to commit its first batch, 0 for no limit.
     ``final_exceptions``, ``recoverable_exceptions``: names of classes that decide whether a failure is tried again;
     ``user_code_attempts``: how often in a row the same error of the user's code may come, 0 for no such limit;
     ``local_timeout_ms``: how long a query may take to commit a batch after it was restarted alone, 0: none is.
@@ -168,6 +169,7 @@ class JobOptions:
     repartition_timeout_ms: int = 1_800_000
     rollback_watch_ms: int = 60_000
     rollback_min_throughput: float = 0.5
+    version_trial_ms: int = 600_000
     final_exceptions: tuple[str, ...] = ()
     recoverable_exceptions: tuple[str, ...] = ()
     user_code_attempts: int = 3
@@ -292,6 +294,7 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.state.repartition.timeout", "repartition_timeout_ms", POSITIVE_DURATION),
     ("slotwise.rollback.watch-period", "rollback_watch_ms", DURATION),
     ("slotwise.rollback.min-throughput", "rollback_min_throughput", FRACTION),
+    ("slotwise.version.trial-period", "version_trial_ms", DURATION),
     (FINAL_EXCEPTIONS, "final_exceptions", CLASS_NAMES),
     (RECOVERABLE_EXCEPTIONS, "recoverable_exceptions", CLASS_NAMES),
     (USER_CODE_ATTEMPTS, "user_code_attempts", COUNT),
@@ -337,6 +340,7 @@ _STREAMING_ONLY: Final = frozenset(
             "slotwise.in-place.",
             "slotwise.state.",
             "slotwise.rollback.",
+            "slotwise.version.",
             _SCHEDULER + "executing.",
             _SCHEDULER + "rescale-trigger.",
         )

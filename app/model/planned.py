@@ -17,7 +17,8 @@ class PlannedVertex:
     """``name`` is unique in its program, and equal in every attempt. ``operator``: as in `jobgraph.PlannedSpec`.
 
     ``inputs`` are names. ``stateful``: it keeps state; then ``state_partitions`` is how many partitions the state of
-    its query has, which is fixed by its checkpoint.
+    its query has, which is fixed by its checkpoint. ``checkpoint`` and ``path``, of a sink: as in
+    `jobgraph.PlannedSpec`.
     """
 
     name: str
@@ -26,6 +27,8 @@ class PlannedVertex:
     inputs: tuple[str, ...] = ()
     stateful: bool = False
     state_partitions: int | None = None
+    checkpoint: str | None = None
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ def planned_to_json(planned: Planned) -> dict[str, object]:
                 "inputs": list(vertex.inputs),
                 "stateful": vertex.stateful,
                 "statePartitions": vertex.state_partitions,
+                "checkpoint": vertex.checkpoint,
+                "path": vertex.path,
             }
             for vertex in planned.vertices
         ]
@@ -76,6 +81,8 @@ def planned_from_json(value: Mapping[str, object]) -> Planned:
                 inputs=tuple(map(str, each["inputs"])),
                 stateful=bool(each["stateful"]),
                 state_partitions=each["statePartitions"],
+                checkpoint=None if each.get("checkpoint") is None else str(each["checkpoint"]),
+                path=None if each.get("path") is None else str(each["path"]),
             )
             for each in vertices
         )

@@ -17,6 +17,7 @@ from app.model.rescale import RescaleRecord
 from app.store import codec, statements
 from app.store.errors import ConstraintViolated, JobExists, LeaseLost, StateConflict, StoreError
 from app.store.statements import Row
+from app.store.versions import VersionWrite, write_versions
 from app.store.writes import (
     FIRST_EPOCH,
     AcknowledgeReports,
@@ -24,12 +25,14 @@ from app.store.writes import (
     AddEffect,
     AddIdempotencyKey,
     AddRequirements,
+    AddVersion,
     Attempt,
     CreateJob,
     PutAttempt,
     PutRescale,
     RemoveEffect,
     SaveState,
+    SetVersion,
     UnitOfWork,
 )
 
@@ -61,6 +64,7 @@ class Batch:
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
     artifacts: list[Row] = field(default_factory=list)
+    versions: list[tuple[str, VersionWrite]] = field(default_factory=list)
     effects: list[Row] = field(default_factory=list)
     removed_effects: list[Row] = field(default_factory=list)
 
@@ -70,7 +74,7 @@ class Batch:
             if isinstance(write, CreateJob):
                 self._create(unit, write)
 
-    def add(self, unit: UnitOfWork) -> None:
+    def add(self, unit: UnitOfWork) -> None:  # noqa: C901 - one case for each kind of write
         """Everything else of ``unit``."""
         job_id = unit.job_id
         for write in unit.writes:
@@ -94,9 +98,17 @@ class Batch:
                     self.acknowledged.pop((job_id, attempt.attempt), None)
                 case AcknowledgeReports(attempt_number, number):
                     self.acknowledged[job_id, attempt_number] = number
-                case AddArtifact(name, content):
-                    digest = hashlib.sha256(content).hexdigest()
-                    self.artifacts.append((job_id, name, digest, content))
+                case AddVersion() | SetVersion():
+                    self.versions.append((job_id, write))
+                case AddArtifact():
+                    self._add_artifact(job_id, write)
+
+    def _add_artifact(self, job_id: str, add: AddArtifact) -> None:
+        if add.version > 1:
+            self.versions.append((job_id, add))
+        else:
+            digest = hashlib.sha256(add.content).hexdigest()
+            self.artifacts.append((job_id, add.name, digest, add.content))
 
     def _create(self, unit: UnitOfWork, create: CreateJob) -> None:
         if unit.epoch != FIRST_EPOCH:
@@ -179,6 +191,7 @@ class Batch:
         ):
             if rows:
                 statements.run(connection, statement, rows)
+        write_versions(connection, self.versions)
 
     def _write_idempotency(self, connection: Connection) -> None:
         rows = self.idempotency

@@ -30,7 +30,7 @@ from app.store.errors import StoreError
 
 T = TypeVar("T")
 
-STORED_ELSEWHERE = frozenset({"graph", "options"})
+STORED_ELSEWHERE = frozenset({"graph", "options", "spare"})
 
 
 class CodecError(StoreError):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_
 from sqlalchemy.engine import Connection, Row
 
+from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Rung
@@ -16,7 +18,9 @@ from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.version_state import JobVersion
 from app.store import codec
 from app.store.leases import Lease
 from app.store.tables import (
@@ -25,12 +29,14 @@ from app.store.tables import (
     attempts,
     idempotency,
     job_states,
+    job_versions,
     jobs,
     leases,
     outbox,
     requirements,
     rescale_totals,
     rescales,
+    version_artifacts,
 )
 from app.store.writes import Attempt
 
@@ -64,6 +70,7 @@ class StoredJob:
     ``document`` is the job graph document as JSON text. ``seq`` is the number of the stored state. ``attempt`` is the
     live attempt, if there is one, ``ended_attempt`` the newest one if none is live. ``effects`` are in the order in
     which they were written. ``damage``: why something of it cannot be read, empty if that is not known yet.
+    ``versions``: document and options of versions by number, of a job that was replaced.
     """
 
     summary: JobSummary
@@ -76,6 +83,7 @@ class StoredJob:
     ended_attempt: Attempt | None
     effects: tuple[PendingEffect, ...]
     damage: str = ""
+    versions: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def job_id(self) -> str:
@@ -92,7 +100,15 @@ class StoredJob:
         """The stored state, with ``graph`` as parsed from the document."""
         if self.damage:
             raise codec.CodecError(self.damage)
-        return codec.load_state(self.state_text, graph, self.options())
+        state = codec.load_state(self.state_text, graph, self.options())
+        number = state.versions.spare
+        if number is None:
+            return state
+        if number not in self.versions:
+            raise codec.CodecError(f"Version {number} of the job is not stored.")
+        document, options = self.versions[number]
+        spare = parse_document(json.loads(document), stored=True)
+        return evolve(state, spare=JobVersion(number, spare, codec.load_options(options)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +232,9 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
         except codec.CodecError as error:
             # Of one job: the others can be read.
             damage[row.job_id] = str(error)
+    kept: dict[str, dict[int, tuple[str, str]]] = {}
+    for row in connection.execute(select(job_versions).where(job_versions.c.job_id.in_(ids))):
+        kept.setdefault(row.job_id, {})[row.version] = (row.document, row.options)
     found = connection.execute(
         select(*_SUMMARY, jobs.c.document, jobs.c.options, job_states.c.state, job_states.c.seq)
         .join(job_states, job_states.c.job_id == jobs.c.job_id)
@@ -233,6 +252,7 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
             attempt=live.get(row[0]),
             ended_attempt=None if row[0] in live else ended.get(row[0]),
             effects=tuple(effects.get(row[0], ())),
+            versions=kept.get(row[0], {}),
             damage=damage.get(row[0])
             or _not_whole("jobs", submitted_ms=row[4])
             or _not_whole("job_states", ended_ms=row[6], seq=row[10]),
@@ -294,14 +314,19 @@ def load_answer(connection: Connection, job_id: str, key: str) -> StoredAnswer |
     )
 
 
-def load_artifacts(connection: Connection, job_id: str) -> dict[str, bytes]:
-    query = select(artifacts.c.name, artifacts.c.content).where(artifacts.c.job_id == job_id)
-    return {row[0]: bytes(row[1]) for row in connection.execute(query.order_by(artifacts.c.name))}
+def load_artifacts(connection: Connection, job_id: str, version: int) -> dict[str, bytes]:
+    found = connection.execute(_files(version, job_id, "content"))
+    return {row[0]: bytes(row[1]) for row in found}
 
 
-def load_artifact_digests(connection: Connection, job_id: str) -> dict[str, str]:
-    query = select(artifacts.c.name, artifacts.c.sha256).where(artifacts.c.job_id == job_id)
-    return {row[0]: row[1] for row in connection.execute(query.order_by(artifacts.c.name))}
+def load_artifact_digests(connection: Connection, job_id: str, version: int) -> dict[str, str]:
+    return {row[0]: row[1] for row in connection.execute(_files(version, job_id, "sha256"))}
+
+
+def _files(version: int, job_id: str, column: str) -> Select[Any]:
+    table = artifacts if version == 1 else version_artifacts
+    query = select(table.c.name, table.c[column]).where(table.c.job_id == job_id).order_by(table.c.name)
+    return query if version == 1 else query.where(table.c.version == version)
 
 
 def load_rescales(connection: Connection, job_id: str, page: RescalePage) -> list[RescaleRecord]:

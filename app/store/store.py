@@ -310,13 +310,13 @@ class Store:
         """The answer that was given to the request with this Idempotency-Key; None if there was none."""
         return await self._read(queries.load_answer, job_id, key)
 
-    async def artifacts(self, job_id: str) -> dict[str, bytes]:
-        """The files of a job by name."""
-        return await self._read(queries.load_artifacts, job_id)
+    async def artifacts(self, job_id: str, version: int = 1) -> dict[str, bytes]:
+        """The files of a version of a job by name."""
+        return await self._read(queries.load_artifacts, job_id, version)
 
-    async def artifact_digests(self, job_id: str) -> dict[str, str]:
-        """The SHA-256 of the files of a job, in hexadecimal digits, by name."""
-        return await self._read(queries.load_artifact_digests, job_id)
+    async def artifact_digests(self, job_id: str, version: int = 1) -> dict[str, str]:
+        """The SHA-256 of the files of a version of a job, in hexadecimal digits, by name."""
+        return await self._read(queries.load_artifact_digests, job_id, version)
 
     async def rescales(self, job_id: str, page: RescalePage = _ALL) -> list[RescaleRecord]:
         """Rescale records newest first, an open one included."""

@@ -3,7 +3,7 @@
 The migrations create them; a test compares the two. What SQLAlchemy cannot express stands in the migrations only:
 the triggers that keep terminal rescale records and requirements unchanged, and that keep `rescale_totals`.
 
-* `jobs` never changes after the submission; what changes with every step is in the narrow `job_states`.
+* `jobs` changes with the version of the job only; what changes with every step is in the narrow `job_states`.
 * Texts that hold JSON are written by `app.store.codec`; the database does not look into them.
 * All times are epoch milliseconds.
 * Every table but `leases`, `members`, `slot_arbiters` and `slot_grants` is written only under the job's lease (see
@@ -313,6 +313,29 @@ artifacts = Table(
     Column("name", Text, primary_key=True),
     Column("sha256", Text, nullable=False),
     Column("content", LargeBinary, nullable=False),
+)
+
+# Versions of a job that was replaced: the one in force and the one to come, or to go back to. `jobs` has the first.
+job_versions = Table(
+    "job_versions",
+    metadata,
+    _job_id(),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("document", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    CheckConstraint("version >= 1", name="version"),
+)
+
+# The files of versions other than the first, whose are in `artifacts`.
+version_artifacts = Table(
+    "version_artifacts",
+    metadata,
+    _job_id(),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("sha256", Text, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    CheckConstraint("version >= 2", name="version"),
 )
 
 outbox = Table(

@@ -120,10 +120,31 @@ class AcknowledgeReports:
 
 @dataclass(frozen=True, slots=True)
 class AddArtifact:
-    """A file of the job, as submitted."""
+    """A file of the job, as submitted with ``version`` of it."""
 
     name: str
     content: bytes
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AddVersion:
+    """Another version of the job, beside ``current``, which is in force; all others are forgotten with their files.
+
+    ``document`` and ``options`` are as in `CreateJob`.
+    """
+
+    number: int
+    current: int
+    document: str
+    options: JobOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SetVersion:
+    """A version that was added, or was in force before one was, is in force from now on."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +172,8 @@ Write = (
     | PutAttempt
     | AcknowledgeReports
     | AddArtifact
+    | AddVersion
+    | SetVersion
     | AddEffect
     | RemoveEffect
 )

@@ -67,13 +67,13 @@ class Attempts:
         records: AttemptLog,
         clock: Clock,
         make_spec: Callable[[StartAttempt, str], DriverSpec],
-        java_options: tuple[str, ...],
+        java_options: Callable[[], tuple[str, ...]],
         work_dir: Callable[[int], Path],
         deliver: Deliver,
         tidy_up_s: Callable[[], float],
         cleared: Callable[[], Awaitable[None]],
         runs_on: str = "",
-        runtime: Runtime | None = None,
+        runtime: Callable[[], Runtime | None] = lambda: None,
     ) -> None:
         self._job_id = job_id
         self._work_dir = work_dir
@@ -256,7 +256,7 @@ class Attempts:
         if self._handle is None:
             await self._cleared()
             handle = await once_there_are_descriptors(
-                lambda: self._host.acquire(self._java_options, self._runtime)
+                lambda: self._host.acquire(self._java_options(), self._runtime())
             )
             self._handle, self._adopted = handle, False
             handle.on_exit(lambda status: self._on_exit(handle, status))

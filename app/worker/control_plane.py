@@ -29,6 +29,7 @@ from app.worker.order_wait import await_orders
 from app.worker.ownership import Ownership
 from app.worker.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.recovery import JobKeeper
+from app.worker.replacing import Replacing
 from app.worker.requirements import (
     decide_update,
     refuse_stale,
@@ -96,6 +97,7 @@ class ControlPlane:
         )
         self._planner = Planner(host, places, limit_s=planning_timeout_s)
         self._submission = Submission(store, self._keeper, host, self._planner, places, clock, new_id)
+        self._replacing = Replacing(self._keeper, self._submission, places)
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
         self._closing = False
@@ -150,6 +152,16 @@ class ControlPlane:
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
         await self._submission.check(graph, artifacts)
+
+    async def plan_version(
+        self, job_id: str, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]
+    ) -> JobGraph:
+        return await self._replacing.planned(job_id, submitted, artifacts)
+
+    async def replace(
+        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
+    ) -> int:
+        return await self._replacing.replace(job_id, graph, artifacts, requested_by)
 
     async def drop_plannings(self) -> int:
         """Remove what plannings left whose servers are gone; their number."""

@@ -101,7 +101,7 @@ def orders_for(state: JobState, epoch: int) -> Orders:
         case StopWithSavepoint():
             stop = "drain"
         case Restarting() if not phase.stopped:
-            stop = "boundary" if phase.target is not None else "kill"
+            stop = "drain" if phase.drain else "boundary" if phase.target is not None else "kill"
         case Canceling() | Failing() | Finished():
             stop = "kill"
         case _:

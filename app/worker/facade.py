@@ -40,6 +40,19 @@ class ControlPlaneFacade(Protocol):
         """Refuse what `submit` would refuse. Nothing is stored."""
         ...
 
+    async def plan_version(
+        self, job_id: str, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]
+    ) -> JobGraph:
+        """The graph of a new version of a job, if it can go on from the checkpoints of the one in force. Nothing is
+        stored. To be cancelled as `plan`."""
+        ...
+
+    async def replace(
+        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
+    ) -> int:
+        """Make a graph of `plan_version` durable as the next version of the job, and return its number."""
+        ...
+
     def jobs(self) -> Sequence[JobView]:
         """Every job that is remembered, newest first."""
         ...

@@ -27,6 +27,8 @@ def implied_effects(state: JobState) -> tuple[Effect, ...]:
     if isinstance(phase, Restarting):
         if phase.stopped:
             return ()
+        if phase.drain:
+            return (StopAttempt(state.attempt, StopMode.DRAIN),)
         return (kill,) if phase.target is None else (StopAttempt(state.attempt, StopMode.BOUNDARY),)
     if isinstance(phase, Canceling | Failing):
         return (kill,)

@@ -35,7 +35,7 @@ from app.worker.batches_seen import BatchesSeen, with_batch
 from app.worker.clock import Clock
 from app.worker.drivers import Bell, event_of, orders_for, with_time_for_executors
 from app.worker.executors_seen import ExecutorsSeen, noted
-from app.worker.job_files import CHECKPOINT
+from app.worker.job_files import CHECKPOINT, artifacts_name
 from app.worker.job_traits import java_options, may_give_otherwise, runtime_of
 from app.worker.job_worker import JobWorker
 from app.worker.pace import PaceMeter
@@ -80,8 +80,8 @@ class JobPlaces:
     def checkpoint_dir(self, job_id: str) -> Path:
         return self.job_dir(job_id) / CHECKPOINT
 
-    def artifacts_dir(self, job_id: str) -> Path:
-        return self.job_dir(job_id) / "artifacts"
+    def artifacts_dir(self, job_id: str, version: int = 1) -> Path:
+        return self.job_dir(job_id) / artifacts_name(version)
 
     def results_dir(self, job_id: str) -> str:
         """The place of a job's results: an absolute path, or a URI."""
@@ -124,20 +124,16 @@ class Job:
         is_sure: Callable[[], bool] = lambda: True,
         validate_states: bool = False,
     ) -> None:
-        self.submitted_ms = submitted_ms
-        self.submitted_by = submitted_by
+        self.submitted_ms, self.submitted_by = submitted_ms, submitted_by
         self.batches: BatchesSeen = {}
         self.last_batch_ms: int | None = None
         self.region_progress: dict[int, Report] = {}
         self.executors: ExecutorsSeen | None = None
         self.bell = Bell()
         self.writer = writer
-        self._clock = clock
-        self._host = host
-        self._desk = desk
+        self._clock, self._host, self._desk = clock, host, desk
         self._places = places
-        self._on_ended = on_ended
-        self._ended = ended
+        self._on_ended, self._ended = on_ended, ended
         self._meter = PaceMeter()
         self._taken = (0, 0)
         self._has_called = False
@@ -161,13 +157,13 @@ class Job:
             records=writer,
             clock=clock,
             make_spec=self._make_spec,
-            java_options=java_options(state),
+            java_options=lambda: java_options(self.state),
             work_dir=lambda attempt: places.attempt_dir(state.job_id, attempt),
             deliver=self.worker.deliver,
             tidy_up_s=self._tidy_up_s,
             cleared=self._cleared,
             runs_on=places.runs_on,
-            runtime=runtime_of(state.graph.program, places.artifacts_dir(state.job_id)),
+            runtime=lambda: runtime_of(self.state.graph.program, self._artifacts_dir),
         )
 
     @property
@@ -177,6 +173,10 @@ class Job:
     @property
     def job_id(self) -> str:
         return self.worker.job_id
+
+    @property
+    def _artifacts_dir(self) -> Path:
+        return self._places.artifacts_dir(self.job_id, self.state.versions.current)
 
     @property
     def is_quiet(self) -> bool:
@@ -371,7 +371,7 @@ class Job:
             slots=slots,
             checkpoint_dir=str(places.checkpoint_dir(state.job_id)),
             work_dir=str(places.attempt_dir(state.job_id, effect.attempt)),
-            artifacts_dir=str(places.artifacts_dir(state.job_id)),
+            artifacts_dir=str(self._artifacts_dir),
             spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,

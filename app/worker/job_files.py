@@ -22,6 +22,11 @@ _ATTEMPT = "attempt-"
 CHECKPOINT = "checkpoint"
 
 
+def artifacts_name(version: int) -> str:
+    """The directory of the files of a version, in that of its job."""
+    return "artifacts" if version == 1 else f"artifacts-{version}"
+
+
 def write_artifacts(directory: Path, artifacts: Mapping[str, bytes]) -> None:
     """Lay out a job's files for its drivers, each whole or not at all. The database keeps the originals.
 

@@ -230,9 +230,8 @@ class JobWorker:
             answer_all(answers)
 
     def _written(self, before: JobState, state: JobState, change: Change) -> None:
-        self._failed_writes = 0
+        self._failed_writes, self.state = 0, state
         self._acknowledged_durably = change.acknowledged or self._acknowledged_durably
-        self.state = state
         for key, (request_hash, answer) in change.answers.items():
             self.remember_answer(key, request_hash, answer)
         if self._closed:
@@ -304,7 +303,9 @@ class JobWorker:
                     return state
             verdict = item.decide(state)
             if verdict.event is not None:
+                place = len(change.rows)
                 state = self._step(state, verdict.event, change)
+                change.rows[place:place] = verdict.rows
         except ControlPlaneError as error:
             refuse(item, error)
         except InvalidTransition as error:

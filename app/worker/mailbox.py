@@ -22,10 +22,12 @@ class Verdict:
     """What a request decided, seeing the state that is current when its turn comes.
 
     ``event`` None: nothing is to be done. ``answer`` goes to the client once everything is durable.
+    ``rows`` become durable with what follows from the event, and before that.
     """
 
     event: Event | None
     answer: Any = None
+    rows: tuple[Write, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from app.store.writes import (
     PutRescale,
     RemoveEffect,
     SaveState,
+    SetVersion,
     UnitOfWork,
     Write,
 )
@@ -76,6 +77,8 @@ class Change:
         record_now = after.timeline.open
         if record_now is not None and record_now is not before.timeline.open:
             self.records[record_now.number] = record_now
+        if after.versions.current != before.versions.current:
+            self.rows.append(SetVersion(after.versions.current))
         if after.requirements is not before.requirements:
             self.requirements.append((after.requirements, now_ms))
 

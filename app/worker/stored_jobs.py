@@ -60,17 +60,28 @@ def lists_artifacts(document: str) -> bool:
 
 
 async def lay_out_files(store: Store, places: JobPlaces, stored: StoredJob) -> None:
-    """Write the files of a job again if any is gone or damaged.
+    """Write the files of a job again, of all versions that are kept, if any is gone or damaged.
 
     Raises:
         OSError: they cannot be written.
         StoreError: the database is away.
     """
-    if not lists_artifacts(stored.document):
-        return
-    directory = places.artifacts_dir(stored.job_id)
-    digests = await store.artifact_digests(stored.job_id)
-    if not await asyncio.to_thread(are_intact, directory, digests):
-        artifacts = await store.artifacts(stored.job_id)
-        await asyncio.to_thread(write_artifacts, directory, artifacts)
-        log.warning("the files of a job were laid out again", job=stored.job_id)
+    current = version_in_force(stored.state_text)
+    kept = {number: document for number, (document, _) in stored.versions.items()}
+    for version, document in {**kept, current: stored.document}.items():
+        if not lists_artifacts(document):
+            continue
+        directory = places.artifacts_dir(stored.job_id, version)
+        digests = await store.artifact_digests(stored.job_id, version)
+        if not await asyncio.to_thread(are_intact, directory, digests):
+            artifacts = await store.artifacts(stored.job_id, version)
+            await asyncio.to_thread(write_artifacts, directory, artifacts)
+            log.warning("the files of a job were laid out again", job=stored.job_id, version=version)
+
+
+def version_in_force(state_text: str) -> int:
+    """The number of the version in force, of a state that may not be readable in any other way."""
+    try:
+        return int(json.loads(state_text)["versions"]["current"])
+    except (ValueError, TypeError, KeyError):
+        return 1

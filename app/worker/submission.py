@@ -78,12 +78,12 @@ class Submission:
         if graph.program is not None:
             # A job that starts has another warm driver made once it runs: until then that would be in its way.
             self._host.refill()
-        await self._checked("", graph, artifacts, None)
+        await self.checked("", graph, artifacts, None)
 
     async def submit(self, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None) -> str:
         """Make the job durable and start scheduling it; its id."""
         job_id = self._new_id()
-        options, requirements = await self._checked(job_id, graph, artifacts, requested_by)
+        options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
         now_ms = self._clock.now_ms()
         state = initial_state(job_id, graph, options, requirements, now_ms)
         unit = UnitOfWork(job_id, FIRST_EPOCH).add(
@@ -107,9 +107,14 @@ class Submission:
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
         return job_id
 
-    async def _checked(
+    async def checked(
         self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
     ) -> tuple[JobOptions, Requirements]:
+        """The options and the first requirements of a graph that would be accepted.
+
+        Raises:
+            InvalidRequest: it would not be.
+        """
         options, errors = JobOptions.parse({k: v for k, v in graph.config if not k.startswith("spark.")})
         errors = [f"config: {error}" for error in errors]
         program = graph.program is not None

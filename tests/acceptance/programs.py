@@ -172,16 +172,20 @@ class Outcome:
 
 
 def cli(deployment: Deployment, *arguments: str) -> str:
+    done = run_cli(deployment, *arguments)
+    assert done.returncode == 0, f"slotwise {' '.join(arguments)}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def run_cli(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[str]:
     address = (deployment.data_dir / "address").read_text(encoding="utf-8").strip()
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "app.cli", *arguments],
         env={**deployment.environment(), "SLOTWISE_SERVER": address},
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, f"slotwise {' '.join(arguments)}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
 
 
 def submit(

@@ -149,6 +149,8 @@ class ProtocolDriver:
                         self._end(1)
                         return
                     await self._batch(http, base)
+                    if self.batch_id == 0:
+                        await self._say_applied(http, base)
                     await asyncio.sleep(BATCH_INTERVAL_S)
             finally:
                 polling.cancel()
@@ -187,6 +189,9 @@ class ProtocolDriver:
     async def _take_over(self, http: httpx.AsyncClient, base: str, orders: dict[str, Any]) -> None:
         self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
         await self._batch(http, base)
+        await self._say_applied(http, base)
+
+    async def _say_applied(self, http: httpx.AsyncClient, base: str) -> None:
         await self._report(
             http,
             base,
@@ -265,6 +270,8 @@ class ProtocolHost:
         self.drivers: list[ProtocolDriver] = []
         self.refuse: str | None = None
         self.refuse_repartition: str | None = None
+        # The driver of the next attempt fails with it before its first batch.
+        self.fail_next: str | None = None
         # Of all drivers: what a report says of them.
         self.executors: dict[str, int] = {}
         self.regions_left = 1_000
@@ -294,6 +301,9 @@ class ProtocolHost:
             plan=self.plan,
         )
         self.drivers.append(driver)
+        if self.fail_next is not None:
+            driver.fail(self.fail_next)
+            self.fail_next = None
         return driver
 
     def adopt(self, ref: DriverRef) -> ProtocolDriver | None:

@@ -11,6 +11,7 @@ from app.model.rescale import TriggerCause
 from app.scheduler.adaptive.state import Executing, JobState
 from app.worker.views import RequirementsUpdate
 from tests.simulation.jobs import limit_of
+from tests.simulation.versions import is_bad
 
 if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
@@ -25,7 +26,9 @@ MOST_BREAKS_AT_REST = 4
 
 
 def breaks(attempt: SimAttempt) -> str | None:
-    """Why a batch of ``attempt`` fails at its plan, None if it does not."""
+    """Why a batch of ``attempt`` fails at its plan, or at all, None if it does not."""
+    if (why := is_bad(attempt)) is not None:
+        return why
     limit = limit_of(attempt.spec["graph"]["name"])
     if limit is None or max(attempt.plan.parallelism.values()) <= limit:
         return None

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from app.model.jobgraph import JobType
 from app.model.protocol import Report
-from app.model.requirements import Bounds
+from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
+from tests.simulation import versions
 from tests.simulation.batch_oracles import check_end, check_progress
 from tests.simulation.fragile import Trials
 from tests.simulation.partitions import check_redistribution
@@ -119,10 +120,7 @@ class Oracles:
             if isinstance(write, AddRequirements):
                 wanted = write.requirements
                 if wanted.version > 1 and wanted.version not in truth.stored:
-                    mark, what = wanted.reason or "", f"version {wanted.version} of job {unit.job_id[-2:]}"
-                    self.told.became_durable(mark, what)
-                    asked = truth.attempted.get(mark) == wanted.as_dict()
-                    self.check(asked, "promise 1", f"{what} has other bounds than {mark} asked for")
+                    self._requirements(unit.job_id, truth, wanted)
                 known = truth.stored.setdefault(wanted.version, wanted)
                 self.check(known == wanted, "promise 1", f"version {wanted.version} was written twice")
                 self.check(
@@ -136,6 +134,15 @@ class Oracles:
             if isinstance(write, SaveState | CreateJob):
                 self._state(unit.job_id, truth, write.state)
         self.world.sight.committed(unit, before, truth.state)
+
+    def _requirements(self, job_id: str, truth: JobTruth, wanted: Requirements) -> None:
+        """Other ones than at the submission: somebody has asked for them, or another version has come into force."""
+        mark, what = wanted.reason or "", f"version {wanted.version} of job {job_id[-2:]}"
+        if mark.startswith(versions.REASON):
+            return
+        self.told.became_durable(mark, what)
+        asked = truth.attempted.get(mark) == wanted.as_dict()
+        self.check(asked, "promise 1", f"{what} has other bounds than {mark} asked for")
 
     def _record(self, job_id: str, truth: JobTruth, record: RescaleRecord) -> None:
         known = truth.records.get(record.number)
@@ -324,6 +331,8 @@ class Oracles:
             return f"job {job_id[-2:]} has no driver that runs"
         if driver.plan.parallelism != wanted:
             return f"the driver of job {job_id[-2:]} runs at another plan than is in force"
+        if (complaint := versions.complaint(job_id, state, driver)) is not None:
+            return complaint
         return self.local.complaint(job_id, driver)
 
     def _driver_of(self, job_id: str) -> SimAttempt | None:

@@ -21,6 +21,7 @@ from tests.simulation.oracles import Oracles
 from tests.simulation.plane import Incarnation
 from tests.simulation.shares import put_share
 from tests.simulation.truth import Violation, described
+from tests.simulation.versions import Replacements
 from tests.simulation.virtual_time import VirtualTimeLoop
 from tests.simulation.world import Away, Knobs, World
 
@@ -230,6 +231,7 @@ class Scenario:
         await asyncio.sleep(rng.uniform(0, 10) if number else 0)
         batch = rng.random() < 0.3 or knobs.crowd
         graph = random_graph(rng, number, batch=batch, fragile=knobs.fragile, seed=self._seed)
+        replacements = Replacements(self._seed, number, graph, fragile=knobs.fragile)
         while True:
             try:
                 submit = world.oracles.told.heard(graph.name, lambda plane: plane.plane.submit(graph, {}))
@@ -239,6 +241,9 @@ class Scenario:
                 await asyncio.sleep(1)
         while not (knobs.crowd and world.oracles.is_over(job_id)):
             await asyncio.sleep(rng.expovariate(1 / 4))
+            if replacements.is_time():
+                await self.ask(job_id, replacements.make(job_id))
+                continue
             dice = rng.random()
             if dice < 0.03:
                 world.oracles.truth(job_id).may_end_otherwise = True

@@ -60,6 +60,18 @@ class _InMemory(MultiPartParser):
 
 async def submit(context: Context, request: Request) -> Response:
     dry_run = boolean(query(request, ("dryRun",)), "dryRun")
+    graph, files = await read_submitted(request)
+    if isinstance(graph, ProgramDocument):
+        graph = await while_connected(request, context.control_plane.plan(graph, files))
+    if dry_run:
+        await context.control_plane.check(graph, files)
+        return json_response(masked_document(to_document(graph)))
+    job_id = await context.control_plane.submit(graph, files, requested_by=requested_by(request))
+    return json_response({"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}, 202, {"Location": f"/jobs/{job_id}"})
+
+
+async def read_submitted(request: Request) -> tuple[JobGraph | ProgramDocument, dict[str, bytes]]:
+    """What a request sends: a graph or a program, and the files that go with it."""
     content_type = header(request, "content-type") or "application/json"
     media = content_type.partition(";")[0].strip().lower()
     files: dict[str, bytes] = {}
@@ -80,13 +92,7 @@ async def submit(context: Context, request: Request) -> Response:
             f"The Content-Type {shown(media)} is not supported: send application/json, application/yaml or"
             f" {_FORM}.",
         )
-    if isinstance(graph, ProgramDocument):
-        graph = await while_connected(request, context.control_plane.plan(graph, files))
-    if dry_run:
-        await context.control_plane.check(graph, files)
-        return json_response(masked_document(to_document(graph)))
-    job_id = await context.control_plane.submit(graph, files, requested_by=requested_by(request))
-    return json_response({"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}, 202, {"Location": f"/jobs/{job_id}"})
+    return graph, files
 
 
 async def _graph(body: bytes, *, is_json: bool) -> JobGraph | ProgramDocument:

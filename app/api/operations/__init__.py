@@ -7,6 +7,7 @@ from app.api.operations.jobs import JOB_OPERATIONS
 from app.api.operations.metrics import METRIC_OPERATIONS
 from app.api.operations.requirements import REQUIREMENTS_OPERATIONS
 from app.api.operations.rescales import RESCALE_OPERATIONS
+from app.api.operations.versions import VERSION_OPERATIONS
 from app.api.routing import Operation
 
 
@@ -15,6 +16,7 @@ def all_operations() -> list[Operation]:
         *REQUIREMENTS_OPERATIONS,
         *RESCALE_OPERATIONS,
         *JOB_OPERATIONS,
+        *VERSION_OPERATIONS,
         *METRIC_OPERATIONS,
         *CLUSTER_OPERATIONS,
         *DRIVER_OPERATIONS,

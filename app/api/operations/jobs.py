@@ -18,7 +18,7 @@ from app.api.schema.base import Empty
 from app.api.schema.graph import GRAPH_SCHEMA, PROGRAM_SCHEMA
 
 _TAG = "jobs"
-_SUBMIT = Doc(
+SUBMIT = Doc(
     id="submitJob",
     tag=_TAG,
     summary="Submit a job",
@@ -230,7 +230,7 @@ JOB_OPERATIONS: Final[list[Operation]] = [
             {"jobs": [{"id": JOB, "status": "RUNNING"}]},
         ),
     ),
-    Operation("POST", "/jobs", submission.submit, _SUBMIT),
+    Operation("POST", "/jobs", submission.submit, SUBMIT),
     Operation(
         "GET",
         "/jobs/overview",

@@ -73,7 +73,10 @@ def rescale_details(record: RescaleRecord, state: JobState, now_ms: int) -> dict
 def _vertices(record: RescaleRecord, graph: JobGraph) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for entry in record.vertices:
-        vertex = graph.by_id[entry.vertex_id]
+        vertex = graph.by_id.get(entry.vertex_id)
+        if vertex is None:
+            # Of a version of the job that had it.
+            continue
         result[entry.vertex_id] = {
             "jobVertexId": entry.vertex_id,
             "jobVertexName": vertex.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
@@ -180,7 +181,10 @@ class Planner:
                 found = read_query(frame, facts, taken, partitions)
             except DriverError as error:
                 self._refuse(where, str(error))
-            self._vertices += found
+            self._vertices += (
+                *found[:-1],
+                replace(found[-1], checkpoint=checkpoint, path=facts.path or None),
+            )
             query = PlannedQuery(self, facts.query_name, facts, frame)
             query.sink = found[-1].name
             self.queries.append(query)

@@ -6,7 +6,7 @@ from typing import Final
 
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.status import JobStatus
-from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive import timeline, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import JobTerminated, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
@@ -121,6 +121,7 @@ def finish(
     break_off_stop(draft, cause or f"The job ended as {status} before it was stopped.")
     draft.enter(Finished(status, cause))
     if status is not JobStatus.SUSPENDED:
+        versions.drop(draft)
         draft.set(
             slots=(),
             plan=None,

@@ -13,6 +13,7 @@ from app.model.plan import Slot
 from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Pace
+from app.scheduler.adaptive.version_state import JobVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +291,14 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionRequested:
+    """A client has another version of the job, which is durable and fits the state. Its number is new."""
+
+    version: JobVersion
+    requested_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendRequested:
     """This control plane gives the job up without ending it; another may continue it."""
 
@@ -327,6 +336,7 @@ Event = (
     | TimerFired
     | CancelRequested
     | StopRequested
+    | VersionRequested
     | SuspendRequested
     | GlobalFailure
 )

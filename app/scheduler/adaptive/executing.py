@@ -12,7 +12,7 @@ from typing import Final
 
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
-from app.scheduler.adaptive import manager, rollback, timeline
+from app.scheduler.adaptive import manager, rollback, timeline, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -49,6 +49,7 @@ def creating_running(draft: Draft, event: AttemptRunning) -> None:
     """The attempt runs at its plan. The rescale is complete once it has committed a batch."""
     timeline.note_missing(draft, event.missing_executors)
     if take_up_plan(draft, event.before):
+        versions.begin_trial(draft)
         enter_executing(draft, first_batch=False)
 
 

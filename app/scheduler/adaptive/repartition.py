@@ -31,7 +31,8 @@ from app.scheduler.adaptive import holdings, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.goal import goal_graph
-from app.scheduler.adaptive.state import JobState, Repartition, RepartitionRefused
+from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
+from app.scheduler.adaptive.state import JobState
 
 MAX_TRIES: Final = 3
 """Attempts for one redistribution. Whatever kills a driver three times in it would do so for ever."""

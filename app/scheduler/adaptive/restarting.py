@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
 from app.model.sentences import ended
-from app.scheduler.adaptive import budget, restarts, rollback, timeline
+from app.scheduler.adaptive import budget, restarts, rollback, timeline, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import (
@@ -22,7 +21,6 @@ from app.scheduler.adaptive.ending import (
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
-    AttemptMisplaced,
     AttemptStartFailed,
     AttemptStopped,
     BatchCompleted,
@@ -32,7 +30,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.starting import BACKOFF_TIMER, create_execution_graph, enter_waiting
-from app.scheduler.adaptive.state import Failure, Rescaling, Restarting
+from app.scheduler.adaptive.state import Failure, Restarting
 from app.scheduler.adaptive.trial import Trial
 
 
@@ -53,6 +51,9 @@ def handle_failure(
     found = rollback.blamed(draft, failure, cause)
     if stopped:
         mark_dead(draft, driver_waiting=driver_waiting)
+    if versions.is_to_blame(draft, own=not recoverable or (cause is not None and not cause.outside)):
+        take_version_back(draft, failure)
+        return
     if found is not None and _take_back(draft, failure, found):
         return
     repeated = budget.of_event(draft.state, cause)
@@ -90,8 +91,21 @@ def _take_back(draft: Draft, failure: Failure, found: Trial) -> bool:
     draft.enter(Restarting(backoff_ms=0, failures=(failure,)), failure.error)
     rollback.open_rollback(draft, taken)
     draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
-    _stop_or_go_on(draft, StopMode.KILL)
+    stop_or_go_on(draft, StopMode.KILL)
     return True
+
+
+def take_version_back(draft: Draft, failure: Failure) -> None:
+    """Restart at the version before. It is the new version that failed: no restart strategy is asked."""
+    break_off_stop(draft, failure.error)
+    timeline.close_record(
+        draft, TerminatedReason.EXCEPTION_OCCURRED, message=failure.error, exception=failure.error
+    )
+    message = versions.send_back(draft, failure.error)
+    draft.enter(Restarting(backoff_ms=0, failures=(failure,)), failure.error)
+    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
+    draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
+    stop_or_go_on(draft, StopMode.KILL)
 
 
 def _fail(draft: Draft, failure: Failure, cause: str) -> None:
@@ -111,7 +125,7 @@ def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int) -> N
     if not goes_on:
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=failure.error)
     draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
-    _stop_or_go_on(draft, StopMode.KILL)
+    stop_or_go_on(draft, StopMode.KILL)
 
 
 def lost_slot_record(record: RescaleRecord | None) -> bool:
@@ -130,10 +144,10 @@ def restart_for_rescale(draft: Draft, target: dict[str, int], rung: Rung = Rung.
     draft.enter(Restarting(backoff_ms=0, target=tuple(target.items())))
     state = draft.state
     draft.set(num_restarts=state.num_restarts + 1, num_rescales=state.num_rescales + 1, rung=rung)
-    _stop_or_go_on(draft, StopMode.BOUNDARY)
+    stop_or_go_on(draft, StopMode.BOUNDARY)
 
 
-def _stop_or_go_on(draft: Draft, mode: StopMode) -> None:
+def stop_or_go_on(draft: Draft, mode: StopMode) -> None:
     if draft.state.attempt_alive:
         order_stop(draft, mode)
     else:
@@ -234,24 +248,6 @@ def running_start_failed(draft: Draft, event: AttemptStartFailed) -> None:
     handle_failure(
         draft, failure_of(draft, event), stopped=True, recoverable=event.recoverable, driver_waiting=False
     )
-
-
-def running_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
-    """The attempt ends at a batch boundary, and the next one starts on another cluster at the same parallelism, if the
-    slots are there. No failure, so no restart strategy and no backoff. The runs of a BATCH job have no such boundary.
-    """
-    rollback.prove(draft)
-    if draft.state.timeline.open is None:
-        timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=event.why)
-    else:
-        timeline.note(draft, event.why)
-    state, phase = draft.state, draft.state.phase
-    plan = phase.target if isinstance(phase, Rescaling) else state.plan
-    assert plan is not None
-    streaming = state.graph.type is JobType.STREAMING
-    draft.enter(Restarting(backoff_ms=0, target=plan.parallelism if streaming else None), event.why)
-    draft.set(num_restarts=state.num_restarts + 1, rung=Rung.NEW_DRIVER)
-    _stop_or_go_on(draft, StopMode.BOUNDARY if streaming else StopMode.KILL)
 
 
 def running_stopped(draft: Draft, event: AttemptStopped) -> None:

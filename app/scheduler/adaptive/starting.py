@@ -1,4 +1,4 @@
-"""Created, WaitingForResources, CreatingExecutionGraph and RetryingExecutionGraphCreation: until an attempt runs."""
+"""WaitingForResources, CreatingExecutionGraph and RetryingExecutionGraphCreation: until an attempt runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.sentences import ended
 from app.model.status import JobStatus
-from app.scheduler.adaptive import holdings, manager, repartition, restarts, rollback, timeline
+from app.scheduler.adaptive import holdings, manager, repartition, restarts, rollback, timeline, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StartAttempt, StopMode
 from app.scheduler.adaptive.ending import (
@@ -24,13 +24,11 @@ from app.scheduler.adaptive.ending import (
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
-    AttemptMisplaced,
     AttemptStartFailed,
     AttemptStopped,
     GlobalFailure,
     RequirementsUpdated,
     SlotsChanged,
-    StartScheduling,
     StateRepartitioned,
     TimerFired,
 )
@@ -57,19 +55,6 @@ CLUSTER_RETRY_MS: Final = 10_000
 """How long after a start that failed through the cluster another is tried; for as long as that takes."""
 
 
-# ---- Created
-
-
-def created_start(draft: Draft, event: StartScheduling) -> None:
-    timeline.open_record(draft, TriggerCause.INITIAL_SCHEDULE, start_ms=draft.state.phase_since_ms)
-    enter_waiting(draft)
-
-
-def created_requirements(draft: Draft, event: RequirementsUpdated) -> None:
-    draft.set(requirements=event.requirements)
-    repartition.adopt_free(draft)
-
-
 def note_slots(draft: Draft, event: SlotsChanged) -> None:
     replace_slots(draft, event)
 
@@ -83,15 +68,20 @@ def enter_waiting(draft: Draft, exception: str | None = None) -> None:
     arm_wait(draft)
     if draft.state.attempt_alive:
         order_stop(draft, StopMode.KILL)
+    review_waiting(draft)
+
+
+def review_waiting(draft: Draft) -> None:
+    """Slots or bounds may be other than before: a change, and at once a trigger. Another version of the job does not
+    wait for more slots than it needs."""
+    adopted = not draft.state.attempt_alive and versions.adopt(draft)
     holdings.declare(draft)
-    _review_waiting(draft)
-
-
-def _review_waiting(draft: Draft) -> None:
-    """Slots or bounds may be other than before: a change, and at once a trigger."""
     phase = draft.state.phase
     assert isinstance(phase, WaitingForResources)
     outlook = waiting_outlook(draft.state)
+    if adopted and outlook.sufficient:
+        create_execution_graph(draft)
+        return
     moved, verdict = manager.on_change(phase.manager, outlook, draft.now_ms)
     if verdict is not Verdict.TRANSITION:
         moved, verdict = manager.on_trigger(moved, outlook, draft.now_ms)
@@ -111,12 +101,12 @@ def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
     replace_slots(draft, event)
     if draft.state.is_blind != was_blind:
         wait_anew(draft)
-    _review_waiting(draft)
+    review_waiting(draft)
 
 
 def waiting_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     replace_requirements(draft, event)
-    _review_waiting(draft)
+    review_waiting(draft)
 
 
 def waiting_attempt_gone(draft: Draft, event: AttemptStopped | AttemptStartFailed | AttemptFailed) -> None:
@@ -127,7 +117,7 @@ def waiting_attempt_gone(draft: Draft, event: AttemptStopped | AttemptStartFaile
         return
     mark_dead(draft, driver_waiting=isinstance(event, AttemptStopped) and event.driver_alive)
     draft.disarm(STOP_TIMER)
-    _review_waiting(draft)
+    review_waiting(draft)
 
 
 def waiting_finished(draft: Draft, event: AttemptFinished) -> None:
@@ -164,7 +154,7 @@ def _wait_is_over(draft: Draft) -> None:
         )
         failure = Failure(error, draft.now_ms, state.attempt)
         record_failure(draft, failure, root=True)
-        start_failed(draft, failure, recoverable=True)
+        start_failed(draft, failure, recoverable=True, own=True)
 
 
 # ---- CreatingExecutionGraph
@@ -274,7 +264,8 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     )
     repartition.failed_try(draft, phase.failure.error, final=phase.give_up)
     if found is None or not _take_back(draft, phase.failure, found):
-        start_failed(draft, phase.failure, recoverable=phase.recoverable)
+        own = not phase.outside or not phase.recoverable
+        start_failed(draft, phase.failure, recoverable=phase.recoverable, own=own)
 
 
 def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
@@ -356,13 +347,6 @@ def creating_slots(draft: Draft, event: SlotsChanged) -> None:
         enter_waiting(draft, exception=message)
 
 
-def creating_misplaced(draft: Draft, event: AttemptMisplaced) -> None:
-    """It is killed, and the next attempt starts where jobs run now. One that is given up is being killed already."""
-    if _creating(draft).failure is None:
-        timeline.note(draft, event.why)
-        enter_waiting(draft, exception=event.why)
-
-
 def noted_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     """The bounds count at the next decision."""
     replace_requirements(draft, event)
@@ -371,8 +355,14 @@ def noted_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 # ---- RetryingExecutionGraphCreation
 
 
-def start_failed(draft: Draft, failure: Failure, *, recoverable: bool) -> None:
-    """No attempt could be made to run: try again after a backoff, or give the job up. Nothing is alive."""
+def start_failed(draft: Draft, failure: Failure, *, recoverable: bool, own: bool) -> None:
+    """No attempt could be made to run: try again after a backoff, or give the job up. Nothing is alive.
+
+    ``own``: that is the job's own doing.
+    """
+    if versions.is_to_blame(draft, own=own):
+        _take_version_back(draft, failure)
+        return
     state = draft.state
     options = state.options.creation_retry
     delay_ms: int | None = None
@@ -388,6 +378,16 @@ def start_failed(draft: Draft, failure: Failure, *, recoverable: bool) -> None:
         _give_up(draft, failure, cause)
         return
     _back_off(draft, failure, delay_ms)
+
+
+def _take_version_back(draft: Draft, failure: Failure) -> None:
+    timeline.close_record(
+        draft, TerminatedReason.EXCEPTION_OCCURRED, message=failure.error, exception=failure.error
+    )
+    message = versions.send_back(draft, failure.error)
+    draft.enter(RetryingExecutionGraphCreation(failure.error), failure.error)
+    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=message)
+    enter_waiting(draft)
 
 
 def _give_up(draft: Draft, failure: Failure, cause: str) -> None:

@@ -17,6 +17,8 @@ from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
+from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
+from app.scheduler.adaptive.version_state import JobVersion, Versions
 from app.scheduler.batch.progress import BatchProgress
 
 
@@ -216,13 +218,17 @@ class StopWithSavepoint:
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """The attempt is being stopped (``stopped`` false), then the backoff runs. ``target``: what a rescale is for."""
+    """The attempt is being stopped (``stopped`` false), then the backoff runs. ``target``: what a rescale is for.
+
+    ``drain``: it is stopped at a batch boundary, and its process with it.
+    """
 
     backoff_ms: int
     target: tuple[tuple[str, int], ...] | None = None
     stopped: bool = False
     reuse_driver: bool = False
     failures: tuple[Failure, ...] = ()
+    drain: bool = False
     kind: Literal["Restarting"] = "Restarting"
 
 
@@ -242,28 +248,6 @@ class Finished:
     status: JobStatus
     cause: str | None = None
     kind: Literal["Finished"] = "Finished"
-
-
-@dataclass(frozen=True, slots=True)
-class Repartition:
-    """A redistribution of state that was begun: from ``before`` to ``after``, partitions by vertex id.
-
-    It is tried with the same numbers until the driver says that it is done, or it is given up. ``since_ms``: when the
-    first attempt at it was started. ``failed``: attempts that came to nothing.
-    """
-
-    before: tuple[tuple[str, int], ...]
-    after: tuple[tuple[str, int], ...]
-    since_ms: int
-    failed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RepartitionRefused:
-    """A redistribution that was given up. Nothing of the kind is begun again until other requirements are declared."""
-
-    requirements_uuid: str
-    error: str
 
 
 Phase = (
@@ -335,6 +319,7 @@ class JobState:
     ``watch``: the rescale on trial; ``taken_back``: the one that failed it, which holds until something changes.
     ``unproven``: no plan that was in force has committed a batch, so there is none to go back to.
     ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
+    ``spare``: the version ``versions.spare``, which is not in force and is needed.
     """
 
     job_id: str
@@ -378,6 +363,8 @@ class JobState:
     unproven: bool = False
     user_errors: tuple[UserError, ...] = ()
     local: tuple[LocalRestart, ...] = ()
+    versions: Versions = field(default_factory=Versions)
+    spare: JobVersion | None = None
 
     @property
     def is_blind(self) -> bool:

@@ -20,15 +20,19 @@ from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive import (
     budget,
+    created,
     ending,
     executing,
     holdings,
     local,
+    misplacing,
+    replacing,
     rescaling,
     restarting,
     rollback,
     starting,
     stopping,
+    versions,
 )
 from app.scheduler.adaptive import table as t
 from app.scheduler.adaptive.draft import Draft, phase_status
@@ -120,6 +124,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
             and state.watch is None
             and not state.unproven
             and not state.user_errors
+            and state.versions.replacement is None
         ):
             return state, ()
     if kind in _OF_ATTEMPT:
@@ -149,6 +154,7 @@ def _work(draft: Draft, event: Event, handler: Handler) -> None:
         budget.forget(draft, event)
     if isinstance(event, BatchCompleted | PlanApplied):
         rollback.note_batch(draft, event)
+        versions.note_progress(draft, event)
     everywhere = _TIMERS.get(event.name) if isinstance(event, TimerFired) else None
     if everywhere is not None:
         everywhere(draft)
@@ -166,6 +172,8 @@ def _handler(state: JobState, kind: type) -> Handler | None:
 def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
     if draft.state.local or before.local:
         local.settle(draft)
+    if draft.state.versions.replacement or before.versions.replacement:
+        versions.settle(draft)
     after = draft.state
     if not isinstance(after.phase, Finished) and (
         after.slots is not before.slots
@@ -235,13 +243,14 @@ _OF_ATTEMPT: Final = frozenset(
 _TIMERS: Final[dict[str, Callable[[Draft], None]]] = {
     holdings.IDLE_TIMER: holdings.release_idle,
     local.LOCAL_TIMER: local.due,
+    versions.TRIAL_TIMER: replacing.trial_is_over,
 }
 """Timers that do the same in every phase."""
 
 # (phase, event) -> what happens. Pairs of the table that are not here change nothing.
 _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
-    (t.CREATED, "StartScheduling"): starting.created_start,
-    (t.CREATED, "RequirementsUpdated"): starting.created_requirements,
+    (t.CREATED, "StartScheduling"): created.created_start,
+    (t.CREATED, "RequirementsUpdated"): created.created_requirements,
     (t.CREATED, "SlotsChanged"): starting.note_slots,
     (t.CREATED, "CancelRequested"): ending.cancel_unstarted,
     (t.CREATED, "GlobalFailure"): ending.fail_unstarted,
@@ -259,7 +268,7 @@ _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
     (t.CREATING, "AttemptStartFailed"): starting.creating_failed,
     (t.CREATING, "AttemptFailed"): starting.creating_failed,
     (t.CREATING, "AttemptStopped"): starting.creating_stopped,
-    (t.CREATING, "AttemptMisplaced"): starting.creating_misplaced,
+    (t.CREATING, "AttemptMisplaced"): misplacing.creating_misplaced,
     (t.CREATING, "AttemptFinished"): ending.attempt_finished,
     (t.CREATING, "TimerFired"): starting.creating_timer,
     (t.CREATING, "SlotsChanged"): starting.creating_slots,
@@ -300,6 +309,12 @@ _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
     (t.RESTARTING, "SlotsChanged"): starting.note_slots,
     (t.RESTARTING, "RequirementsUpdated"): starting.noted_requirements,
     (t.RESTARTING, "CancelRequested"): ending.cancel,
+    (t.WAITING, "VersionRequested"): replacing.waiting_requested,
+    (t.CREATING, "VersionRequested"): replacing.creating_requested,
+    (t.RETRYING, "VersionRequested"): replacing.retrying_requested,
+    (t.RESTARTING, "VersionRequested"): replacing.restarting_requested,
+    (t.EXECUTING, "VersionRequested"): replacing.running_requested,
+    (t.RESCALING, "VersionRequested"): replacing.running_requested,
 }
 for _phase in (t.EXECUTING, t.RESCALING, t.STOPPING):
     _BY_NAME[_phase, "AttemptFailed"] = restarting.running_failed
@@ -314,7 +329,7 @@ for _phase in (t.EXECUTING, t.RESCALING):
     _BY_NAME[_phase, "QueryFailed"] = local.query_failed
     _BY_NAME[_phase, "QueryRecovered"] = local.query_recovered
     _BY_NAME[_phase, "DriverContact"] = local.driver_contact
-    _BY_NAME[_phase, "AttemptMisplaced"] = restarting.running_misplaced
+    _BY_NAME[_phase, "AttemptMisplaced"] = misplacing.running_misplaced
     _BY_NAME[_phase, "AttemptStopped"] = restarting.running_stopped
     _BY_NAME[_phase, "StopRequested"] = stopping.stop_requested
 for _phase in (t.FAILING, t.CANCELING):

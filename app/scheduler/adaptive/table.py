@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import Final
 
 from app.scheduler.adaptive.events import Event
+from app.scheduler.adaptive.version_edges import VERSION_EDGES
 
 ENTRY: Final = "Entry"
-
 CREATED: Final = "Created"
 WAITING: Final = "WaitingForResources"
 CREATING: Final = "CreatingExecutionGraph"
@@ -361,9 +361,9 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (FINISHED, "GlobalFailure"): {STAY: "the job is over"},
 }
 
-for _event in ("AttemptRunning", "AttemptStartFailed", "AttemptFailed", "AttemptStopped", "AttemptFinished"):
-    _TABLE[FINISHED, _event] = {STAY: "late report"}
-for _event in ("BatchCompleted", "BatchAborted", "PlanApplied"):
+_TABLE.update({(_phase, "VersionRequested"): _targets for _phase, _targets in VERSION_EDGES.items()})
+_ENDS = ("AttemptStartFailed", "AttemptFailed", "AttemptStopped", "AttemptFinished")
+for _event in ("AttemptRunning", *_ENDS, "BatchCompleted", "BatchAborted", "PlanApplied"):
     _TABLE[FINISHED, _event] = {STAY: "late report"}
 for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINISHED):
     for _event in ("RegionFinished", "RegionFailed"):

@@ -159,6 +159,25 @@ def overtake_record(draft: Draft) -> None:
     close_record(draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED, message=_OVERTAKEN if begun else None)
 
 
+def replace_record(draft: Draft, message: str) -> None:
+    """Begin the record of a change of version, which somebody asked for. None may be open."""
+    open_record(draft, TriggerCause.UPDATE_REQUIREMENT, message=message)
+
+
+def redraw(draft: Draft) -> None:
+    """Another version of the job is in force, with requirements of its own: the open record is about those now."""
+    state = draft.state
+    record = state.timeline.open
+    if record is None:
+        return
+    before = {one.vertex_id: one.pre for one in record.vertices}
+    slots_before = {one.group_name: one.pre for one in record.groups}
+    vertices, groups = _meaning(draft.declared_goal, before, slots_before)
+    uuid = state.requirements.uuid
+    record = evolve(record, requirements_uuid=uuid, attempt_id=1, vertices=vertices, groups=groups)
+    draft.set_timeline(open=record, requirements_uuid=uuid, attempt_id=1)
+
+
 def leave_record_in_force(draft: Draft) -> bool:
     """Another change begins. A record whose plan is in force has got what it was for, if no batch yet (as in Flink)."""
     phase = draft.state.phase

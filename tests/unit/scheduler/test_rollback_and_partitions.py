@@ -15,7 +15,8 @@ from app.scheduler.adaptive.events import (
     RequirementsUpdated,
     StateRepartitioned,
 )
-from app.scheduler.adaptive.state import JobState, RepartitionRefused, TakenBack
+from app.scheduler.adaptive.repartition_state import RepartitionRefused
+from app.scheduler.adaptive.state import JobState, TakenBack
 from app.worker.insight import dry_run
 from app.worker.requirements import decide_update
 from app.worker.views import RequirementsUpdate, StateConflict

@@ -37,11 +37,13 @@ from app.scheduler.adaptive.events import (
     StopRequested,
     SuspendRequested,
     TimerFired,
+    VersionRequested,
 )
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import _BATCH_HANDLERS, _BY_NAME, status_of, step
 from app.scheduler.adaptive.table import ENTRY, EVENTS, PHASES, STAY, TRANSITIONS
+from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, bounds, slots
 from tests.unit.scheduler.phases import IN_PHASE, in_phase
 
@@ -94,6 +96,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
         "TimerFired": timers or [TimerFired("none", state.phase_version)],
         "CancelRequested": [CancelRequested("ann")],
         "StopRequested": [StopRequested("t1")],
+        "VersionRequested": [VersionRequested(JobVersion(2, state.graph, state.options))],
         "SuspendRequested": [SuspendRequested("moved")],
         "GlobalFailure": [GlobalFailure("lost"), GlobalFailure("lost", recoverable=False)],
     }

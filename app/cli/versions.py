@@ -1,0 +1,89 @@
+"""`slotwise submit --replace`: a new version of a running job, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+import typer
+
+from app.cli.client import TERMINAL, Client, Json
+from app.cli.errors import CliError
+from app.cli.jobs import POLL_S, accepted, ended_as
+from app.cli.output import print_json, say, warn
+from app.cli.programs import Submitted, planning
+from app.cli.sending import send_to
+from app.cli.waiting import EXIT_TIMEOUT
+
+ReplaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--replace",
+        metavar="JOB",
+        show_default=False,
+        help="A running job, by id or name, that FILE is a new version of: it goes on from the job's checkpoints.",
+    ),
+]
+
+_UNDER_WAY: Final = ("STARTING", "TRIAL")
+
+
+class NotInForce(CliError):
+    """A new version has not proven itself in the time that was given for it. It goes on."""
+
+    exit_code = EXIT_TIMEOUT
+
+
+def replace_job(
+    job: str, submitted: Submitted, client: Client, *, wait: bool, timeout_s: float | None, as_json: bool
+) -> None:
+    """Replace ``job``, and with ``wait`` wait until the new version has proven itself.
+
+    Raises:
+        CliError: it was taken back, or the job ended.
+    """
+    problem: CliError | None = None
+    with client:
+        job_id = client.find_job(job, "change")
+        with planning(submitted):
+            number = int(send_to(client, "PUT", f"/jobs/{job_id}/graph", submitted)["version"])
+        outcome = "STARTING"
+        if wait:
+            with accepted(f"Version {number} of the job {job_id} was accepted, and goes on."):
+                version, problem = _outcome(client, job_id, number, timeout_s)
+                outcome = version["outcome"]
+    if as_json:
+        print_json({"jobid": job_id, "version": number, "outcome": outcome})
+    elif problem is None:
+        told = {"IN_FORCE": "is in force", "REPLACED": "was in force, and is replaced"}
+        say(f"Version {number} of {job_id} {told.get(outcome, 'is being started')}.")
+    if problem is not None:
+        raise problem
+
+
+def _outcome(
+    client: Client, job_id: str, number: int, timeout_s: float | None
+) -> tuple[Json, CliError | None]:
+    began_s, told = time.monotonic(), ""
+    while True:
+        version = next(
+            one for one in client.get(f"/jobs/{job_id}/versions")["versions"] if one["version"] == number
+        )
+        outcome = version["outcome"]
+        if outcome == "TAKEN_BACK":
+            back = (
+                f"Version {number} was taken back, and the version before is in force again: {version['why']}"
+            )
+            return version, CliError(back)
+        if outcome not in _UNDER_WAY:
+            return version, None if outcome != "DROPPED" else CliError(f"Version {number}: {version['why']}")
+        state = str(client.get(f"/jobs/{job_id}")["state"])
+        if state in TERMINAL:
+            return version, ended_as(client, job_id, state) if state != "FINISHED" else None
+        if outcome != told:
+            warn(f"Version {number} is {'being started' if outcome == 'STARTING' else 'on trial'} ...")
+            told = outcome
+        if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
+            sentence = f"Version {number} has not proven itself within {timeout_s:g} s. It goes on."
+            return version, NotInForce(sentence, f"See: slotwise explain {job_id}")
+        time.sleep(POLL_S)

@@ -1,0 +1,27 @@
+"""What the state of a job remembers of a redistribution of its state; `repartition` has the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """A redistribution of state that was begun: from ``before`` to ``after``, partitions by vertex id.
+
+    It is tried with the same numbers until the driver says that it is done, or it is given up. ``since_ms``: when the
+    first attempt at it was started. ``failed``: attempts that came to nothing.
+    """
+
+    before: tuple[tuple[str, int], ...]
+    after: tuple[tuple[str, int], ...]
+    since_ms: int
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepartitionRefused:
+    """A redistribution that was given up. Nothing of the kind is begun again until other requirements are declared."""
+
+    requirements_uuid: str
+    error: str

@@ -1,0 +1,68 @@
+"""A new version of the job is asked for, in each phase; and the end of a trial that nothing has ended before."""
+
+from __future__ import annotations
+
+from app.model.plan import Rung
+from app.scheduler.adaptive import rollback, versions
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.effects import StopMode
+from app.scheduler.adaptive.ending import order_stop, record_failure
+from app.scheduler.adaptive.events import VersionRequested
+from app.scheduler.adaptive.restarting import take_version_back
+from app.scheduler.adaptive.starting import BACKOFF_TIMER, enter_waiting, review_waiting
+from app.scheduler.adaptive.state import Failure, Restarting
+
+
+def running_requested(draft: Draft, event: VersionRequested) -> None:
+    """The attempt ends at a batch boundary, and its process too: the new version gets a process of its own."""
+    rollback.prove(draft)
+    versions.note_requested(draft, event)
+    draft.enter(Restarting(backoff_ms=0, drain=True))
+    draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
+    order_stop(draft, StopMode.DRAIN)
+
+
+def creating_requested(draft: Draft, event: VersionRequested) -> None:
+    """Nothing runs yet: the attempt that is being started is killed."""
+    versions.note_requested(draft, event)
+    enter_waiting(draft, exception="Another version of the job was asked for while the driver was started.")
+
+
+def waiting_requested(draft: Draft, event: VersionRequested) -> None:
+    versions.note_requested(draft, event)
+    review_waiting(draft)
+
+
+def retrying_requested(draft: Draft, event: VersionRequested) -> None:
+    """The version that could not be started is not waited for any longer."""
+    versions.note_requested(draft, event)
+    enter_waiting(draft)
+
+
+def restarting_requested(draft: Draft, event: VersionRequested) -> None:
+    versions.note_requested(draft, event)
+    phase = draft.state.phase
+    assert isinstance(phase, Restarting)
+    if phase.stopped:
+        draft.disarm(BACKOFF_TIMER)
+        enter_waiting(draft)
+    else:
+        draft.set_phase(backoff_ms=0, target=None, drain=phase.target is not None)
+
+
+def trial_is_over(draft: Draft) -> None:
+    """A version that has nothing to do stays; one that has committed nothing in all its time does not."""
+    draft.disarm(versions.TRIAL_TIMER)
+    one = draft.state.versions.replacement
+    if one is None:
+        return
+    if one.applied:
+        versions.prove(draft)
+        return
+    limit_ms = draft.state.options.version_trial_ms
+    error = (
+        f"It has not committed a batch of each query within {limit_ms} ms (slotwise.version.trial-period)."
+    )
+    failure = Failure(error, draft.now_ms, draft.state.attempt)
+    record_failure(draft, failure)
+    take_version_back(draft, failure)

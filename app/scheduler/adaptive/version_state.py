@@ -1,0 +1,75 @@
+"""The versions of a job, as its state has them: which is in force, and what is being made of a newer one (ADR 35)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from app.model.jobgraph import JobGraph
+from app.model.options import JobOptions
+from app.model.requirements import Bounds
+
+BoundsOfVertices = tuple[tuple[str, Bounds], ...]
+"""By vertex id, in the graph's order."""
+
+Outcome = Literal["STARTING", "TRIAL", "IN_FORCE", "REPLACED", "TAKEN_BACK", "DROPPED"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobVersion:
+    """What a version is made of. Versions are counted from 1, which is what was submitted; no number comes twice."""
+
+    number: int
+    graph: JobGraph
+    options: JobOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Version ``number`` is to take the place of version ``before``, or has taken it and is on trial.
+
+    ``stage``: "Waits" until nothing of an attempt at ``before`` is alive; "Trial": it is in force and has not proven
+    itself; "Back": it is in force and has failed, and ``before`` comes back once nothing of its attempt is alive.
+    ``kept`` are the bounds of ``before`` when it was replaced, and ``given`` those that ``number`` began with.
+    ``batch``: it has committed one; ``applied``: each of its queries has, or has nothing to do. ``failed``: attempts
+    that were ended from outside. ``until_ms``: when the trial of the attempt that runs is over; None for no limit.
+    """
+
+    number: int
+    before: int
+    stage: Literal["Waits", "Trial", "Back"]
+    kept: BoundsOfVertices = ()
+    given: BoundsOfVertices = ()
+    batch: bool = False
+    applied: bool = False
+    failed: int = 0
+    until_ms: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionNote:
+    """What became of a version: ``outcome`` since ``since_ms``, and ``why`` in a sentence if there is more to say."""
+
+    number: int
+    since_ms: int
+    outcome: Outcome
+    requested_by: str | None = None
+    requested_ms: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """``current`` is the version in force, ``newest`` the highest number that was given. ``notes``: oldest first."""
+
+    current: int = 1
+    newest: int = 1
+    replacement: Replacement | None = None
+    notes: tuple[VersionNote, ...] = ()
+
+    @property
+    def spare(self) -> int | None:
+        """The number of the version that is not in force and is needed: the one to come, or the one to go back to."""
+        one = self.replacement
+        return None if one is None else one.number if one.stage == "Waits" else one.before

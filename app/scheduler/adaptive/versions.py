@@ -1,0 +1,265 @@
+"""A new version of the job takes the place of the one in force, and is taken back if it does not run (ADR 35).
+
+Here is what a change of version means for the state; `replacing` and the phases say when. A version comes into force
+only when nothing of an attempt is alive, so that no attempt ever sees another graph than it was started with.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.model.ids import derive_id
+from app.model.jobgraph import JobGraph
+from app.model.requirements import Bounds, Requirements
+from app.model.state_partitions import numbers_of, with_partitions
+from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, VersionRequested
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.state import Executing, JobState, Rescaling, RestartState
+from app.scheduler.adaptive.version_state import (
+    BoundsOfVertices,
+    JobVersion,
+    Outcome,
+    Replacement,
+    VersionNote,
+    Versions,
+)
+
+TRIAL_TIMER: Final = "version-trial"
+
+MOST_FAILED: Final = 3
+"""Attempts at a new version that are ended from outside before it has committed a batch: then it is taken back too."""
+
+MOST_NOTES: Final = 50
+
+
+def note_requested(draft: Draft, event: VersionRequested) -> None:
+    """A new version waits until nothing of an attempt is alive. The record of the change is opened."""
+    state = draft.state
+    before, number = state.versions, event.version.number
+    if state.repartition is not None:
+        raise draft.refuse("The state of the job is being redistributed; replace the job when that is done")
+    if before.replacement is not None:
+        raise draft.refuse(f"Version {before.replacement.number} of the job has not proven itself yet")
+    if number <= before.newest:
+        raise draft.refuse(f"There is a version {before.newest} of the job already")
+    timeline.overtake_record(draft)
+    by = f", asked for by {event.requested_by}" if event.requested_by else ""
+    timeline.replace_record(
+        draft, f"Version {number} of the job, in the place of version {before.current}{by}."
+    )
+    note = VersionNote(number, draft.now_ms, "STARTING", event.requested_by, draft.now_ms)
+    notes = before.notes or (
+        VersionNote(before.current, min(at for _, at in state.status_since_ms), "IN_FORCE"),
+    )
+    draft.set(
+        versions=Versions(
+            before.current,
+            number,
+            Replacement(number, before.current, "Waits"),
+            (*notes, note)[-MOST_NOTES:],
+        ),
+        spare=event.version,
+    )
+
+
+def adopt(draft: Draft) -> bool:
+    """Nothing of an attempt is alive: bring the version that waits for that into force. Whether there was one."""
+    state = draft.state
+    replacement, coming = state.versions.replacement, state.spare
+    if replacement is None or coming is None or replacement.stage == "Trial":
+        return False
+    former = JobVersion(state.versions.current, state.graph, state.options)
+    # A draft is changed in place: what is needed of the state before is taken now.
+    kept = state.requirements.bounds
+    graph = _with_state_of(coming.graph, state.graph)
+    back = replacement.stage == "Back"
+    reactive = coming.options.is_reactive
+    wanted = (
+        _bounds_back(state, replacement, graph) if back else _bounds_forth(state, graph, reactive=reactive)
+    )
+    number = state.requirements.version + 1
+    requirements = Requirements(
+        derive_id(state.job_id, "requirements", number),
+        number,
+        wanted,
+        state.requirements.requested_by,
+        f"Version {coming.number} of the job.",
+    )
+    same = [vertex.id for vertex in graph.vertices] == [vertex.id for vertex in former.graph.vertices]
+    groups = graph.groups == former.graph.groups
+    draft.set(
+        graph=graph,
+        options=evolve(coming.options, cluster_start_ms=state.options.cluster_start_ms),
+        max_parallelism=() if graph == coming.graph else numbers_of(graph),
+        requirements=requirements,
+        last_plan=state.last_plan if same and groups else None,
+        driver_waiting=False,
+        watch=None,
+        taken_back=None,
+        repartition_refused=None,
+        # It has nothing to go back to but the version before.
+        unproven=True,
+        user_errors=(),
+        restart=RestartState(),
+        creation_retry=RestartState(),
+        spare=None if back else former,
+    )
+    if back:
+        _end(draft, "TAKEN_BACK", replacement.why, current=coming.number)
+        _tell(draft, coming.number, "IN_FORCE", f"It is back: version {replacement.number} was taken back.")
+    else:
+        trial = evolve(replacement, stage="Trial", kept=kept, given=wanted)
+        draft.set(versions=evolve(state.versions, current=coming.number, replacement=trial))
+        _tell(draft, coming.number, "TRIAL")
+    timeline.redraw(draft)
+    return True
+
+
+def begin_trial(draft: Draft) -> None:
+    """An attempt at what is on trial runs: its time begins."""
+    one = _on_trial(draft.state)
+    limit_ms = draft.state.options.version_trial_ms
+    if one is not None:
+        _change(draft, batch=False, applied=False, until_ms=draft.now_ms + limit_ms if limit_ms else None)
+
+
+def note_progress(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
+    """A version has proven itself when a batch is committed, and each query has committed one or has nothing to do."""
+    one, plan = _on_trial(draft.state), draft.state.plan
+    if one is None or plan is None or event.plan_version < plan.version:
+        return
+    _change(
+        draft,
+        batch=one.batch or isinstance(event, BatchCompleted),
+        applied=one.applied or isinstance(event, PlanApplied),
+    )
+    now = _on_trial(draft.state)
+    if now is not None and now.batch and now.applied:
+        prove(draft)
+
+
+def prove(draft: Draft) -> None:
+    """The version on trial stays."""
+    one = draft.state.versions.replacement
+    assert one is not None
+    _tell(draft, one.before, "REPLACED", f"By version {one.number}.")
+    _end(draft, "IN_FORCE", "")
+
+
+def is_to_blame(draft: Draft, *, own: bool) -> bool:
+    """Whether the failure of an attempt is that of a version on trial. ``own``: it is the job's own doing.
+
+    What ends an attempt from outside is nobody's fault, and is not tried for ever.
+    """
+    one = _on_trial(draft.state)
+    if one is None:
+        return False
+    if own or one.failed + 1 >= MOST_FAILED:
+        return True
+    _change(draft, failed=one.failed + 1, until_ms=None)
+    return False
+
+
+def send_back(draft: Draft, why: str) -> str:
+    """The version before comes back once nothing of the attempt is alive. The sentence for the record of that."""
+    one = draft.state.versions.replacement
+    assert one is not None
+    _change(draft, stage="Back", why=why, until_ms=None)
+    return f"Takes back version {one.number} of the job, to version {one.before}: {why}"
+
+
+def drop(draft: Draft) -> None:
+    """The job is over: what waits does not come, and what is on trial stays what the job ran at."""
+    one = draft.state.versions.replacement
+    if one is None:
+        return
+    if one.stage == "Waits":
+        _end(draft, "DROPPED", "The job ended first.")
+    else:
+        _end(draft, "TRIAL", "The job ended before it had proven itself.")
+
+
+def settle(draft: Draft) -> None:
+    """Bring the timer of the trial in line with the state."""
+    one = _on_trial(draft.state)
+    running = isinstance(draft.state.phase, Executing | Rescaling)
+    due_ms = one.until_ms if one is not None and running else None
+    if due_ms is None:
+        draft.disarm(TRIAL_TIMER)
+    elif draft.timer_at(TRIAL_TIMER) != due_ms:
+        draft.arm(TRIAL_TIMER, due_ms)
+
+
+# ---- inside
+
+
+def _on_trial(state: JobState) -> Replacement | None:
+    one = state.versions.replacement
+    return one if one is not None and one.stage == "Trial" else None
+
+
+def _change(draft: Draft, **changes: object) -> None:
+    versions = draft.state.versions
+    assert versions.replacement is not None
+    changed = evolve(versions.replacement, **changes)
+    if changed != versions.replacement:
+        draft.set(versions=evolve(versions, replacement=changed))
+
+
+def _end(draft: Draft, outcome: Outcome, why: str, *, current: int | None = None) -> None:
+    versions = draft.state.versions
+    assert versions.replacement is not None
+    _tell(draft, versions.replacement.number, outcome, why)
+    versions = draft.state.versions
+    draft.set(
+        versions=evolve(versions, replacement=None, current=versions.current if current is None else current),
+        spare=None,
+    )
+
+
+def _tell(draft: Draft, number: int, outcome: Outcome, why: str = "") -> None:
+    versions = draft.state.versions
+    notes = tuple(
+        evolve(note, since_ms=draft.now_ms, outcome=outcome, why=why) if note.number == number else note
+        for note in versions.notes
+    )
+    draft.set(versions=evolve(versions, notes=notes))
+
+
+def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:
+    """``graph`` with the state partitions that the state has, which a redistribution may have changed."""
+    stateful = {vertex.id for vertex in graph.vertices if vertex.stateful}
+    numbers = tuple((vertex, number) for vertex, number in numbers_of(before) if vertex in stateful)
+    return with_partitions(graph, numbers) if numbers else graph
+
+
+def _bounds_forth(state: JobState, graph: JobGraph, *, reactive: bool) -> BoundsOfVertices:
+    """The bounds of a new version: those in force of each vertex whose bounds its document has not changed."""
+    old, declared = state.graph.by_id, state.requirements.as_dict()
+    wanted = []
+    for vertex in graph.vertices:
+        own, before = Bounds(vertex.lower_bound, vertex.parallelism), old.get(vertex.id)
+        if before is not None and (before.lower_bound, before.parallelism) == (own.lower, own.upper):
+            own = declared[vertex.id]
+        if reactive:
+            own = Bounds(own.lower, vertex.max_parallelism)
+        wanted.append((vertex.id, _within(own, vertex.max_parallelism)))
+    return tuple(wanted)
+
+
+def _bounds_back(state: JobState, replacement: Replacement, graph: JobGraph) -> BoundsOfVertices:
+    """The bounds that the version before had, and those that were declared since."""
+    kept, given, declared = dict(replacement.kept), dict(replacement.given), state.requirements.as_dict()
+    wanted = []
+    for vertex in graph.vertices:
+        own, now = kept[vertex.id], declared.get(vertex.id)
+        if now is not None and now != given.get(vertex.id):
+            own = now
+        wanted.append((vertex.id, _within(own, vertex.max_parallelism)))
+    return tuple(wanted)
+
+
+def _within(bounds: Bounds, most: int) -> Bounds:
+    return Bounds(min(bounds.lower, most), min(bounds.upper, most))

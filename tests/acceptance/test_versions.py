@@ -1,0 +1,114 @@
+"""A stateful program under load is replaced ten times: exact, nothing processed twice, a bad version taken back.
+
+One of the versions crashes, and twice the server is killed with -9 on the way.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.deployment import Deployment, deployed, wait_for
+from tests.acceptance.programs import (
+    CONFIG,
+    PROGRAMS,
+    Place,
+    Program,
+    await_running,
+    run_cli,
+    run_plain,
+    submit,
+)
+
+pytestmark = pytest.mark.timeout(1200)
+
+PROGRAM = Program(
+    "windowed_counts.py", "--events {events} --output {output} --checkpoint {checkpoint}", queries=("",)
+)
+REPLACEMENTS, BAD, KILLED = 10, 4, (6, 8)
+CRASH = """events = events.where(F.udf(lambda page: 1 / 0 > 0, "boolean")("page"))\ncounts = ("""
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    with deployed(tmp_path_factory.mktemp("versions")) as made:
+        made.start(with_points=False)
+        yield made
+
+
+def version(folder: Path, number: int) -> Path:
+    """The program, with something new in it."""
+    text = (PROGRAMS / PROGRAM.script).read_text(encoding="utf-8")
+    text = text.replace("query.await", f"print('this is version {number}')\nquery.await")
+    if number == BAD:
+        text = text.replace("counts = (", CRASH, 1)
+    script = folder / f"version_{number}.py"
+    script.write_text(text, encoding="utf-8")
+    return script
+
+
+def versions(deployment: Deployment) -> dict[int, dict[str, Any]]:
+    return {one["version"]: one for one in deployment.get(f"/jobs/{deployment.job_id}/versions")["versions"]}
+
+
+def replace(deployment: Deployment, script: Path, arguments: list[str], *options: str) -> Any:
+    settings = [part for name, value in CONFIG.items() for part in ("--conf", f"{name}={value}")]
+    job = deployment.job_id
+    return run_cli(deployment, "submit", "--replace", job, *options, *settings, str(script), "--", *arguments)
+
+
+def test_replaced_under_load_its_output_is_exact(deployment: Deployment, tmp_path: Path) -> None:
+    alone, ours = Place(tmp_path / "input", tmp_path / "plain"), Place(tmp_path / "input", tmp_path / "ours")
+    ours.own.mkdir()
+    feeder, arguments = PROGRAM.feeder(ours.input), PROGRAM.command(ours)
+    feeder.write(10)
+    feeder.start()
+    submit(deployment, PROGRAMS / PROGRAM.script, arguments, "--wait")
+    dice, taken_back = random.Random(7), []
+    for number in range(2, REPLACEMENTS + 2):
+        await_running(deployment)
+        script = version(tmp_path, number)
+        if number in KILLED:
+            accepted = replace(deployment, script, arguments)
+            assert accepted.returncode == 0, accepted.stderr
+            time.sleep(dice.uniform(0, 3))
+            deployment.kill_server()
+            deployment.restart(with_points=False)
+        else:
+            done = replace(deployment, script, arguments, "--wait", "--timeout", "300")
+            assert done.returncode == (1 if number == BAD else 0), done.stdout + done.stderr
+            if number == BAD:
+                assert "ZeroDivisionError" in done.stderr, done.stderr
+
+        def decided(number: int = number) -> Any:
+            found = versions(deployment)[number]
+            return found["outcome"] not in ("STARTING", "TRIAL") and found
+
+        found = wait_for(f"version {number} is decided upon", decided)
+        if found["outcome"] == "TAKEN_BACK":
+            taken_back.append(number)
+        deployment.check_no_other_driver()
+    assert taken_back == [BAD], versions(deployment)
+    feeder.finish()
+    wait_for("the job has done all of its input", lambda: PROGRAM.is_at_end(ours))
+    await_running(deployment)
+    assert deployment.get(f"/jobs/{deployment.job_id}/versions")["current"] == REPLACEMENTS + 1
+    deployment.stop()
+    run_plain(PROGRAM, alone)
+    assert PROGRAM.rows(ours) == PROGRAM.rows(alone)
+    # Each version went on from the batch before: no batch was begun anew, and none is missing.
+    planned, committed = (sorted(_numbers(ours.checkpoint / name)) for name in ("offsets", "commits"))
+    assert committed == list(range(committed[0], committed[-1] + 1)) and planned[-1] == committed[-1]
+    files = [path for path in (ours.input / "events").iterdir() if path.is_file()]
+    assert len(files) == feeder.files
+    reprocessed = [one["reprocessedRecords"] or 0 for one in deployment.history()]
+    assert sum(reprocessed) == 0, deployment.history()
+
+
+def _numbers(folder: Path) -> list[int]:
+    return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]

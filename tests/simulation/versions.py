@@ -1,0 +1,73 @@
+"""Jobs that are replaced by new versions of themselves while everything goes wrong, and what has to be true of it.
+
+A version has a file that is named after it. One that is called bad fails before its first batch, every time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from app.model.jobgraph import JobGraph, JobType
+from app.scheduler.adaptive.state import JobState
+
+if TYPE_CHECKING:
+    from tests.simulation.plane import Incarnation
+    from tests.simulation.process import SimAttempt
+
+_BAD: Final = "bad"
+REASON: Final = "Version "
+"""What the reason of requirements begins with that a change of version made."""
+
+
+class Replacements:
+    """Whether, when and how one job is replaced, drawn apart from everything else."""
+
+    def __init__(self, seed: int, number: int, graph: JobGraph, *, fragile: bool) -> None:
+        self._rng = random.Random(f"versions/{seed}/{number}")
+        self._graph = graph
+        self._may = graph.type is JobType.STREAMING and not fragile and self._rng.random() < 0.3
+        self._made = 0
+
+    def is_time(self) -> bool:
+        return self._may and self._rng.random() < 0.25
+
+    def make(self, job_id: str) -> Callable[[Incarnation], Coroutine[Any, Any, None]]:
+        """A request for another version."""
+        self._made += 1
+        name = f"{_BAD if self._rng.random() < 0.3 else 'good'}{self._made}.txt"
+        graph = dataclasses.replace(self._graph, artifacts=(name,))
+
+        async def replace(plane: Incarnation) -> None:
+            files = {name: b"version"}
+            planned = await plane.plane.plan_version(job_id, graph, files)
+            number = await plane.plane.replace(job_id, planned, files, requested_by="ann")
+            plane.world.tell(f"version {number} of {job_id[-2:]} is {name}")
+            plane.world.oracles.count("version")
+
+        return replace
+
+
+def is_bad(attempt: SimAttempt) -> str | None:
+    """Why this attempt fails before its first batch."""
+    bad = any(name.startswith(_BAD) for name in attempt.spec["graph"]["artifacts"])
+    return "NameError: this version is bad." if bad else None
+
+
+def complaint(job_id: str, state: JobState, driver: SimAttempt) -> str | None:
+    """What is wrong with the versions of a job at rest; None if nothing is."""
+    versions = state.versions
+    if versions.replacement is not None:
+        return f"job {job_id[-2:]}: version {versions.replacement.number} is not decided upon"
+    if tuple(driver.spec["graph"]["artifacts"]) != state.graph.artifacts:
+        return f"the driver of job {job_id[-2:]} runs another version than {versions.current}"
+    if any(name.startswith(_BAD) for name in state.graph.artifacts):
+        return f"job {job_id[-2:]} runs a version that never commits a batch"
+    outcomes = {note.number: note.outcome for note in versions.notes}
+    if outcomes and outcomes[versions.current] != "IN_FORCE":
+        return f"job {job_id[-2:]}: version {versions.current} is {outcomes[versions.current]}"
+    if list(outcomes.values()).count("IN_FORCE") > 1:
+        return f"job {job_id[-2:]} has two versions in force: {outcomes}"
+    return None

@@ -1,0 +1,111 @@
+"""What of a new version of a job is known not to fit the checkpoints of the one before."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.model.compatibility import incompatibilities
+from app.model.graphdoc import parse_document
+from app.model.graphdoc_program import graph_of, parse_program
+from app.model.jobgraph import JobGraph, Role
+from app.model.planned import Planned, PlannedVertex, planned_from_json, planned_to_json
+
+PROGRAM = parse_program({"name": "words", "script": "job.py"})
+VERTICES = (
+    PlannedVertex("orders", Role.SOURCE, "json"),
+    PlannedVertex("payments", Role.SOURCE, "json"),
+    PlannedVertex("join", Role.OPERATOR, "StreamingSymmetricHashJoin", ("orders", "payments"), True, 12),
+    PlannedVertex("store", Role.SINK, "parquet", ("join",), checkpoint="/c", path="/out"),
+)
+DOCUMENT: dict[str, Any] = {
+    "name": "counts",
+    "type": "STREAMING",
+    "vertices": [
+        {"name": "a", "source": {"format": "rate", "options": {"rowsPerSecond": "1"}}},
+        {"name": "counts", "inputs": ["a"], "sql": "SELECT value, count(*) AS n FROM a GROUP BY value"},
+        {"name": "store", "inputs": ["counts"], "sink": {"format": "noop", "outputMode": "update"}},
+    ],
+}
+
+
+def program(*vertices: PlannedVertex) -> JobGraph:
+    return graph_of(PROGRAM, planned_from_json(planned_to_json(Planned(vertices))))
+
+
+def changed(name: str, **fields: Any) -> JobGraph:
+    return program(*(dataclasses.replace(one, **fields) if one.name == name else one for one in VERTICES))
+
+
+def test_what_fits() -> None:
+    before = program(*VERTICES)
+    assert incompatibilities(before, before) == []
+    more = (
+        *VERTICES,
+        PlannedVertex("raw", Role.SOURCE, "json"),
+        PlannedVertex("copy", Role.SINK, "json", ("raw",)),
+    )
+    assert incompatibilities(before, program(*more)) == [], "a query may be added"
+    assert incompatibilities(before, changed("store", operator="delta")) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "sentence"),
+    [
+        (
+            program(VERTICES[1], VERTICES[0], *VERTICES[2:]),
+            "the sources of a checkpoint cannot be changed, nor their",
+        ),
+        (changed("orders", operator="csv"), "reads csv as 'orders' now, and its checkpoint is of json"),
+        (changed("join", operator="Aggregate"), "operators with state cannot be added, removed"),
+        (changed("join", state_partitions=24), "has 24 state partitions now, and its state has 12"),
+        (changed("store", checkpoint="/d"), "has its checkpoint in '/d' now, and had it in '/c'"),
+        (changed("store", checkpoint=None), "has its checkpoint with the job now, and had it in '/c'"),
+        (changed("store", path="/other"), "writes to '/other' now, and to '/out' before"),
+        (
+            program(*VERTICES[:3], PlannedVertex("stores", Role.SINK, "parquet", ("join",))),
+            "is not there any more",
+        ),
+        (parse_document(DOCUMENT), "The job is a program and its new version a graph"),
+    ],
+)
+def test_what_does_not_fit(after: JobGraph, sentence: str) -> None:
+    errors = incompatibilities(program(*VERTICES), after)
+    assert len(errors) == 1 and sentence in errors[0], errors
+
+
+def test_state_partitions_that_were_redistributed_are_kept_whatever_the_document_says() -> None:
+    assert (
+        incompatibilities(program(*VERTICES), changed("join", state_partitions=24), redistributed=True) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda v: v[0].update(source={"format": "rate-micro-batch"}), "reads rate-micro-batch as 'a' now"),
+        (lambda v: v[1].update(maxParallelism=24), "leave maxParallelism as it was"),
+        (lambda v: v[1].update(sql="SELECT value, 1 AS n FROM a"), "keeps state in nothing now"),
+    ],
+)
+def test_graph_documents(change: Callable[[list[dict[str, Any]]], None], sentence: str) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    assert incompatibilities(parse_document(DOCUMENT), parse_document(document)) == []
+    change(document["vertices"])
+    errors = incompatibilities(parse_document(DOCUMENT), parse_document(document))
+    assert len(errors) == 1 and sentence in errors[0], errors
+
+
+def test_another_type() -> None:
+    batch = {**copy.deepcopy(DOCUMENT), "type": "BATCH"}
+    batch["vertices"][0] = {
+        "name": "a",
+        "source": {"format": "parquet", "path": "/data", "schema": "value BIGINT"},
+    }
+    batch["vertices"][2]["sink"] = {"format": "parquet", "path": "/out"}
+    errors = incompatibilities(parse_document(DOCUMENT), parse_document(batch))
+    assert errors == ["type: a new version of a STREAMING job is STREAMING, found BATCH."]
