@@ -51,12 +51,10 @@ from app.scheduler.adaptive.events import (
     StopRequested,
     SuspendRequested,
     TimerFired,
-    VersionRequested,
 )
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import Timer
-from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.slots import minimal_slots
 from tests.unit.scheduler.driving import Job, bounds
 from tests.unit.scheduler.lives import ALL_SLOTS, ENOUGH_SLOTS, GRAPHS, OPTIONS, has_wish
@@ -270,22 +268,6 @@ class Life(RuleBasedStateMachine):
     def global_failure(self, fatal: bool, now: bool) -> None:
         if fatal or (now and self.job.state.plan is not None):
             self.tell(GlobalFailure("the scheduler stumbled", recoverable=not fatal))
-
-    @rule()
-    def another_version(self) -> None:
-        """Of equal vertices, so that what else is told here is about those."""
-        state = self.job.state
-        number = state.versions.newest + 1
-        graph = evolve(state.graph, artifacts=(f"v{number}.py",))
-        taken = self.tell(VersionRequested(JobVersion(number, graph, state.options), "ann"))
-        now = self.job.state
-        one = now.versions.replacement
-        assert not taken or (one is not None and one.number == number), "a version was lost"
-        assert (now.spare is None) == (one is None), (
-            "there is a version to go back to as long as one is on trial"
-        )
-        if one is not None and one.stage == "Waits":
-            assert now.attempt_alive, "the new version waits for nothing"
 
     @rule()
     def stop(self) -> None:
