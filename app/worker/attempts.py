@@ -82,6 +82,7 @@ class Attempts:
         self._clock = clock
         self._make_spec = make_spec
         self._java_options, self._runtime = java_options, runtime
+        java_options()  # What cannot be read is found when the job is built.
         self._deliver = deliver
         self._tidy_up_s = tidy_up_s
         self._cleared = cleared
