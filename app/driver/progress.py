@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A batch is in the commit log."""
+    """A batch is in the commit log. ``backlog_rows``: records that waited at the sources when Spark planned it, beyond
+    its own; None if one of the sources does not tell Spark."""
 
     run_id: str
     query_id: str
@@ -23,6 +24,7 @@ class Committed:
     state_rows: int | None
     duration_ms: int
     output_rows: int | None = None
+    backlog_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class _Adapter:
                 output_rows=written
                 if (written := (progress.get("sink") or {}).get("numOutputRows", -1)) >= 0
                 else None,
+                backlog_rows=_backlog_rows(progress.get("sources") or []),
             )
         )
 
@@ -104,6 +107,25 @@ class _Adapter:
 
     class Java:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+def _backlog_rows(sources: Sequence[Mapping[str, Any]]) -> int | None:
+    waiting = [_behind(source.get("latestOffset"), source.get("endOffset")) for source in sources]
+    known = [rows for rows in waiting if rows is not None]
+    return sum(known) if known and len(known) == len(waiting) else None
+
+
+def _behind(latest: Any, end: Any) -> int | None:
+    """How many records there are between two offsets of Kafka's form: by topic and partition. Others do not say."""
+    try:
+        rows: int = sum(
+            max(0, offset - end[topic].get(partition, offset))
+            for topic, partitions in latest.items()
+            for partition, offset in partitions.items()
+        )
+        return rows
+    except (AttributeError, KeyError, TypeError):
+        return None
 
 
 def _epoch_ms(timestamp: str) -> int:

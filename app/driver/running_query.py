@@ -100,6 +100,7 @@ class RunningQuery:
         self._id: str | None = None
         self._run_id = ""
         self._idle_ms = 0
+        self._backlog_rows: int | None = None
         self._idle = False
 
     @property
@@ -173,6 +174,7 @@ class RunningQuery:
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
         self._idle = False
+        self._backlog_rows = happening.backlog_rows
         run = self.gateway.committed(happening.batch_id)
         plan = run.plan if run is not None else self._plans.current
         self._state_is_even = run is None or run.state_is_even
@@ -258,6 +260,8 @@ class RunningQuery:
     @property
     def backlog(self) -> int | None:
         """Records that wait at the sources; None if a source cannot tell."""
+        if self._has_other_sources:
+            return self._backlog_rows
         waiting = [self._control.backlog(source, self.query.key) for source in self.query.own_sources]
         if not waiting or any(each is None for each in waiting):
             return None

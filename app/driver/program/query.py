@@ -71,6 +71,7 @@ class ProgramQuery:
         self._ran: DriverPlan = plans.current
         self._set_ms = 0
         self._last_batch = -1
+        self._backlog_rows: int | None = None
         self._busy_since: float | None = None
         self._longest_s = 0.0
         self._stopping = False
@@ -116,6 +117,7 @@ class ProgramQuery:
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun, DriverPlan]:
         """A batch was committed: its run, and the plan it ran at."""
         self._note_end()
+        self._backlog_rows = happening.backlog_rows
         self._last_batch = happening.batch_id
         started_ms = now_ms - happening.duration_ms
         plan = self._ran = self._plan_of(happening.batch_id, started_ms)
@@ -184,7 +186,7 @@ class ProgramQuery:
     @property
     def backlog(self) -> int | None:
         """Records that wait at the sources; None if a source cannot tell."""
-        return None
+        return self._backlog_rows
 
     @property
     def is_done(self) -> bool:
