@@ -128,6 +128,17 @@ def test_a_start_that_fails_for_good_is_taken_back() -> None:
     assert in_force(job) == OLD and job.kind == "CreatingExecutionGraph"
 
 
+def test_a_version_that_needs_more_slots_than_there_are_is_taken_back() -> None:
+    wanted = another()
+    big = replace(wanted.version.graph.vertices[0], lower_bound=9, parallelism=9)
+    graph = replace(wanted.version.graph, vertices=(big, *wanted.version.graph.vertices[1:]))
+    job = Job(upper=2).run().do(replace(wanted, version=replace(wanted.version, graph=graph))).stops()
+    assert job.kind == "WaitingForResources" and in_force(job) == NEW
+    job.wait(job.state.options.submission_wait_ms + 1)
+    assert job.kind == "CreatingExecutionGraph" and in_force(job) == OLD
+    assert "Not enough slots" in job.state.versions.notes[1].why
+
+
 def test_what_ends_it_from_outside_is_tried_again_but_not_for_ever() -> None:
     job = on_trial()
     for _ in range(2):
