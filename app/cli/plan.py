@@ -11,6 +11,7 @@ from app.cli.output import print_json, show_table
 from app.cli.programs import (
     ArchiveOption,
     ArgsArgument,
+    BatchOption,
     BoundsOption,
     ConfOption,
     FileOption,
@@ -36,6 +37,7 @@ def plan(
     requirements: RequirementsOption = None,
     archive: ArchiveOption = None,
     packages: PackageOption = None,
+    batch: BatchOption = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
@@ -52,6 +54,7 @@ def plan(
         requirements=requirements or (),
         archive=archive,
         packages=packages or (),
+        batch=batch,
     )
     submitted = read_submitted(file, options)
     with Client(server, token_file) as client, planning(submitted):

@@ -20,6 +20,7 @@ from app.cli.output import printable, warn
 from app.cli.require import parse_bounds
 from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import parse_program
+from app.model.jobgraph import JobType
 
 PLANNING_ANSWER_S: Final = 2 * 3600.0
 """The server ends a planning, and those before it, long before."""
@@ -98,6 +99,13 @@ PackageOption = Annotated[
         help="Of a program: a package of Spark by its coordinates, group:artifact:version.",
     ),
 ]
+BatchOption = Annotated[
+    bool,
+    typer.Option(
+        "--batch",
+        help="Of a program: it has no streaming queries of its own, and the job ends with it.",
+    ),
+]
 ArgsArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -119,6 +127,7 @@ class ProgramOptions:
     requirements: Sequence[str] = ()
     archive: str | None = None
     packages: Sequence[str] = ()
+    batch: bool = False
 
     def refuse_for_graphs(self) -> None:
         """
@@ -134,6 +143,7 @@ class ProgramOptions:
             "--requirements": self.requirements,
             "--archive": self.archive,
             "--package": self.packages,
+            "--batch": self.batch,
         }
         errors = [
             f"{option} is for programs (*.py): a graph says it in its document."
@@ -171,6 +181,7 @@ def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> S
         "name": path.stem if options.name is None else options.name,
         "script": path.name,
         "args": list(options.args),
+        **({"type": JobType.BATCH.value} if options.batch else {}),
     }
     files = [path, *options.files]
     artifacts = _read_files(files, most_bytes, errors)
@@ -275,7 +286,7 @@ def _settings(texts: Sequence[str], errors: list[str]) -> dict[str, str]:
 @contextlib.contextmanager
 def planning(submitted: Submitted) -> Iterator[None]:
     """Show that a program is being planned; add to a refusal what the server cannot know."""
-    if not submitted.is_program:
+    if not submitted.is_program or submitted.document.get("type") == JobType.BATCH:
         yield
         return
     told = f"{printable(submitted.path.name)} is being planned: it runs up to where it waits for its queries"

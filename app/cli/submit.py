@@ -18,6 +18,7 @@ from app.cli.output import print_json, say
 from app.cli.programs import (
     ArchiveOption,
     ArgsArgument,
+    BatchOption,
     BoundsOption,
     ConfOption,
     FileOption,
@@ -62,6 +63,7 @@ def submit(
     archive: ArchiveOption = None,
     packages: PackageOption = None,
     replace: ReplaceOption = None,
+    batch: BatchOption = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once the job has processed something, or has ended.")
     ] = False,
@@ -89,6 +91,7 @@ def submit(
         requirements=requirements or (),
         archive=archive,
         packages=packages or (),
+        batch=batch,
     )
     submitted = read_submitted(file, options)
     if replace is not None:

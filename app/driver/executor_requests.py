@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import describe
-from app.driver.scala import executor_ids, scala_context, scala_seq
+from app.driver.scala import executor_ids, scala_context, scala_option, scala_seq
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -85,6 +85,14 @@ class ExecutorRequests:
             self._unkilled.update(ids)
             self._kill_at = time.monotonic() + RETRY_S
             self._changed.notify()
+
+    def decommission(self, numbers: Iterable[int]) -> None:
+        """Give these up once they have ended their tasks, and handed to others what later stages need of them."""
+        jvm: Any = self._context._jvm
+        none = scala_option(jvm, None)
+        why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("the job gives up this slot", none)
+        for number in numbers:
+            self._backend.decommissionExecutor(str(number), why, False, False)
 
     def close(self) -> None:
         """Nothing is said any more."""

@@ -267,6 +267,19 @@ class Executors:
             log.warning("executors given up: %s", ", ".join(map(str, surplus)))
         return len(surplus)
 
+    def retire(self) -> None:
+        """Give up the executors beyond those wanted, the newest first, while tasks run: each ends those that it has."""
+        wanted, heard = self.wanted, self._requests.heard
+        surplus = self._active()[wanted:] if heard is not None and heard <= wanted else []
+        if surplus:
+            log.warning("executors to be given up: %s", ", ".join(map(str, surplus)))
+            self._requests.decommission(surplus)
+
+    @property
+    def count(self) -> int:
+        """How many there are, those that are being given up too."""
+        return self._count()
+
     def trim_idle(self) -> None:
         """`trim`, if fewer are wanted than before: for a query that has nothing to do."""
         if self._shrinking:

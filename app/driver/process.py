@@ -118,7 +118,11 @@ class DriverProcess:
         spec, graph = read_spec(assignment)
         self._link_log(Path(spec.work_dir))
         kind: type[BaseAttempt] = Attempt
-        if graph.type is JobType.BATCH:
+        if graph.is_batch_program:
+            from app.driver.program.batch import BatchProgramAttempt
+
+            kind = BatchProgramAttempt
+        elif graph.type is JobType.BATCH:
             from app.driver.batch.attempt import BatchAttempt
 
             kind = BatchAttempt

@@ -190,6 +190,8 @@ def _check_input_count(fields: Fields, kind: str | None) -> None:
     count = len(value) if isinstance(value, list | tuple) else 0
     if kind == "source" and count:
         fields.wrong("inputs", f"a source has no inputs, found {count}.")
+    elif kind == "program" and count:
+        fields.wrong("inputs", f"a program has no inputs, found {count}.")
     elif kind == "sink" and count != 1 and ("planned" not in fields or not count):
         fields.wrong("inputs", f"a sink has exactly one input, found {count or 'none'}.")
     elif kind in ("sql", "python", "operator") and not count:

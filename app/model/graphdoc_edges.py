@@ -107,7 +107,7 @@ def check_edges(errors: Errors, raw: Sequence[RawVertex], job_type: JobType) -> 
     for vertex in raw:
         sound &= _check_inputs(errors, vertex, by_name, job_type)
         _check_sql_names(errors, vertex)
-    if raw and all(vertex.kind for vertex in raw) and not any(vertex.kind == "sink" for vertex in raw):
+    if raw and all(vertex.kind for vertex in raw) and not any(_is_end(vertex) for vertex in raw):
         errors.add("vertices", "there is no sink: at least one vertex with a sink is expected.")
         sound = False
     order = topological(raw, by_name)
@@ -120,6 +120,10 @@ def check_edges(errors: Errors, raw: Sequence[RawVertex], job_type: JobType) -> 
         return None
     _check_reach(errors, raw, by_name)
     return order
+
+
+def _is_end(vertex: RawVertex) -> bool:
+    return vertex.kind in ("sink", "program")
 
 
 def _check_inputs(
@@ -195,7 +199,7 @@ def _check_sql_names(errors: Errors, vertex: RawVertex) -> None:
 
 def _check_reach(errors: Errors, raw: Sequence[RawVertex], by_name: Mapping[str, RawVertex]) -> None:
     reached: set[int] = set()
-    waiting = [vertex for vertex in raw if vertex.kind == "sink"]
+    waiting = [vertex for vertex in raw if _is_end(vertex)]
     while waiting:
         vertex = waiting.pop()
         if vertex.index not in reached:

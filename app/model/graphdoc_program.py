@@ -12,7 +12,15 @@ from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
 from app.model.graphdoc_settings import MAX_ARTIFACTS, check_size, read_artifacts, read_config, read_program
 from app.model.graphdoc_write import planned_document, program_document
-from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph, JobType, PlannedSpec, ProgramSpec
+from app.model.jobgraph import (
+    DEFAULT_BATCH_PARALLELISM,
+    MAX_PARALLELISM_LIMIT,
+    JobGraph,
+    JobType,
+    PlannedSpec,
+    ProgramSpec,
+    Role,
+)
 from app.model.planned import Planned, PlannedVertex
 from app.model.sentences import hint, kind_of, shown
 
@@ -89,12 +97,10 @@ def parse_program(document: object) -> ProgramDocument:
             errors.add(refused, sentence)
     fields.present("name", "a text")
     name = fields.name("name", "a text")
-    job_type = fields.choice("type", JobType) if "type" in fields else JobType.STREAMING
-    if job_type is JobType.BATCH:
-        fields.wrong("type", "batch programs are not possible yet: leave type out, or write STREAMING.")
+    job_type = (fields.choice("type", JobType) if "type" in fields else None) or JobType.STREAMING
     program = read_program(fields)
     artifacts = read_artifacts(fields)
-    config = read_config(fields, JobType.STREAMING, program=True)
+    config = read_config(fields, job_type, program=True)
     bounds = _bounds(fields)
     check_size(errors)
     if program is not None and program.script not in artifacts:
@@ -107,7 +113,7 @@ def parse_program(document: object) -> ProgramDocument:
     if errors:
         raise GraphErrors(errors.texts())
     assert name is not None and program is not None
-    return ProgramDocument(name, JobType.STREAMING, program, artifacts, config, bounds)
+    return ProgramDocument(name, job_type, program, artifacts, config, bounds)
 
 
 def _bounds(fields: Fields) -> tuple[NamedBounds, ...]:
@@ -136,10 +142,23 @@ def _bounds(fields: Fields) -> tuple[NamedBounds, ...]:
     return tuple(found)
 
 
-def graph_of(program: ProgramDocument, planned: Planned) -> JobGraph:
+def graph_of_batch(program: ProgramDocument) -> JobGraph:
+    """The job graph of a BATCH program: one vertex with the name of its script.
+
+    Raises:
+        GraphErrors: bounds of another vertex, or that cannot be.
+    """
+    vertex = PlannedVertex(program.program.script.removesuffix(".py"), Role.PROGRAM, "batch")
+    return graph_of(program, Planned((vertex,)), default=DEFAULT_BATCH_PARALLELISM)
+
+
+def graph_of(
+    program: ProgramDocument, planned: Planned, *, default: int = DEFAULT_STATE_PARTITIONS
+) -> JobGraph:
     """The job graph of a program with the vertices that its plan has, within the bounds that its document has.
 
-    ``planned`` comes from a process that runs the code of users, so all of it is checked.
+    ``planned`` comes from a process that runs the code of users, so all of it is checked. ``default``: the upper bound
+    of a vertex whose query keeps no state.
 
     Raises:
         GraphErrors: bounds of vertices that are not there, or that cannot be; or what was planned is not a graph.
@@ -156,7 +175,7 @@ def graph_of(program: ProgramDocument, planned: Planned) -> JobGraph:
     partitions = _partitions_of_queries(planned.vertices)
     wanted = {bounds.vertex: bounds for bounds in (*program.inherited, *program.bounds)}
     vertices = [
-        _vertex(errors, vertex, wanted.get(vertex.name), partitions.get(vertex.name))
+        _vertex(errors, vertex, wanted.get(vertex.name), partitions.get(vertex.name), default)
         for vertex in planned.vertices
     ]
     if errors:
@@ -165,10 +184,10 @@ def graph_of(program: ProgramDocument, planned: Planned) -> JobGraph:
 
 
 def _vertex(
-    errors: Errors, vertex: PlannedVertex, bounds: NamedBounds | None, partitions: int | None
+    errors: Errors, vertex: PlannedVertex, bounds: NamedBounds | None, partitions: int | None, default: int
 ) -> dict[str, object]:
     """``partitions``: of the state of its query, if that has any."""
-    default = partitions or DEFAULT_STATE_PARTITIONS
+    default = partitions or default
     lower = bounds.lower if bounds is not None else None
     upper = bounds.upper if bounds is not None else None
     place = below("bounds", vertex.name)

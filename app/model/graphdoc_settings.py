@@ -22,7 +22,8 @@ from app.model.jobgraph import (
     JobType,
     ProgramSpec,
 )
-from app.model.options import JobOptions, options_of_the_other_type
+from app.model.options import JobOptions
+from app.model.options_by_type import options_of_the_other_type
 from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting
 from app.model.sentences import shown
 
@@ -62,22 +63,24 @@ def read_artifacts(fields: Fields) -> tuple[str, ...]:
 def read_config(fields: Fields, job_type: JobType, *, program: bool = False) -> tuple[tuple[str, str], ...]:
     """The settings and options of a job graph, or of a program."""
     config = fields.texts("config", "a mapping of spark.* settings and scheduler options", MAX_SETTINGS)
+    batch = job_type is JobType.BATCH
     for name, value in config:
         if program and name == SHUFFLE_PARTITIONS:
             if not _WHOLE.match(value) or not 1 <= int(value) <= MAX_PARALLELISM_LIMIT:
+                what = "partitions behind a shuffle" if batch else "state partitions of a new checkpoint"
                 fields.errors.add(
                     below("config", name),
-                    f"should be the number of state partitions of a new checkpoint, a whole number between 1 and "
-                    f"{MAX_PARALLELISM_LIMIT}, found {shown(value)}.",
+                    f"should be the number of {what}, a whole number between 1 and {MAX_PARALLELISM_LIMIT}, found "
+                    f"{shown(value)}.",
                 )
             continue
-        refusal = refused_setting(name, value, batch=job_type is JobType.BATCH, program=program)
+        refusal = refused_setting(name, value, batch=batch, program=program)
         if refusal and not fields.errors.stored:
             fields.errors.add("config", f"The setting {name} is not allowed: {refusal}.")
         elif fault := _jvm_fault(name, value):
             fields.errors.add(below("config", name), fault)
     _, sentences = JobOptions.from_config(config)
-    sentences += options_of_the_other_type(dict(config), job_type)
+    sentences += options_of_the_other_type(dict(config), job_type, program=program)
     if program and not fields.errors.stored:
         sentences += _options_of_graphs(config)
     for sentence in sentences:

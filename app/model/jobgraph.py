@@ -119,11 +119,13 @@ class SinkSpec:
 
 
 class Role(StrEnum):
-    """What a vertex of a program is in its streaming query."""
+    """What a vertex of a program is, in its streaming query if it has any."""
 
     SOURCE = "SOURCE"
     OPERATOR = "OPERATOR"
     SINK = "SINK"
+    PROGRAM = "PROGRAM"
+    """All of a BATCH program: it has no query, and one vertex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,16 @@ class JobGraph:
         for vertex in self.vertices:
             members.setdefault(vertex.slot_sharing_group, []).append(vertex.id)
         return tuple((name, tuple(ids)) for name, ids in members.items())
+
+    @property
+    def is_batch_program(self) -> bool:
+        return self.type is JobType.BATCH and self.program is not None
+
+    @property
+    def runs_by_regions(self) -> bool:
+        """Whether it is a BATCH job of regions, which start one after another with bounds of their own moment. A BATCH
+        program is one vertex, which is given and gives up slots while it runs, as those of a STREAMING job are."""
+        return self.type is JobType.BATCH and self.program is None
 
     @property
     def max_parallelism(self) -> int:

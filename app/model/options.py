@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 
 from app.model.batch import DeciderRule, Skew, SkewStrategy
-from app.model.jobgraph import JobType
 from app.model.option_names import (
     FINAL_EXCEPTIONS,
     LOCAL_TIMEOUT,
@@ -330,45 +329,6 @@ _GONE: Final[dict[str, str]] = {
     _SCHEDULER + "min-parallelism-increase": "any difference in parallelism is a reason to rescale",
     "slot.request.timeout": "the wait for slots is " + _SCHEDULER + "submission.resource-wait-timeout",
 }
-
-
-_STREAMING_ONLY: Final = frozenset(
-    name
-    for name in _OPTIONS
-    if name.startswith(
-        (
-            "slotwise.in-place.",
-            "slotwise.state.",
-            "slotwise.rollback.",
-            "slotwise.version.",
-            _SCHEDULER + "executing.",
-            _SCHEDULER + "rescale-trigger.",
-        )
-    )
-) | {
-    "scheduler-mode",
-    _SCHEDULER + "submission.resource-stabilization-timeout",
-    "slotwise.batch.timeout",
-    "slotwise.batch.interval",
-    "slotwise.rescale.apply-timeout",
-    LOCAL_TIMEOUT,
-}
-_BATCH_ONLY: Final = frozenset(
-    name
-    for name in _OPTIONS
-    if name.startswith((_AUTO, _SKEW)) or name == "slotwise.batch.parallelism-decider"
-)
-
-
-def options_of_the_other_type(mapping: Mapping[str, object], job_type: JobType) -> list[str]:
-    """A sentence for each option that means nothing to a job of ``job_type``."""
-    other = JobType.STREAMING if job_type is JobType.BATCH else JobType.BATCH
-    foreign = _STREAMING_ONLY if job_type is JobType.BATCH else _BATCH_ONLY
-    return [
-        f"Option {name} is for {other} jobs: a {job_type} job has no use for it."
-        for name in mapping
-        if name in foreign
-    ]
 
 
 def option_names() -> tuple[str, ...]:

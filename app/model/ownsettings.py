@@ -72,8 +72,26 @@ _IN_PROGRAMS: Final = {
 }
 
 
+_FREE_IN_BATCH_PROGRAMS: Final = frozenset(
+    {SHUFFLE_PARTITIONS, "spark.sql.adaptive.enabled", "spark.sql.optimizer.excludedRules"}
+)
+"""No valve is in the plans of a BATCH program, and how many tasks they have is Spark's to say."""
+
+_ONLY_IN_BATCH_PROGRAMS: Final = {
+    "spark.scheduler.mode": ("FAIR", "slots are brought and given up by it while the program runs"),
+    "spark.task.cpus": ("1", "a slot is for one task at a time"),
+}
+
+
 def refused_setting(name: str, value: str, *, batch: bool, program: bool = False) -> str | None:
     """Why a job may not have this setting, without a full stop; None if it may."""
+    if batch and program:
+        if name in _FREE_IN_BATCH_PROGRAMS:
+            return None
+        only, why_only = _ONLY_IN_BATCH_PROGRAMS.get(name, (value, ""))
+        if value != only:
+            return why_only
+        batch = False
     if program and name in _IN_PROGRAMS:
         return _IN_PROGRAMS[name]
     if name == "spark.ui.enabled" and value == FIXED_SETTINGS[name]:

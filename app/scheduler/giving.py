@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.model.jobgraph import JobType
 from app.model.plan import Plan, Rung
 from app.scheduler.adaptive.holdings import plans_of
 from app.scheduler.adaptive.prospects import rung_between
@@ -30,7 +29,7 @@ def giving_of(state: JobState) -> Giving:
     """
     if not state.attempt_alive:
         return Giving()
-    if state.graph.type is JobType.BATCH:
+    if state.graph.runs_by_regions:
         return Giving(running=True, can_give=False)
     plans = plans_of(state)
     if not plans or isinstance(state.phase, Restarting):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from app.model.jobgraph import JobGraph, JobType
+from app.model.jobgraph import JobGraph
 from app.model.plan import Plan, Slot
 from app.model.requirements import Bounds, Requirements
 from app.scheduler.batch.layout import layout_of
@@ -42,7 +42,7 @@ class Demand:
     @classmethod
     def of(cls, graph: JobGraph, requirements: Requirements) -> Demand:
         bounds = _within(graph, requirements.as_dict())
-        if graph.type is JobType.BATCH:
+        if graph.runs_by_regions:
             return cls._of_batch(graph, requirements, bounds)
         groups = []
         desired = minimal = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from app.model.batch import RegionStatus
-from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
@@ -67,7 +66,7 @@ def dry_run(
     reachable = min(desired, reach(desired, minimal))
     parallelism = determine_parallelism(graph, wanted, reachable)
     short_of = () if supply is None or reachable >= desired else supply.sentences()
-    if state.graph.type is JobType.BATCH and (state.plan is not None or parallelism is not None):
+    if state.graph.runs_by_regions and (state.plan is not None or parallelism is not None):
         return _dry_run_of_batch(state, bounds, wanted, reachable, short_of)
     sentences: list[str] = []
     if held_back:
@@ -117,7 +116,7 @@ def _in_force(state: JobState) -> dict[str, int] | None:
     """Of a BATCH job: what is decided. None if no plan is in force."""
     if state.plan is None:
         return None
-    if state.graph.type is not JobType.BATCH:
+    if not state.graph.runs_by_regions:
         return dict(state.plan.parallelism)
     return progress_of(state).parallelism(RegionStatus.RUNNING, RegionStatus.FINISHED)
 
@@ -174,7 +173,7 @@ def explanation(
         held_slots=len(state.slots),
         used_slots=state.plan.slot_count if state.plan else 0,
         attainable=in_force
-        if state.graph.type is JobType.BATCH
+        if state.graph.runs_by_regions
         else determine_parallelism(state.graph, goal, len(state.slots)),
         in_force=in_force,
         sentences=tuple(words),

@@ -13,7 +13,6 @@ import structlog
 from app.cluster.ports import DriverHost, ExecutorCluster
 from app.durablefiles import remove_tree
 from app.model.graphdoc import to_document
-from app.model.jobgraph import JobType
 from app.model.protocol import DriverSpec, Orders, Report
 from app.model.resultsurl import below, is_local
 from app.scheduler.adaptive import local
@@ -251,12 +250,13 @@ class Job:
             self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)
         self._taken = (attempt, report.seq)
-        event = event_of(report, attempt, self._meter)
-        if event is not None:
+        if (event := event_of(report, attempt, self._meter)) is not None:
             self.worker.deliver(event)
 
     def _is_current_run(self, report: Report) -> bool:
-        """Whether a report is of the last run of its region, and not of one that was given up."""
+        """Whether it is of the last run of its region. A BATCH program is one region, and each attempt a run of it."""
+        if self.state.graph.is_batch_program:
+            return (report.region, report.run) == (0, self.state.attempt)
         regions = self.state.batch.regions if self.state.batch is not None else ()
         return 0 <= report.region < len(regions) and regions[report.region].run == report.run
 
@@ -300,7 +300,7 @@ class Job:
 
     def _drop_results(self) -> None:
         """Nobody reads the results of a BATCH job that is over; what is left is the housekeeping's."""
-        if self.state.graph.type is JobType.BATCH:
+        if self.state.graph.runs_by_regions:
             asyncio.get_running_loop().run_in_executor(None, self._places.drop_results, self.job_id)
 
     def _tidy_up_s(self) -> float:
@@ -350,7 +350,7 @@ class Job:
     def _make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places
         # A BATCH job has as many tasks as the data ask for, so its slots are what limits those that run at once.
-        batch = state.graph.type is JobType.BATCH
+        batch = state.graph.runs_by_regions
         slots = effect.plan.slot_count if batch else places.slots
         cluster = places.cluster
         # Where there are others, a job may have the slots of all of them.
@@ -393,7 +393,7 @@ class Job:
         ended = [
             (view.ended_ms or 0, job_id)
             for job_id, view in self._ended.items()
-            if view.state.graph.type is JobType.BATCH and view.status.is_globally_terminal
+            if view.state.graph.runs_by_regions and view.status.is_globally_terminal
         ]
         return tuple(
             self._places.results_dir(job_id) for _, job_id in heapq.nlargest(_ENDED_JOBS_TOLD, ended)

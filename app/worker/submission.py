@@ -13,8 +13,8 @@ from app.cluster.ports import DriverHost
 from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
 from app.model.graphdoc import GraphErrors, to_document
-from app.model.graphdoc_program import ProgramDocument, graph_of
-from app.model.jobgraph import JobGraph
+from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
+from app.model.jobgraph import JobGraph, JobType
 from app.model.localpaths import local_paths, refusal_of
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
@@ -31,6 +31,7 @@ from app.worker.planning import Planner
 from app.worker.recovery import JobKeeper
 from app.worker.requirements import initial_requirements
 from app.worker.slot_shares import refusal_at_submission
+from app.worker.syntax import syntax_fault
 from app.worker.views import InDoubt, InvalidRequest, Unavailable
 
 log = structlog.get_logger()
@@ -61,6 +62,8 @@ class Submission:
         errors += _refused_by_cluster(program.config, self._places)
         if errors:
             raise InvalidRequest(*errors)
+        if program.type is JobType.BATCH:
+            return await _graph_of_batch(program, artifacts)
         try:
             planned = await self._planner.plan(program, artifacts)
             if planned.error is not None:
@@ -125,6 +128,20 @@ class Submission:
         if errors:
             raise InvalidRequest(*errors)
         return options, requirements
+
+
+async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+    """There is nothing to be planned in a BATCH program."""
+    spec = program.program
+    if spec.environment is None:
+        # Another Python may take what this one does not.
+        fault = await asyncio.to_thread(syntax_fault, spec.script, artifacts[spec.script])
+        if fault is not None:
+            raise InvalidRequest(fault)
+    try:
+        return graph_of_batch(program)
+    except GraphErrors as error:
+        raise InvalidRequest(*error.errors) from None
 
 
 def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:

@@ -16,7 +16,7 @@ from app.api.render.explanation import dry_run as render_dry_run
 from app.api.requests import boolean, kind_of, query, read_json_object, requested_by
 from app.model.graphdoc import MAX_VERTICES
 from app.model.ids import InvalidId, normalize_id
-from app.model.jobgraph import JobGraph, JobType
+from app.model.jobgraph import JobGraph
 from app.model.sentences import shown
 from app.scheduler.batch.scheduling import undecided
 from app.worker.views import RequirementsUpdate
@@ -64,7 +64,7 @@ async def put(context: Context, request: Request) -> Response:
         return json_response(render_dry_run(await context.control_plane.dry_run(job_id, update)))
     result = await context.control_plane.update_requirements(job_id, update)
     headers = {"ETag": etag(result.version)}
-    if graph.type is JobType.BATCH:
+    if graph.runs_by_regions:
         # Those that the bounds count for: what is decided stays.
         left = undecided(context.control_plane.job(job_id).state)
         headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)

@@ -95,7 +95,19 @@ def vertex_executions(view: JobView) -> list[VertexExecution]:
             tasks = parallelism = deployed.get(vertex.id, 0)
         else:
             tasks, parallelism = 0, (wanted or {}).get(vertex.id, vertex.parallelism)
-        result.append(VertexExecution(vertex, parallelism, tasks, own_status, start_ms, end_ms))
+        counted = _counted(view, 0, state.attempt) if state.graph.is_batch_program else None
+        result.append(
+            VertexExecution(
+                vertex,
+                parallelism,
+                tasks,
+                own_status,
+                start_ms,
+                end_ms,
+                is_batch=state.graph.is_batch_program,
+                counted=counted if own_status == "RUNNING" else None,
+            )
+        )
     return result
 
 

@@ -99,7 +99,7 @@ PROGRAM_SCHEMA = _closed(
     ["name", "script"],
     {
         "name": _NAME,
-        "type": {"enum": [JobType.STREAMING.value]},
+        "type": {"enum": [value.value for value in JobType], "default": JobType.STREAMING.value},
         "script": {
             "type": "string",
             "description": "The file of the program, which is one of the files sent along: an ordinary PySpark script.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _OVER = frozenset({"SUCCEEDED", "FAILED"})
@@ -46,7 +47,7 @@ class GroupTasks:
 
     def news(self) -> tuple[int, int] | None:
         """Tasks that are done, and tasks that are known; None if it is what was told before."""
-        for job_id in self._tracker.getJobIdsForGroup(self._group):
+        for job_id in self._jobs():
             if job_id not in self._over:
                 self._look_at(job_id)
         counts = self._stages.counts
@@ -54,6 +55,10 @@ class GroupTasks:
             return None
         self._told = counts
         return counts
+
+    def _jobs(self) -> Iterable[int]:
+        found: Iterable[int] = self._tracker.getJobIdsForGroup(self._group)
+        return found
 
     def _look_at(self, job_id: int) -> None:
         job = self._tracker.getJobInfo(job_id)

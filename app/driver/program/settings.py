@@ -22,7 +22,7 @@ _INSTEAD = {
 
 
 def settings_of(
-    options: Mapping[str, Any], usual: Mapping[str, str], conf: Mapping[str, str]
+    options: Mapping[str, Any], usual: Mapping[str, str], conf: Mapping[str, str], *, batch: bool = False
 ) -> dict[str, str]:
     """The settings that a program makes by ``options`` and that its job, by ``conf``, does not make otherwise.
 
@@ -36,15 +36,17 @@ def settings_of(
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if value is None or name in _IGNORED or usual.get(name) == text:
             continue
-        if (why := _refused(name, text, conf)) is not None:
+        if (why := _refused(name, text, conf, batch=batch)) is not None:
             raise DriverError(f"the program sets {name} to {text}, which is not possible: {why}.")
         if name not in conf:
             found[name] = text
     return found
 
 
-def session_conf(own: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+def session_conf(own: Mapping[str, str], conf: Mapping[str, str], *, batch: bool = False) -> dict[str, str]:
     """All settings of the session: ``own`` are the program's, ``conf`` those of its job."""
+    if batch:
+        return {**own, **conf}
     return {SHUFFLE_PARTITIONS: str(DEFAULT_STATE_PARTITIONS), **own, **conf}
 
 
@@ -57,7 +59,7 @@ def changed_fixed_setting(current: Mapping[str, str | None]) -> str | None:
     return None
 
 
-def _refused(name: str, value: str, conf: Mapping[str, str]) -> str | None:
+def _refused(name: str, value: str, conf: Mapping[str, str], *, batch: bool) -> str | None:
     if name in _INSTEAD:
         return _INSTEAD[name]
     if name in _ALLOWED or FIXED_SETTINGS.get(name) == value:
@@ -66,4 +68,4 @@ def _refused(name: str, value: str, conf: Mapping[str, str]) -> str | None:
         # The JVM has what the job says.
         told = f"it is read before the program runs: give it to the job, as --conf {name}={value}"
         return None if name in conf else told
-    return refused_setting(name, value, batch=False)
+    return refused_setting(name, value, batch=batch, program=batch)

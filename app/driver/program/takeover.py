@@ -93,12 +93,13 @@ class Handle(StreamingQuery):
 
 
 class Takeover:
-    """One program's calls. ``conf`` are the settings of the job, which win."""
+    """One program's calls. ``conf`` are the settings of the job, which win. ``batch``: no valves depend on settings."""
 
-    def __init__(self, host: Host, places: Places, conf: Mapping[str, str]) -> None:
+    def __init__(self, host: Host, places: Places, conf: Mapping[str, str], *, batch: bool = False) -> None:
         self.host = host
         self.places = places
         self._conf = dict(conf)
+        self._batch = batch
         self._session: SparkSession | None = None
         self._lock = threading.RLock()
         self._opening = False
@@ -169,14 +170,16 @@ class Takeover:
         """The session, opened if this is the first time."""
         with self._lock:
             try:
-                own = settings_of(options, _usual(), self._conf)
+                own = settings_of(options, _usual(), self._conf, batch=self._batch)
             except DriverError as error:
                 self.refuse(str(error).rstrip("."))
             found = self._session
             if found is None:
                 self._opening = True
                 try:
-                    found = self._session = self.host.open_session(session_conf(own, self._conf))
+                    found = self._session = self.host.open_session(
+                        session_conf(own, self._conf, batch=self._batch)
+                    )
                 finally:
                     self._opening = False
             elif own:
@@ -221,7 +224,7 @@ class Takeover:
         self.hang_if_stopping()
         session = writer._spark
         changed = changed_fixed_setting({name: session.conf.get(name, None) for name in _SQL})
-        if changed is not None:
+        if changed is not None and not self._batch:
             self.refuse(changed)
         try:
             return self.handle(self.host.start(writer, table, where, begin))

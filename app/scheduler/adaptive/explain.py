@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
 from app.model.sentences import ended
 from app.scheduler.adaptive import budget, local, repartition, restarts
@@ -81,7 +80,7 @@ def violations(state: JobState) -> tuple[str, ...]:
         return ()
     if state.batch is not None:
         return batch_violations(state, state.batch)
-    if plan is None or state.graph.type is JobType.BATCH:
+    if plan is None or state.graph.runs_by_regions:
         return ()
     found = []
     reason = _why_kept(state)
@@ -203,7 +202,7 @@ def _executing_sentences(state: JobState, now_ms: int) -> list[str]:
 def _creating_sentence(state: JobState, phase: CreatingExecutionGraph) -> str:
     if phase.failure is not None:
         return f"Attempt {state.attempt} did not start and is being killed: {phase.failure.error}"
-    if state.graph.type is JobType.BATCH:
+    if state.graph.runs_by_regions:
         return f"The driver of attempt {state.attempt} is being started with {phase.plan.slot_count} slot(s)."
     planned = in_words(state.graph, dict(phase.plan.parallelism))
     if (change := repartition.in_words(state)) is not None:

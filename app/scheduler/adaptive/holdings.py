@@ -6,7 +6,6 @@ holds more than its requirement. It is given back exactly ``slot.idle.timeout`` 
 
 from __future__ import annotations
 
-from app.model.jobgraph import JobType
 from app.model.plan import Plan, Slot
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
@@ -27,7 +26,7 @@ def declare(draft: Draft) -> None:
     state = draft.state
     goal = draft.goal
     desired, minimal = goal.desired, goal.minimal
-    if state.graph.type is JobType.BATCH and isinstance(state.phase, Executing) and state.plan is not None:
+    if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:
         # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
         usable = state.plan.slot_count
         desired, minimal = min(desired, usable), min(minimal, usable)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from app.model.jobgraph import JobGraph, JobType
+from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
@@ -57,7 +57,6 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     SlotShareUpdated,
     StateRepartitioned,
-    StopRequested,
     TimerFired,
 )
 from app.scheduler.adaptive.explain import explain
@@ -164,7 +163,7 @@ def _work(draft: Draft, event: Event, handler: Handler) -> None:
 
 def _handler(state: JobState, kind: type) -> Handler | None:
     pair = (state.phase.kind, kind)
-    if state.graph.type is JobType.BATCH and pair in _BATCH_HANDLERS:
+    if state.graph.runs_by_regions and pair in _BATCH_HANDLERS:
         return _BATCH_HANDLERS[pair]
     return _HANDLERS.get(pair)
 
@@ -359,5 +358,4 @@ _BATCH_HANDLERS: Final[dict[tuple[str, type], Handler]] = {
     (t.EXECUTING, RequirementsUpdated): batch.batch_requirements,
     (t.EXECUTING, SlotsChanged): batch.batch_slots,
     (t.EXECUTING, TimerFired): batch.batch_timer,
-    (t.EXECUTING, StopRequested): batch.batch_stop,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.model.status import JobStatus
 from app.scheduler.adaptive import local, timeline
@@ -24,6 +25,10 @@ from app.scheduler.adaptive.state import Rescaling, Stop, StopWithSavepoint
 
 def stop_requested(draft: Draft, event: StopRequested) -> None:
     """Drain: stop after the batch in flight, for good. The open record is left as it is."""
+    if draft.state.graph.type is JobType.BATCH:
+        raise draft.refuse(
+            "A BATCH job has no batch boundary at which it could be stopped; cancel it instead"
+        )
     if local.is_pending(draft.state):
         raise draft.refuse("A query is being restarted after a failure; stop the job once it runs again")
     phase = draft.state.phase

@@ -16,7 +16,6 @@ from types import MappingProxyType
 
 from app.model.batch import RegionStatus
 from app.model.ids import derive_id
-from app.model.jobgraph import JobType
 from app.model.plan import Plan, Rung
 from app.model.rescale import (
     RescaleRecord,
@@ -258,7 +257,7 @@ def _figures(
     if plan is None:
         return _NOTHING, _NOTHING
     slots = {name: len(own) for name, own in plan.group_slots}
-    if state.graph.type is not JobType.BATCH:
+    if not state.graph.runs_by_regions:
         return dict(plan.parallelism), slots
     return (_NOTHING if state.batch is None else state.batch.parallelism(*decided)), slots
 

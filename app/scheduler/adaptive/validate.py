@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local
@@ -114,7 +113,7 @@ def _plan_problem(state: JobState, plan: Plan) -> str | None:
     if len(slots_of(plan)) != plan.slot_count:
         return f"plan {plan.version} uses a slot twice"
     counts = {name: len(own) for name, own in plan.group_slots}
-    batch = state.graph.type is JobType.BATCH
+    batch = state.graph.runs_by_regions
     for vertex in state.graph.vertices:
         parallelism = plan.parallelism_of(vertex.id)
         # Tasks of a BATCH job take turns in its slots.
@@ -126,7 +125,7 @@ def _plan_problem(state: JobState, plan: Plan) -> str | None:
 
 def _bounds_hold_or_are_explained(state: JobState) -> str | None:
     """Promise 5: the parallelism in force is within the bounds, or the job says in words why it is not."""
-    if not isinstance(state.phase, Executing) or state.plan is None or state.graph.type is JobType.BATCH:
+    if not isinstance(state.phase, Executing) or state.plan is None or state.graph.runs_by_regions:
         return None
     held = {slot.id for slot in state.slots}
     bounds = state.requirements.as_dict()

@@ -15,7 +15,6 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
     RequirementsUpdated,
     SlotsChanged,
-    StopRequested,
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
@@ -207,7 +206,3 @@ def batch_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == REGION_TIMER:
         draft.disarm(REGION_TIMER)
         schedule(draft)
-
-
-def batch_stop(draft: Draft, event: StopRequested) -> None:
-    raise draft.refuse("A BATCH job has no batch boundary at which it could be stopped; cancel it instead")

@@ -9,7 +9,13 @@ import pytest
 
 from app.model.analysis import queries
 from app.model.graphdoc import GraphErrors, parse_document, to_document
-from app.model.graphdoc_program import ProgramDocument, graph_of, parse_program, parse_submitted
+from app.model.graphdoc_program import (
+    ProgramDocument,
+    graph_of,
+    graph_of_batch,
+    parse_program,
+    parse_submitted,
+)
 from app.model.jobgraph import InPlace, JobGraph, JobType, Partitioner, PlannedSpec, ProgramSpec, Role
 from app.model.localpaths import local_paths
 from app.model.masking import masked_arguments
@@ -82,7 +88,6 @@ def test_a_program_in_full() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"type": "BATCH"}, "type: batch programs are not possible yet"),
         ({"type": "batch"}, "type: should be one of STREAMING, BATCH"),
         ({"script": "job.sh"}, "script: should be the name of a Python file"),
         ({"script": "a/job.py"}, "script: should be the name of a Python file"),
@@ -263,3 +268,65 @@ def test_secrets_among_arguments() -> None:
     found = secrets_of(graph)
     assert {"hunter22", "abcdef99", "geheim77", "verysecret1", "-dash77"} <= set(found)
     assert "words" not in found
+
+
+# -- BATCH programs
+
+
+def batch(**document: Any) -> JobGraph:
+    return graph_of_batch(parse_program({**PROGRAM, "type": "BATCH", **document}))
+
+
+def test_a_batch_program_is_one_vertex_with_the_name_of_its_script() -> None:
+    graph = batch(bounds={"job": {"lowerBound": 2, "upperBound": 4}})
+    (vertex,) = graph.vertices
+    assert (vertex.name, vertex.operation) == ("job", PlannedSpec(Role.PROGRAM, "batch"))
+    assert (vertex.lower_bound, vertex.parallelism, vertex.stateful) == (2, 4, False)
+    assert vertex.in_place is InPlace.YES
+    assert graph.is_batch_program and not graph.runs_by_regions
+    assert parse_document(to_document(graph), stored=True) == graph
+    # As much as there is, as other BATCH jobs take it.
+    assert (batch().vertices[0].lower_bound, batch().vertices[0].parallelism) == (1, 32)
+
+
+def test_what_only_batch_programs_may_set_and_what_they_may_not() -> None:
+    graph = batch(
+        config={
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.adaptive.skewJoin.enabled": "true",
+            "spark.sql.shuffle.partitions": 400,
+            "spark.sql.sources.bucketing.enabled": "false",
+            "spark.scheduler.mode": "FAIR",
+            "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling": "1 s",
+            "slotwise.in-place.cooldown": "1 s",
+        }
+    )
+    assert dict(graph.config)["spark.sql.shuffle.partitions"] == "400"
+    assert parse_document(to_document(graph), stored=True) == graph
+    assert any(
+        "choose the number of tasks" in each
+        for each in errors_of({"config": {"spark.sql.adaptive.enabled": "true"}})
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"config": {"spark.scheduler.mode": "FIFO"}},
+            "spark.scheduler.mode is not allowed: slots are brought",
+        ),
+        ({"config": {"spark.task.cpus": "2"}}, "a slot is for one task at a time"),
+        ({"config": {"spark.master": "local"}}, "Slotwise decides where the driver runs"),
+        ({"config": {"spark.sql.shuffle.partitions": "0"}}, "the number of partitions behind a shuffle"),
+        ({"config": {"slotwise.rollback.watch-period": "1 s"}}, "neither regions nor micro-batches"),
+        ({"config": {"slotwise.batch.parallelism-decider": "flip-187"}}, "neither regions nor micro-batches"),
+        ({"config": {"scheduler-mode": "reactive"}}, "scheduler-mode is not for BATCH programs"),
+        ({"bounds": {"jab": {"upperBound": 2}}}, "Did you mean 'job'? Its vertices are 'job'"),
+        ({"bounds": {"job": {"lowerBound": 33}}}, "33 is higher than the upper bound 32"),
+    ],
+)
+def test_what_is_refused_of_batch_programs(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(GraphErrors) as raised:
+        batch(**change)
+    assert any(sentence in error for error in raised.value.errors), raised.value.errors
