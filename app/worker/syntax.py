@@ -13,7 +13,7 @@ try:
 except SyntaxError as error:
     print(f"{error.lineno or 1} {type(error).__name__}: {error.msg}")
 except ValueError as error:
-    print(f"1 {error}")
+    print(f"1 {error}")  # NUL, before Python 3.11.4
 """
 _LIMIT_S: Final = 20.0
 

@@ -244,3 +244,12 @@ def test_a_planning_is_waited_for_longer_than_other_answers(
     fake.routes["POST", "/jobs"] = slow
     monkeypatch.setattr("app.cli.client.ANSWER_TIMEOUT_S", 0.3)
     assert slotwise("submit", str(job)).status == 0
+
+
+def test_a_batch_program_is_sent_as_one_and_not_said_to_be_planned(
+    slotwise: Run, fake: Any, job: Path
+) -> None:
+    outcome = slotwise("submit", str(job), "--batch", "--bounds", "job=1:4")
+    assert outcome.status == 0, outcome.err
+    assert sent(fake)[0]["type"] == "BATCH"
+    assert "planned" not in outcome.err
