@@ -35,6 +35,7 @@ def test_slots_come_and_go_under_a_batch_program_that_is_killed_once(tmp_path: P
 
         os.kill(pid, signal.SIGKILL)
         wait_for("the driver is dead", lambda: not is_alive(pid))
+        wait_for("there is another", lambda: deployment.job().get("driverPid") not in (None, pid))
         wait_for("another has begun anew", lambda: tasks_done(deployment) > 2)
         rescale(deployment, 3)
         refused_stop(deployment)
