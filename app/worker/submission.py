@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import unquote, urlsplit
 
 import structlog
 
@@ -14,11 +16,12 @@ from app.durablefiles import is_within
 from app.model.clusterconf import refused_on_cluster
 from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
-from app.model.jobgraph import JobGraph, JobType
+from app.model.jobgraph import JobGraph, JobType, PlannedSpec
 from app.model.localpaths import local_paths, refusal_of
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.scheduler.adaptive.events import StartScheduling
+from app.scheduler.adaptive.state import Finished
 from app.scheduler.adaptive.step import initial_state, status_of
 from app.store.errors import JobExists, OutcomeUnknown, StoreError
 from app.store.store import Store
@@ -32,7 +35,7 @@ from app.worker.recovery import JobKeeper
 from app.worker.requirements import initial_requirements
 from app.worker.slot_shares import refusal_at_submission
 from app.worker.syntax import syntax_fault
-from app.worker.views import InDoubt, InvalidRequest, Unavailable
+from app.worker.views import InDoubt, InvalidRequest, StateConflict, Unavailable
 
 log = structlog.get_logger()
 
@@ -82,11 +85,13 @@ class Submission:
             # A job that starts has another warm driver made once it runs: until then that would be in its way.
             self._host.refill()
         await self.checked("", graph, artifacts, None)
+        self._check_checkpoints(graph)
 
     async def submit(self, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None) -> str:
         """Make the job durable and start scheduling it; its id."""
         job_id = self._new_id()
         options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
+        self._check_checkpoints(graph)
         now_ms = self._clock.now_ms()
         state = initial_state(job_id, graph, options, requirements, now_ms)
         unit = UnitOfWork(job_id, FIRST_EPOCH).add(
@@ -109,6 +114,22 @@ class Submission:
             job.deliver(StartScheduling())
         log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
         return job_id
+
+    def _check_checkpoints(self, graph: JobGraph) -> None:
+        """
+        Raises:
+            StateConflict: the program has chosen a checkpoint that another job writes.
+        """
+        chosen = checkpoints_of(graph)
+        for job in self._keeper.jobs.values() if chosen else ():
+            state = job.state
+            used = chosen.keys() & checkpoints_of(state.graph).keys()
+            if used and not isinstance(state.phase, Finished):
+                place = min(used)
+                raise StateConflict(
+                    f"The checkpoint {place} of {chosen[place]} is that of job {state.graph.name} ({state.job_id}), "
+                    f"which is {status_of(state)}. End that job before, or give the query another checkpointLocation."
+                )
 
     async def checked(
         self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
@@ -142,6 +163,24 @@ async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, byte
         return graph_of_batch(program)
     except GraphErrors as error:
         raise InvalidRequest(*error.errors) from None
+
+
+def checkpoints_of(graph: JobGraph) -> dict[str, str]:
+    """The checkpoints that a program has chosen, and the vertices of their sinks."""
+    return {
+        _one_way(vertex.operation.checkpoint): vertex.name
+        for vertex in graph.vertices
+        if isinstance(vertex.operation, PlannedSpec) and vertex.operation.checkpoint
+    }
+
+
+def _one_way(location: str) -> str:
+    """A location, in one of the several ways in which it can be written."""
+    parts = urlsplit(location)
+    local = parts.scheme in ("", "file")
+    return (
+        os.path.normpath(unquote(parts.path) if parts.scheme else location) if local else location.rstrip("/")
+    )
 
 
 def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:

@@ -60,6 +60,7 @@ SUBMIT = Doc(
     ),
     errors={
         400: "vertices[1].inputs[0]: 'number' is not a vertex of the graph.",
+        409: "The checkpoint /data/counts of store is that of job counts, which is RUNNING: end that job before.",
         415: (
             "The Content-Type 'text/html' is not supported: send application/json, application/yaml or "
             "multipart/form-data."

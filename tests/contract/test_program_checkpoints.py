@@ -1,0 +1,38 @@
+"""A checkpoint that a program has chosen is that of one job at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.model.planned import Planned
+from tests.contract.test_programs import PLANNED, answers, post
+from tests.contract.world import World
+
+
+async def test_a_checkpoint_belongs_to_one_job_that_lives(world: World) -> None:
+    def planned(place: str) -> Planned:
+        vertices = tuple(
+            replace(vertex, checkpoint=place) if vertex.name == "store" else vertex
+            for vertex in PLANNED.vertices
+        )
+        return replace(PLANNED, vertices=vertices)
+
+    world.host.plan = answers(planned("/data/counts"))
+    job_id = (await post(world)).json()["jobid"]
+    await world.completed(job_id, 1)
+    for query in ("", "?dryRun=true"):
+        refused = await post(world, {"name": "another"}, query)
+        assert refused.status_code == 409
+        [sentence] = refused.json()["errors"]
+        assert sentence.startswith(
+            f"The checkpoint /data/counts of store is that of job word-count ({job_id}), which"
+        )
+        assert "give the query another checkpointLocation" in sentence
+    assert len((await world.get("/jobs"))["jobs"]) == 1
+    world.host.plan = answers(planned("/data/others"))
+    assert (await post(world, {"name": "others"}, "?dryRun=true")).status_code == 200
+    # Once the first has ended, another job may go on with it.
+    assert (await world.http.patch(f"/jobs/{job_id}?mode=cancel")).status_code == 202
+    await world.status(job_id, "CANCELED")
+    world.host.plan = answers(planned("/data/counts"))
+    assert (await post(world, {"name": "another"})).status_code == 202
