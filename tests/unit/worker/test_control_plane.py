@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.cluster.ports import Offer
-from app.model.graphdoc import parse_document, to_document
+from app.model.jobgraph import InPlace
 from app.model.rescale import TerminalState, TriggerCause
 from app.store import OutcomeUnknown, StoreUnavailable
 from app.store import StateConflict as StoreConflict
@@ -234,15 +236,13 @@ async def test_the_next_driver_waits_until_the_last_one_is_gone(sqlite_url: str,
         assert await rig.assigned(2) is not first
 
 
-async def restarting(rig: Rig, **config: str) -> str:
-    """A job whose query is being restarted: the inner one of two stateful vertices is to have another parallelism."""
-    document = to_document(graph(**config))
-    again = {"name": "again", "inputs": ["counts"], "sql": "SELECT n, count(*) AS m FROM counts GROUP BY n"}
-    document["vertices"][2:2] = [{**again, "parallelism": 2, "maxParallelism": 8}]
-    document["vertices"][3]["inputs"] = ["again"]
-    job = await rig.plane.submit(parse_document(document), {})
+async def restarting(rig: Rig, **config: Any) -> str:
+    """A job whose query is being restarted, since one of its vertices cannot change in place."""
+    made = graph(**config)
+    vertices = tuple(replace(vertex, in_place=InPlace.QUERY_RESTART) for vertex in made.vertices)
+    job = await rig.plane.submit(replace(made, vertices=vertices), {})
     await rig.bring_up(job, 1)
-    bounds = {name: (1, 4 if name == "counts" else 2) for name in ("events", "counts", "again", "store")}
+    bounds = {name: (1, 4 if name == "counts" else 2) for name in ("events", "counts", "store")}
     await rig.plane.update_requirements(job, RequirementsUpdate(bounds))
     await rig.report(job, "batch", query_id="q", batch_id=1, plan_version=1)
     await rig.until_kind(job, "Restarting")
