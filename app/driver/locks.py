@@ -2,7 +2,8 @@
 
 The lock file is locked before anything else and inherited by the JVM: it is free only when both are gone, which is
 what a control plane waits for before it starts another driver. `owner.json` in the checkpoint adds the second fence:
-it names the attempt that writes, so an older one, or one whose predecessor still lives, refuses to start.
+it names the attempt that writes, so an older one, or one whose predecessor still lives, refuses to start. A checkpoint
+that a program has chosen says which driver writes it, of whatever job.
 """
 
 from __future__ import annotations
@@ -48,10 +49,30 @@ def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoc
     Raises:
         DriverError: it is not writable, belongs to a newer attempt, or its last writer is still alive.
     """
+    with _claiming(checkpoint_dir, "owner.lock"):
+        _claim(checkpoint_dir, lock_file, attempt, epoch)
+
+
+def claim_own_checkpoint(checkpoint_dir: Path, *, lock_file: str) -> None:
+    """Make this driver the only writer of a checkpoint that a program has chosen: another job may name it too.
+
+    Raises:
+        DriverError: it is not writable, or another driver that writes it is alive.
+    """
+    writer_file = checkpoint_dir / "slotwise-writer.json"
+    with _claiming(checkpoint_dir, "slotwise-writer.lock"):
+        writer = _read(writer_file, "lock_file")
+        if writer is not None and writer["lock_file"] != lock_file:
+            _await_end(str(writer["lock_file"]), checkpoint_dir, recoverable=False)
+        write_whole(writer_file, json.dumps({"lock_file": lock_file}).encode())
+
+
+@contextlib.contextmanager
+def _claiming(checkpoint_dir: Path, lock_name: str) -> Iterator[None]:
     try:
         checkpoint_dir.mkdir(parents=True, exist_ok=True)
-        with short_lock(checkpoint_dir / "owner.lock"):
-            _claim(checkpoint_dir, lock_file, attempt, epoch)
+        with short_lock(checkpoint_dir / lock_name):
+            yield
     except OSError as error:
         raise DriverError(
             f"The checkpoint directory {checkpoint_dir} is not writable: {error.strerror}.",
@@ -79,18 +100,21 @@ def _claim(checkpoint_dir: Path, lock_file: str, attempt: int, epoch: int) -> No
             )
         other = str(owner["lock_file"])
         if other != lock_file:
-            deadline = time.monotonic() + _PREDECESSOR_WAIT_S
-            while _is_held(other, checkpoint_dir):
-                # The JVM of a killed driver lives on for a moment.
-                if time.monotonic() > deadline:
-                    raise DriverError(
-                        f"The checkpoint {checkpoint_dir} is still being written by another driver, which holds "
-                        f"{other}.",
-                        recoverable=True,
-                    )
-                time.sleep(_POLL_S)
+            _await_end(other, checkpoint_dir, recoverable=True)
     claim = json.dumps({"lock_file": lock_file, "attempt": attempt, "epoch": epoch})
     write_whole(owner_file, claim.encode())
+
+
+def _await_end(other: str, checkpoint_dir: Path, *, recoverable: bool) -> None:
+    """Wait until nobody holds the lock file ``other``: the JVM of a killed driver lives on for a moment."""
+    deadline = time.monotonic() + _PREDECESSOR_WAIT_S
+    while _is_held(other, checkpoint_dir):
+        if time.monotonic() > deadline:
+            raise DriverError(
+                f"The checkpoint {checkpoint_dir} is still being written by another driver, which holds {other}.",
+                recoverable=recoverable,
+            )
+        time.sleep(_POLL_S)
 
 
 def _is_held(lock_file: str, checkpoint_dir: Path) -> bool:
@@ -105,13 +129,17 @@ def _is_held(lock_file: str, checkpoint_dir: Path) -> bool:
 
 
 def _read_owner(path: Path) -> dict[str, Any] | None:
+    return _read(path, "lock_file", "attempt", "epoch")
+
+
+def _read(path: Path, *fields: str) -> dict[str, Any] | None:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:
         raise DriverError(f"The file {path}, which says who writes the checkpoint, is damaged.") from None
-    if not isinstance(value, dict) or not {"lock_file", "attempt", "epoch"} <= value.keys():
+    if not isinstance(value, dict) or not set(fields) <= value.keys():
         raise DriverError(f"The file {path}, which says who writes the checkpoint, is damaged.")
     return value
 

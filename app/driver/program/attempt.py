@@ -18,8 +18,9 @@ from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
 from app.driver.failover import LocalFailover
 from app.driver.failures import DriverError, Failure
+from app.driver.locks import claim_own_checkpoint
 from app.driver.program.places import Places
-from app.driver.program.planner import checkpoint_of, state_partitions_of
+from app.driver.program.planner import checkpoint_of, local_path, state_partitions_of
 from app.driver.program.query import ProgramQuery, differences
 from app.driver.program.run import run_program
 from app.driver.program.takeover import Takeover
@@ -306,6 +307,8 @@ class ProgramAttempt(Attempt):
             )
         assert query is not None
         self._found += found
+        if (place := local_path(own)) is not None:
+            claim_own_checkpoint(place, lock_file=self._lock_file)
         own_dir = self._checkpoint_dir / query.key
         return (
             ProgramQuery(

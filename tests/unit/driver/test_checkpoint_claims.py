@@ -10,7 +10,7 @@ import pytest
 from app import filelocks
 from app.driver import locks
 from app.driver.failures import DriverError
-from app.driver.locks import claim_checkpoint, is_owner
+from app.driver.locks import claim_checkpoint, claim_own_checkpoint, is_owner
 
 
 class Driver:
@@ -109,3 +109,29 @@ def test_a_claim_that_is_damaged_is_nobodys(first: Driver) -> None:
         (first.checkpoint / "owner.json").write_text(text)
         with pytest.raises(DriverError, match="is damaged"):
             first.claim(2)
+
+
+def test_a_checkpoint_that_a_program_has_chosen_has_one_writer_of_all_jobs(
+    first: Driver, second: Driver
+) -> None:
+    for _ in range(2):
+        claim_own_checkpoint(first.checkpoint, lock_file=first.lock_file)
+    with pytest.raises(DriverError, match="still being written by another driver") as refused:
+        claim_own_checkpoint(second.checkpoint, lock_file=second.lock_file)
+    assert not refused.value.recoverable, "another job does not go away by trying again"
+    first.gone()
+    claim_own_checkpoint(second.checkpoint, lock_file=second.lock_file)
+    second.gone()
+    Path(second.lock_file).unlink()
+    claim_own_checkpoint(first.checkpoint, lock_file=first.lock_file)
+
+
+def test_a_claim_of_a_program_that_cannot_be_made_is_told(first: Driver) -> None:
+    claim_own_checkpoint(first.checkpoint, lock_file=first.lock_file)
+    (first.checkpoint / "slotwise-writer.json").write_text("{}")
+    with pytest.raises(DriverError, match="is damaged"):
+        claim_own_checkpoint(first.checkpoint, lock_file=first.lock_file)
+    blocked = first.checkpoint / "metadata"
+    blocked.touch()
+    with pytest.raises(DriverError, match="is not writable"):
+        claim_own_checkpoint(blocked, lock_file=first.lock_file)
