@@ -343,7 +343,7 @@ def row_number(offset: Any) -> int:
 def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -> dict[str, Any]:
     """Counts numbers by key.
 
-    `numbers`, `counts` and `store` change in place, `plain` only with a restart of the query. ``rows`` None never
+    All of it changes in place; under a server with points `plain` needs a restart of the query. ``rows`` None never
     ends. ``probe``: a Python vertex runs in the tasks of the stateful stage.
     """
     options = {"rowsPerSecond": "500", **({} if rows is None else {"rowCount": str(rows)})}

@@ -190,7 +190,6 @@ def test_a_job_lives_as_ever_and_sees_nothing_of_the_server(deployment: OtherUse
     assert {user_of(child.pid) for child in psutil.Process(pid).children(recursive=True)} == {user_of(pid)}
     check_what_was_seen(json.loads(told.read_text()), place, deployment.data_dir)
 
-    # In place, and by a restart of the query.
     for vertex in ("counts", "plain"):
         change(deployment, vertex, 3)
         deployment.await_progress()
