@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from app.model.options import JobOptions
 from app.model.rescale import TerminatedReason
 from app.store import (
     AcknowledgeReports,
@@ -28,6 +29,7 @@ from app.store import (
 )
 from app.store.statements import CLOCK_MS
 from app.store.tables import metadata
+from app.store.writes import AddVersion, SetVersion
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -76,6 +78,8 @@ WRITES: dict[type, Write] = {
         AddArtifact("code.py", b"x"),
         AddIdempotencyKey("key", "hash", 1, True, 0),
         RemoveEffect(1),
+        AddVersion(2, 1, "{}", JobOptions()),
+        SetVersion(1),
     )
 }
 
