@@ -129,7 +129,12 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
             return StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
         case "batch":
             return BatchCompleted(
-                attempt, report.query_id, report.batch_id, report.plan_version, pace=pace_of(report)
+                attempt,
+                report.query_id,
+                report.batch_id,
+                report.plan_version,
+                pace=pace_of(report),
+                has_rows=report.input_rows > 0,
             )
         case "plan-applied":
             return PlanApplied(

@@ -319,11 +319,11 @@ class SimAttempt:
         return True
 
     # -- its client
-
     def report(self, kind: str, **fields: Any) -> None:
         self.seq += 1
         self.world.tell(f"{self}: reports {self.seq} {kind} {fields}")
-        self.reports.append(Report(self.seq, self.world.wall_ms, kind, **fields))  # type: ignore[arg-type]
+        told = {"input_rows": 1, **fields}
+        self.reports.append(Report(self.seq, self.world.wall_ms, kind, **told))  # type: ignore[arg-type]
         self.changed.set()
         self._new_report.set()
 

@@ -95,6 +95,7 @@ class BatchCompleted:
 
     ``output_gap_ms`` and ``reprocessed_records`` are known for the first batch after a (re)start only. ``pace`` is that
     of a batch after which more rows waited at the sources: any other one says nothing of what the job can do.
+    ``has_rows``: it read some; Spark also makes batches without, which let time pass for what keeps state.
     """
 
     attempt: int
@@ -104,6 +105,7 @@ class BatchCompleted:
     output_gap_ms: int | None = None
     reprocessed_records: int | None = None
     pace: Pace | None = None
+    has_rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)

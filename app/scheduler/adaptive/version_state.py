@@ -31,8 +31,9 @@ class Replacement:
     ``stage``: "Waits" until nothing of an attempt at ``before`` is alive; "Trial": it is in force and has not proven
     itself; "Back": it is in force and has failed, and ``before`` comes back once nothing of its attempt is alive.
     ``kept`` are the bounds of ``before`` when it was replaced, and ``given`` those that ``number`` began with.
-    ``batch``: it has committed one; ``applied``: each of its queries has, or has nothing to do. ``failed``: attempts
-    that were ended from outside. ``until_ms``: when the trial of the attempt that runs is over; None for no limit.
+    ``batch``: it has committed one with rows; ``applied``: each of its queries has, or has nothing to do.
+    ``failed``: attempts that were ended from outside. ``until_ms``: when the trial of the attempt that runs is over;
+    None for no limit.
     """
 
     number: int

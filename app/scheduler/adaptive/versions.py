@@ -126,13 +126,14 @@ def begin_trial(draft: Draft) -> None:
 
 
 def note_progress(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
-    """A version has proven itself when a batch is committed, and each query has committed one or has nothing to do."""
+    """A version has proven itself when a batch with rows is committed, and each query has committed one or has nothing
+    to do. A batch without rows calls few of the functions of a job."""
     one, plan = _on_trial(draft.state), draft.state.plan
     if one is None or plan is None or event.plan_version < plan.version:
         return
     _change(
         draft,
-        batch=one.batch or isinstance(event, BatchCompleted),
+        batch=one.batch or (isinstance(event, BatchCompleted) and event.has_rows),
         applied=one.applied or isinstance(event, PlanApplied),
     )
     now = _on_trial(draft.state)

@@ -13,6 +13,7 @@ from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptStartFailed,
+    BatchCompleted,
     CancelRequested,
     VersionRequested,
 )
@@ -78,6 +79,14 @@ def test_the_attempt_ends_at_a_batch_boundary_and_the_new_version_starts() -> No
     record = job.records[-1]
     assert record.message is not None and "Version 2 of the job, in the place of version 1" in record.message
     assert record.requirements_uuid == job.state.requirements.uuid
+
+
+def test_a_batch_without_rows_proves_nothing() -> None:
+    job = on_trial()
+    job.do(BatchCompleted(job.state.attempt, "query", 7, job.state.plan_version, has_rows=False)).applied()
+    assert outcomes(job)[1] == (2, "TRIAL")
+    job.do(failed(job))
+    assert outcomes(job)[1] == (2, "TAKEN_BACK")
 
 
 def test_bounds_are_kept_unless_the_document_has_changed_them() -> None:
