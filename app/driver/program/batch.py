@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -21,6 +21,7 @@ from app.driver.base_attempt import BaseAttempt, Ending, FencedOut, Terminate
 from app.driver.batch.tasks import GroupTasks
 from app.driver.client import ControlPlaneClient
 from app.driver.failures import DriverError, Failure, Fenced
+from app.driver.program.attempt import ProgramEnded, SessionOpened
 from app.driver.program.executor_slots import ExecutorSlots
 from app.driver.program.held_slots import GROUP, HeldSlots
 from app.driver.program.places import Places
@@ -45,20 +46,6 @@ _POLL_S = 0.1
 _DEFAULT_SHUFFLE_PARTITIONS: Final = 200
 """Spark's own: an unchanged program gets what it was written for, and adaptive execution joins what is small."""
 _PARALLELISM: Final = "spark.default.parallelism"
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOpened:
-    """The program has its session."""
-
-    session: SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramEnded:
-    """The program has ended; ``failure`` is why, if it did not end well."""
-
-    failure: Failure | None
 
 
 class ProgramTasks(GroupTasks):
