@@ -322,6 +322,7 @@ def _host(
             user=user,
             executors=settings.cluster_kind != "embedded",
         ),
+        standstill_s=settings.driver_standstill_seconds,
     )
 
 

@@ -161,9 +161,7 @@ class Settings(BaseModel):
         description="File of who may call, one `name:sha256:<hash of a token>` per line. A change is taken up in a "
         "second.",
     )
-    run_drivers_as: str | None = Field(
-        None, description="User that drivers run as; only where the server is root."
-    )
+    run_drivers_as: str | None = Field(None, description="User that drivers run as, if the server is root.")
     warm_drivers: int = Field(
         1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."
     )
@@ -182,6 +180,12 @@ class Settings(BaseModel):
     package_repository: str = Field(
         "https://repo1.maven.org/maven2/",
         description="Maven repository that the packages of jobs come from: an address, or file:///path/.",
+    )
+    driver_standstill_seconds: float = Field(
+        50.0,
+        ge=1,
+        le=86_400,
+        description="A driver that lives and has not run for so long is ended, and its job restarted.",
     )
     planning_timeout_seconds: float = Field(
         300.0,

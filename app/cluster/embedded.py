@@ -55,8 +55,12 @@ class EmbeddedHost:
         archive: ArchiveBuilder | None = None,
         user: DriverUser | None = None,
         runtimes: Runtimes | None = None,
+        standstill_s: float = 50.0,
     ) -> None:
-        """``runtimes``: finds what jobs want to run in; without it there is the environment of the server only."""
+        """``runtimes``: finds what jobs want to run in; without it there is the environment of the server only.
+
+        ``standstill_s``: how long a driver that has a job may live without running.
+        """
         self._run_dir = run_dir
         self._java = java
         self._slots = slots
@@ -66,6 +70,7 @@ class EmbeddedHost:
         self._archive = archive
         self._user = user
         self._runtimes = runtimes
+        self._standstill_s = standstill_s
         self._archives: dict[str, ArchiveBuilder] = {}
         self._warm: list[LocalDriver] = []
         self._all: dict[LocalDriver, Kind] = {}
@@ -98,7 +103,7 @@ class EmbeddedHost:
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         if not is_running(ref) and is_lock_free(ref.lock_file):
             return None
-        driver = LocalDriver(ref, None, self._user)
+        driver = LocalDriver(ref, None, self._user, standstill_s=self._standstill_s)
         self._track(driver, OWN)
         return driver
 
@@ -183,6 +188,7 @@ class EmbeddedHost:
             warm=warm,
             user=self._user,
             python=kind.python,
+            standstill_s=self._standstill_s,
             environment={
                 DRIVER_ENV_PREFIX + "ARCHIVE": str(archive) if archive else "",
                 DRIVER_ENV_PREFIX + "WARM_MASTER": f"local[{self._slots}]",

@@ -26,6 +26,7 @@ from app import filelocks
 from app.cluster.driveruser import DriverUser
 from app.cluster.environment import inherited_environment
 from app.cluster.ports import DriverLaunchError, DriverRef
+from app.cluster.standstill import standstill
 from app.durablefiles import remove_tree
 
 log = structlog.get_logger()
@@ -137,10 +138,16 @@ class LocalDriver:
     """A driver process of this host, started here or adopted. Implements `app.cluster.ports.DriverHandle`."""
 
     def __init__(
-        self, ref: DriverRef, child: subprocess.Popen[bytes] | None, user: DriverUser | None = None
+        self,
+        ref: DriverRef,
+        child: subprocess.Popen[bytes] | None,
+        user: DriverUser | None = None,
+        *,
+        standstill_s: float,
     ) -> None:
         self._ref = ref
         self._user = user
+        self._standstill_s = standstill_s
         self._child = child
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -218,6 +225,9 @@ class LocalDriver:
             await asyncio.sleep(_POLL_S)
         await asyncio.to_thread(tidy, Path(self._ref.lock_file))
 
+    async def stands_still(self) -> str:
+        return await standstill(self._ref.pid, self._standstill_s)
+
     def on_ready(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once the driver can take a job."""
         self._ready.add_done_callback(lambda future: None if future.cancelled() else callback())
@@ -283,12 +293,14 @@ def start_driver(
     environment: Mapping[str, str],
     user: DriverUser | None = None,
     python: str | None = None,
+    standstill_s: float,
 ) -> LocalDriver:
     """Start a driver process in a session of its own, so that it outlives this one; as ``user`` if there is one.
 
     It inherits nothing but its standard streams, and the environment without the settings of the server. Its standard
     input is the rope that it hangs on until it has a job (end of file there ends it), its output says READY, its errors
     go to ``<run_dir>/<driver_id>.log``. ``python``: see `driver_command`.
+    ``standstill_s``: after how many seconds `LocalDriver.stands_still` returns.
 
     Raises:
         DriverLaunchError: the operating system refused.
@@ -319,7 +331,8 @@ def start_driver(
                 **(user.popen() if user is not None else {}),
             )
         started_at = psutil.Process(child.pid).create_time()
-        driver = LocalDriver(DriverRef(driver_id, child.pid, started_at, str(lock_file)), child, user)
+        ref = DriverRef(driver_id, child.pid, started_at, str(lock_file))
+        driver = LocalDriver(ref, child, user, standstill_s=standstill_s)
     except (OSError, psutil.NoSuchProcess) as error:
         if child is not None:
             # Nobody would watch it, since there was no descriptor left to watch it with.

@@ -99,6 +99,8 @@ class Attempts:
         self._starting_attempt = 0
         self._starting: asyncio.Task[None] | None = None
         self._killing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._stood_still = ""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._log = log.bind(job=job_id)
 
@@ -270,7 +272,8 @@ class Attempts:
     def _take(self, record: AttemptRecord, handle: DriverHandle, *, adopted: bool) -> None:
         self._live, self._handle, self._adopted = record, handle, adopted
         self._parked = None
-        self._outcome, self._failure_reported = None, False
+        self._outcome, self._failure_reported, self._stood_still = None, False, ""
+        self._watching = self._spawn(self._end_if_still(record, handle))
         if adopted:
             handle.on_exit(lambda status: self._on_exit(handle, status))
 
@@ -286,6 +289,8 @@ class Attempts:
             self._recorded = None
         if self._live is not None and self._live.attempt == attempt:
             self._live = None
+            if self._watching is not None:
+                self._watching.cancel()
         self._last_ended = attempt
         if isinstance(event, AttemptFailed):
             # Its driver may have reported it before, to us or to a control plane before us.
@@ -330,6 +335,13 @@ class Attempts:
                 attempt, AttemptStopped(attempt, report.drained, driver_alive=True, location=report.location)
             )
 
+    async def _end_if_still(self, record: AttemptRecord, handle: DriverHandle) -> None:
+        why = await handle.stands_still()
+        if why and record is self._live:
+            self._log.warning("a driver stands still", attempt=record.attempt, pid=record.ref.pid, why=why)
+            self._stood_still = why
+            await kill_surely(handle)
+
     async def _expect_exit(self) -> None:
         if self._handle is not None:
             await expect_exit(self._handle, _EXIT_GRACE_S)
@@ -356,7 +368,11 @@ class Attempts:
         self._handle = None
         live = self._live
         if live is not None:
-            crash = None if self._failure_reported else died(live.attempt, live.ref.pid, status)
+            crash = (
+                None
+                if self._failure_reported
+                else died(live.attempt, live.ref.pid, status, self._stood_still)
+            )
             self._end(live.attempt, self._outcome or crash or AttemptStopped(live.attempt))
 
     async def _kill_handle(self, after_s: float = 0.0) -> None:

@@ -269,10 +269,13 @@ def ended_early(state: JobState, attempt: int) -> Event | None:
     return None
 
 
-def died(attempt: int, pid: int, status: int | None) -> AttemptFailed:
-    """The end of a driver that had not announced it. It is the job's own doing only if the process ended itself."""
+def died(attempt: int, pid: int, status: int | None, stood_still: str = "") -> AttemptFailed:
+    """The end of a driver that had not announced it. It is the job's own doing only if the process ended itself.
+
+    ``stood_still``: why it was ended, if it lived and did not run.
+    """
     own = status is not None and status > 0 and status != _FENCED_EXIT_STATUS
-    return AttemptFailed(attempt, ended_in_words(pid, status), stopped=True, outside=not own)
+    return AttemptFailed(attempt, stood_still or ended_in_words(pid, status), stopped=True, outside=not own)
 
 
 def ended_in_words(pid: int, status: int | None) -> str:

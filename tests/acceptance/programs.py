@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,11 @@ CONFIG = {
     PREFIX + "executing.resource-stabilization-timeout": "0 ms",
     PREFIX + "rescale-trigger.max-delay": "0 ms",
 }
+
+
+BOTH_WAYS = (signal.SIGKILL, signal.SIGSTOP)
+SOON_NOTICED = {"driver_standstill_seconds": "5"}
+"""Settings of a server that drivers are stopped under."""
 
 
 @dataclass(frozen=True)
@@ -239,10 +244,13 @@ def rescale(deployment: Deployment, dice: random.Random, outcome: Outcome) -> No
     assert found == wanted, f"{found} is not {wanted}; {outcome}"
 
 
-def kill_driver(deployment: Deployment, outcome: Outcome) -> None:
-    """kill -9, and the next driver runs."""
+def kill_driver(deployment: Deployment, outcome: Outcome, how: signal.Signals = signal.SIGKILL) -> None:
+    """SIGKILL for the driver, or SIGSTOP for all of its processes, which is noticed; and the next driver runs."""
     pid = int(await_running(deployment)["driverPid"])
-    os.kill(pid, signal.SIGKILL)
+    if how is signal.SIGSTOP:
+        os.killpg(pid, how)
+    else:
+        os.kill(pid, how)
     wait_for("the driver is dead", lambda: not is_alive(pid))
     wait_for("there is another driver", lambda: deployment.job().get("driverPid") not in (None, pid))
     await_running(deployment)
@@ -275,16 +283,19 @@ def run_rescaled(
     *,
     rescales: int,
     seed: int,
-    kills: int = 1,
+    kills: Sequence[signal.Signals] = (signal.SIGKILL,),
 ) -> Outcome:
-    """Submit it, rescale it at random, kill its driver on the way, and stop it at the end of its input."""
+    """Submit it, rescale it at random, kill its driver on the way, and stop it at the end of its input.
+
+    With SIGSTOP among ``kills``, the deployment needs a short ``driver_standstill_seconds``.
+    """
     outcome, dice = Outcome(), random.Random(seed)
     submit_program(deployment, program, place)
-    killed_after = {rescales * (each + 1) // (kills + 1) for each in range(kills)}
+    killed_after = {rescales * (each + 1) // (len(kills) + 1): how for each, how in enumerate(kills)}
     for number in range(rescales):
         rescale(deployment, dice, outcome)
         if number in killed_after:
-            kill_driver(deployment, outcome)
+            kill_driver(deployment, outcome, killed_after[number])
     feeder.finish()
 
     def reached() -> bool:

@@ -12,8 +12,9 @@ import pytest
 from tests.acceptance import program_results
 from tests.acceptance.deployment import Deployment, deployed
 from tests.acceptance.program_results import Rows
-from tests.acceptance.programs import PROGRAMS as SCRIPTS
 from tests.acceptance.programs import (
+    BOTH_WAYS,
+    SOON_NOTICED,
     Outcome,
     Place,
     Program,
@@ -23,6 +24,7 @@ from tests.acceptance.programs import (
     run_rescaled,
     submit,
 )
+from tests.acceptance.programs import PROGRAMS as SCRIPTS
 from tests.databases import PostgresServer
 
 pytestmark = pytest.mark.timeout(1200)
@@ -52,13 +54,15 @@ PROGRAMS = {
     "polling": Program("polling.py", "{events} {output} {checkpoint}"),
 }
 CHEAP = ("windowed counts",)
+STOPPED = ("windowed counts", "upsert")
+"""Of which a driver is stopped besides, so that it could wake beside its successor."""
 ENDLESS = [name for name, program in PROGRAMS.items() if not program.ends]
 BY_NAME = [pytest.param(name, marks=() if name in CHEAP else pytest.mark.long) for name in ENDLESS]
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("programs")) as made:
+    with deployed(tmp_path_factory.mktemp("programs"), settings=SOON_NOTICED) as made:
         made.start(with_points=False)
         yield made
 
@@ -74,14 +78,17 @@ def test_rescaled_and_killed_its_output_is_that_of_a_plain_run(
     feeder.write(10)
     feeder.start()
     rescales = 3 if name in CHEAP else RESCALES
-    outcome = run_rescaled(deployment, program, ours, feeder, rescales=rescales, seed=len(name))
+    kills = BOTH_WAYS if name in STOPPED else BOTH_WAYS[:1]
+    outcome = run_rescaled(deployment, program, ours, feeder, rescales=rescales, seed=len(name), kills=kills)
     run_plain(program, alone)
 
     rows = program.rows(ours)
     assert differences(rows, program.rows(alone)) == {} and all(rows.values())
-    assert (outcome.in_place, outcome.others, outcome.kills) == (rescales, [], 1)
+    assert (outcome.in_place, outcome.others, outcome.kills) == (rescales, [], len(kills))
     counts = {query or "output": len(found) for query, found in rows.items()}
-    print(f"OUTCOME {name}: {outcome.in_place} rescales in place, {outcome.kills} kill, exact: {counts} rows")
+    print(
+        f"OUTCOME {name}: {outcome.in_place} rescales in place, {outcome.kills} kills, exact: {counts} rows"
+    )
 
 
 @pytest.mark.long

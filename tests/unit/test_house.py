@@ -17,11 +17,14 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 MODULE_LINES_MAX = 400
+# A class that is one thought is not cut in two for the sake of a number.
+CLASS_MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 TOP_LEVEL = {
     "CHANGELOG.md", "Dockerfile", "LICENSE", "Makefile", "README.md", "app", "benchmarks", "conftest.py",
     "docker-compose.yml", "docs", "examples", "migrations", "pyproject.toml", "tests", "uv.lock",
 }  # fmt: skip
+DEFINITION = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # Written so that this file does not contain what it forbids.
 DEVELOPMENT_MACHINE = re.compile(r"/work[/]|/root[/]|/home/(?!me\b)\w+|[.]pyenv[/]")
@@ -63,14 +66,20 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
             yield node.name, node.end_lineno - node.lineno + 1
 
 
+def most_lines(path: Path) -> int:
+    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    defined = [type(node) for node in body if isinstance(node, DEFINITION)]
+    return CLASS_MODULE_LINES_MAX if defined == [ast.ClassDef] else MODULE_LINES_MAX
+
+
 def test_the_files_of_the_project_are_found() -> None:
     assert Path("app/model/jobgraph.py") in files()
     assert len(python_files()) > 100
 
 
 def test_modules_are_short() -> None:
-    long = {str(path): length for path in python_files() if (length := lines(path)) > MODULE_LINES_MAX}
-    assert long == {}, f"longer than {MODULE_LINES_MAX} lines"
+    long = {str(path): length for path in python_files() if (length := lines(path)) > most_lines(path)}
+    assert long == {}, f"longer than {MODULE_LINES_MAX} lines, or {CLASS_MODULE_LINES_MAX} of one class"
 
 
 def test_functions_are_short() -> None:

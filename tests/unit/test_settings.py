@@ -49,6 +49,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "appcds": (False, True, False),
     "cache_dir": ("/file", "/environment", "/command-line"),
     "package_repository": ("https://file/", "file:///environment/", "http://command-line:8080/maven/"),
+    "driver_standstill_seconds": (10.0, 20.0, 40.0),
     "planning_timeout_seconds": (100.0, 200.0, 400.0),
     "history_max_age_days": (1001, 1002, 1003),
     "requests_max_count": (1001, 1002, 1003),
@@ -384,17 +385,12 @@ def test_settings_of_kubernetes_that_are_missing_or_contradict_each_other_are_re
     assert "cluster_image: is for cluster_kind kubernetes, and" in refused(**STANDALONE, cluster_image="x")[0]
 
 
-@pytest.mark.parametrize(
-    "master",
-    [
-        "k8s://ftp://api",
-        "k8s://",
-        "k8s://https://api:port",
-        "k8s://https://me:secret@api",
-        "k8s://api:99999",
-        "k8s://api:0",
-    ],
-)
+NO_API_SERVERS = (
+    "k8s://ftp://api", "k8s://", "k8s://https://api:port", "k8s://https://me:secret@api", "k8s://api:99999", "k8s://api:0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("master", NO_API_SERVERS)
 def test_another_address_than_of_an_api_server_is_refused(master: str) -> None:
     (sentence,) = refused(**{**KUBERNETES, "cluster_master": master})
     assert "is not of the form k8s://https://host:port" in sentence and "secret" not in sentence

@@ -33,6 +33,7 @@ class FakeDriver:
         self.specs: list[dict[str, Any]] = []
         self.kills = 0
         self.dead = asyncio.Event()
+        self.still: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.hold_kill: asyncio.Event | None = None
         self.hold_assign: asyncio.Event | None = None
         self._callbacks: list[Callable[[int | None], None]] = []
@@ -55,6 +56,12 @@ class FakeDriver:
 
     async def gone(self) -> None:
         await self.dead.wait()
+
+    async def stands_still(self) -> str:
+        ended = asyncio.ensure_future(self.dead.wait())
+        await asyncio.wait({ended, self.still}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        return self.still.result() if self.still.done() else ""
 
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         if self.dead.is_set():
