@@ -9,53 +9,24 @@ from app.cli.client import Client
 from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import print_json, show_table
 from app.cli.programs import (
-    ArchiveOption,
-    ArgsArgument,
-    BatchOption,
-    BoundsOption,
-    ConfOption,
-    FileOption,
-    NameOption,
-    PackageOption,
     ProgramOptions,
-    PythonOption,
-    RequirementsOption,
     planning,
+    with_program_options,
 )
 from app.cli.sending import post
 from app.cli.submit import JobFileArgument, read_submitted
 
 
+@with_program_options
 def plan(
     file: JobFileArgument,
-    args: ArgsArgument = None,
-    name: NameOption = None,
-    bounds: BoundsOption = None,
-    conf: ConfOption = None,
-    files: FileOption = None,
-    python: PythonOption = None,
-    requirements: RequirementsOption = None,
-    archive: ArchiveOption = None,
-    packages: PackageOption = None,
-    batch: BatchOption = False,
+    options: ProgramOptions,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
 ) -> None:
     """Show the vertices that a job would have, with their bounds. The server runs a program up to where it waits for
     its queries, and starts none of them; nothing is submitted."""
-    options = ProgramOptions(
-        name,
-        bounds or (),
-        conf or (),
-        files or (),
-        args or (),
-        python=python,
-        requirements=requirements or (),
-        archive=archive,
-        packages=packages or (),
-        batch=batch,
-    )
     submitted = read_submitted(file, options)
     with Client(server, token_file) as client, planning(submitted):
         graph = post(client, submitted, dry_run=True)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.models import OptionInfo
 
 from app.cli.errors import Refused, UsageError
 from app.cli.output import printable, warn
@@ -27,133 +31,121 @@ PLANNING_ANSWER_S: Final = 2 * 3600.0
 
 _MISSING = re.compile(r"\bno module (?:named )?'?([A-Za-z_]\w*)", re.IGNORECASE)
 
-NameOption = Annotated[
-    str | None,
-    typer.Option(
-        "--name", metavar="NAME", show_default=False, help="Of a program: default is its file's name."
-    ),
-]
-BoundsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--bounds",
-        metavar="VERTEX=LOWER:UPPER",
-        show_default=False,
-        help="Of a program: how parallel a vertex may be; either number may be left out. slotwise plan shows the "
-        "names.",
-    ),
-]
-ConfOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf",
-        metavar="NAME=VALUE",
-        show_default=False,
-        help="Of a program: a setting of Spark, or an option.",
-    ),
-]
-FileOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--file",
-        metavar="FILE",
-        show_default=False,
-        help="Of a program: a file that it needs, such as a module that it imports; .zip and .whl are imported from.",
-    ),
-]
-PythonOption = Annotated[
-    str | None,
-    typer.Option(
-        "--python",
-        metavar="PYTHON",
-        show_default=False,
-        help="Of a program: the Python that it runs with, a path on the server's host; it has PySpark.",
-    ),
-]
-RequirementsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--requirements",
-        metavar="FILE|SPEC",
-        show_default=False,
-        help="Of a program: what the server installs for it, such as pyspark==4.2.0, or a requirements.txt with such "
-        "lines.",
-    ),
-]
-ArchiveOption = Annotated[
-    str | None,
-    typer.Option(
-        "--archive",
-        metavar="FILE",
-        show_default=False,
-        help="Of a program: the environment that it runs in, as venv-pack and conda-pack make it: a .tar.gz on the "
-        "server's host, or one that --file sends along.",
-    ),
-]
-PackageOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--package",
-        metavar="G:A:V",
-        show_default=False,
-        help="Of a program: a package of Spark by its coordinates, group:artifact:version.",
-    ),
-]
-BatchOption = Annotated[
-    bool,
-    typer.Option(
-        "--batch",
-        help="Of a program: it has no streaming queries of its own, and the job ends with it.",
-    ),
-]
-ArgsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[-- ARGS]", show_default=False, help="Of a program: its arguments, behind two dashes."
-    ),
-]
+
+def _said(name: str, metavar: str, said: str) -> Any:
+    """An option of programs, of which ``said`` says what it is."""
+    return typer.Option(name, metavar=metavar, show_default=False, help=f"Of a program: {said}")
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """What is said of a program beside its file."""
+    """What is said of a program beside its file. Each field is a parameter of a command `with_program_options`."""
 
-    name: str | None = None
-    bounds: Sequence[str] = ()
-    conf: Sequence[str] = ()
-    files: Sequence[Path] = ()
-    args: Sequence[str] = ()
-    python: str | None = None
-    requirements: Sequence[str] = ()
-    archive: str | None = None
-    packages: Sequence[str] = ()
-    batch: bool = False
+    args: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[-- ARGS]", show_default=False, help="Of a program: its arguments, behind two dashes."
+        ),
+    ] = field(default_factory=list)
+    name: Annotated[str | None, _said("--name", "NAME", "default is its file's name.")] = None
+    bounds: Annotated[
+        list[str],
+        _said(
+            "--bounds",
+            "VERTEX=LOWER:UPPER",
+            "how parallel a vertex may be; either number may be left out. slotwise plan shows the names.",
+        ),
+    ] = field(default_factory=list)
+    conf: Annotated[list[str], _said("--conf", "NAME=VALUE", "a setting of Spark, or an option.")] = field(
+        default_factory=list
+    )
+    files: Annotated[
+        list[Path],
+        _said(
+            "--file",
+            "FILE",
+            "a file that it needs, such as a module that it imports; .zip and .whl are imported from.",
+        ),
+    ] = field(default_factory=list)
+    python: Annotated[
+        str | None,
+        _said(
+            "--python", "PYTHON", "the Python that it runs with, a path on the server's host; it has PySpark."
+        ),
+    ] = None
+    requirements: Annotated[
+        list[str],
+        _said(
+            "--requirements",
+            "FILE|SPEC",
+            "what the server installs for it, such as pyspark==4.2.0, or a requirements.txt with such lines.",
+        ),
+    ] = field(default_factory=list)
+    archive: Annotated[
+        str | None,
+        _said(
+            "--archive",
+            "FILE",
+            "the environment that it runs in, as venv-pack and conda-pack make it: a .tar.gz on the server's host, or "
+            "one that --file sends along.",
+        ),
+    ] = None
+    packages: Annotated[
+        list[str],
+        _said("--package", "G:A:V", "a package of Spark by its coordinates, group:artifact:version."),
+    ] = field(default_factory=list)
+    batch: Annotated[
+        bool,
+        typer.Option(
+            "--batch",
+            help="Of a program: it has no streaming queries of its own, and the job ends with it.",
+        ),
+    ] = False
 
     def refuse_for_graphs(self) -> None:
         """
         Raises:
             UsageError: something is said that a graph says in its document.
         """
-        fields = {
-            "--name": self.name,
-            "--bounds": self.bounds,
-            "--conf": self.conf,
-            "--file": self.files,
-            "--python": self.python,
-            "--requirements": self.requirements,
-            "--archive": self.archive,
-            "--package": self.packages,
-            "--batch": self.batch,
-        }
+        told = {name: info for name, (_, info) in _fields().items() if isinstance(info, OptionInfo)}
         errors = [
-            f"{option} is for programs (*.py): a graph says it in its document."
-            for option in fields
-            if fields[option]
+            f"{info.default} is for programs (*.py): a graph says it in its document."
+            for name, info in told.items()
+            if getattr(self, name)
         ]
         if self.args:
             errors.append(f"{self.args[0]!r} is one argument too many: only programs (*.py) have arguments.")
         if errors:
             raise UsageError(*errors)
+
+
+@functools.cache
+def _fields() -> dict[str, tuple[Any, Any]]:
+    """The fields of `ProgramOptions`: their types, and what the command line makes of them."""
+    hints = get_type_hints(ProgramOptions, include_extras=True)
+    return {name: (hint, hint.__metadata__[0]) for name, hint in hints.items()}
+
+
+def with_program_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``command``, whose parameter ``options`` is given as the options of a program, one by one."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        options = ProgramOptions(**{name: given.pop(name) for name in _fields()})
+        command(**given, options=options)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if parameter.name != "options":
+            parameters.append(parameter)
+            continue
+        for each in dataclasses.fields(ProgramOptions):
+            usual = [] if each.default is dataclasses.MISSING else each.default
+            kind = _fields()[each.name][0]
+            parameters.append(parameter.replace(name=each.name, default=usual, annotation=kind))
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,21 +16,12 @@ from app.cli.jobs import accepted, ended_as
 from app.cli.options import JsonOption, ServerOption, TokenOption
 from app.cli.output import print_json, say
 from app.cli.programs import (
-    ArchiveOption,
-    ArgsArgument,
-    BatchOption,
-    BoundsOption,
-    ConfOption,
-    FileOption,
-    NameOption,
-    PackageOption,
     ProgramOptions,
-    PythonOption,
-    RequirementsOption,
     Submitted,
     is_program_file,
     planning,
     read_program_file,
+    with_program_options,
 )
 from app.cli.sending import post
 from app.cli.versions import ReplaceOption, replace_job
@@ -51,19 +42,11 @@ JobFileArgument = Annotated[
 ]
 
 
+@with_program_options
 def submit(
     file: JobFileArgument,
-    args: ArgsArgument = None,
-    name: NameOption = None,
-    bounds: BoundsOption = None,
-    conf: ConfOption = None,
-    files: FileOption = None,
-    python: PythonOption = None,
-    requirements: RequirementsOption = None,
-    archive: ArchiveOption = None,
-    packages: PackageOption = None,
+    options: ProgramOptions,
     replace: ReplaceOption = None,
-    batch: BatchOption = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once the job has processed something, or has ended.")
     ] = False,
@@ -81,18 +64,6 @@ def submit(
     as it is, which is planned first (see slotwise plan)."""
     if timeout is not None and not (wait and timeout < float("inf")):
         raise UsageError("--timeout is a number of seconds, and needs --wait.")
-    options = ProgramOptions(
-        name,
-        bounds or (),
-        conf or (),
-        files or (),
-        args or (),
-        python=python,
-        requirements=requirements or (),
-        archive=archive,
-        packages=packages or (),
-        batch=batch,
-    )
     submitted = read_submitted(file, options)
     if replace is not None:
         replace_job(
