@@ -94,6 +94,14 @@ class ProgramOptions:
         list[str],
         _said("--package", "G:A:V", "a package of Spark by its coordinates, group:artifact:version."),
     ] = field(default_factory=list)
+    origin: Annotated[
+        str | None,
+        _said(
+            "--from",
+            "CHECKPOINT",
+            "the directory of a checkpoint on the server's host, a copy of which it goes on from.",
+        ),
+    ] = None
     batch: Annotated[
         bool,
         typer.Option(
@@ -182,6 +190,9 @@ def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> S
         document["environment"] = environment
     if options.packages:
         document["packages"] = list(options.packages)
+    if options.origin is not None:
+        is_url = "://" in options.origin
+        document["from"] = options.origin if is_url else os.path.abspath(options.origin)
     document["config"] = _settings(options.conf, errors)
     try:
         document["bounds"] = {

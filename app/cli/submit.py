@@ -64,6 +64,10 @@ def submit(
     as it is, which is planned first (see slotwise plan)."""
     if timeout is not None and not (wait and timeout < float("inf")):
         raise UsageError("--timeout is a number of seconds, and needs --wait.")
+    if replace is not None and options.origin is not None:
+        raise UsageError(
+            "--from and --replace exclude each other: a new version goes on from the checkpoints of its job."
+        )
     submitted = read_submitted(file, options)
     if replace is not None:
         replace_job(

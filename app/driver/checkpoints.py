@@ -25,6 +25,9 @@ from app.durablefiles import sync_to_disk
 _PARTITIONS = "spark.sql.shuffle.partitions"
 # Spark writes these files once, under another name first, and never changes them.
 _SHARED = "state"
+_BESIDE = ("next", "ready", "old")
+CLAIMS = frozenset({"owner.json", "owner.lock", "slotwise-writer.json", "slotwise-writer.lock"})
+"""Files that say who writes a checkpoint (`app.driver.locks`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,29 @@ def standing(checkpoint: Path) -> Standing:
     )
 
 
+def source_count(checkpoint: Path) -> int | None:
+    """How many sources the newest planned batch has an offset of; None if there is none, or Spark does not say so.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    planned = _newest(checkpoint / "offsets")
+    if planned < 0:
+        return None
+    lines = (checkpoint / "offsets" / str(planned)).read_text(encoding="utf-8").splitlines()
+    return len(lines) - 2 if lines[:1] == ["v1"] else None
+
+
+def newest_in_sink(folder: Path) -> int:
+    """The newest batch in the log that Spark's file sink keeps in its folder; -1 if there is none."""
+    return _newest(folder / "_spark_metadata")
+
+
+def is_one_of_several(name: str) -> bool:
+    """Whether the directory is not a checkpoint itself but one that has been or will be in its place."""
+    return name.endswith(tuple(f".{what}" for what in _BESIDE))
+
+
 def has_state(checkpoint: Path) -> bool:
     """Whether a stateful operator ever wrote there."""
     return (checkpoint / "state").is_dir()
@@ -71,7 +97,9 @@ def has_state(checkpoint: Path) -> bool:
 
 def _newest(directory: Path) -> int:
     try:
-        return max((int(entry.name) for entry in directory.iterdir() if entry.name.isdigit()), default=-1)
+        # Each so many batches the log of a file sink is made shorter: 9.compact.
+        names = [entry.name.removesuffix(".compact") for entry in directory.iterdir()]
+        return max((int(name) for name in names if name.isdigit()), default=-1)
     except FileNotFoundError:
         return -1
 
@@ -97,15 +125,17 @@ def beside(checkpoint: Path, what: str) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}.{what}")
 
 
-def copy_beside(checkpoint: Path) -> Path:
-    """A copy to be changed; files of the state are shared, as nobody changes them.
+def copy_beside(checkpoint: Path, of: Path | None = None) -> Path:
+    """A copy of it, or of the checkpoint ``of``, to be changed; files of the state are shared, as nobody changes them.
 
     Raises:
         OSError: it could not be made.
     """
     copy = beside(checkpoint, "next")
     discard(copy)
-    for entry in sorted(checkpoint.iterdir()):
+    for entry in sorted((of or checkpoint).iterdir()):
+        if of is not None and entry.name in CLAIMS:
+            continue
         target = copy / entry.name
         copy.mkdir(exist_ok=True)
         if entry.is_dir():

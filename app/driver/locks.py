@@ -67,6 +67,26 @@ def claim_own_checkpoint(checkpoint_dir: Path, *, lock_file: str) -> None:
         write_whole(writer_file, json.dumps({"lock_file": lock_file}).encode())
 
 
+class BeingWritten(DriverError):
+    """A checkpoint that is not to be touched while it is written."""
+
+
+def refuse_if_written(checkpoint: Path) -> None:
+    """
+    Raises:
+        BeingWritten: a driver that is alive writes the checkpoint, which may be that of one query of a job.
+        DriverError: it cannot be told.
+    """
+    for claim in (checkpoint / "slotwise-writer.json", checkpoint.parent / "owner.json"):
+        writer = _read(claim, "lock_file")
+        if writer is None:
+            continue
+        try:
+            _await_end(str(writer["lock_file"]), checkpoint, recoverable=False)
+        except DriverError as error:
+            raise BeingWritten(str(error)) from error
+
+
 @contextlib.contextmanager
 def _claiming(checkpoint_dir: Path, lock_name: str) -> Iterator[None]:
     try:

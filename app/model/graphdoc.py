@@ -43,7 +43,7 @@ __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 MAX_VERTICES: Final = 200
 
 _FIELDS = ("name", "type", "artifacts", "config", "vertices")
-_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "environment", "packages")
+_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "environment", "packages", "from")
 _OPERATIONS = ("source", "sql", "python", "sink")
 _PLANNED = ("planned",)
 _REST_OF_VERTEX = (

@@ -26,7 +26,18 @@ from app.model.sentences import hint, kind_of, shown
 
 MAX_BOUNDS: Final = 200
 
-_FIELDS = ("name", "type", "script", "args", "artifacts", "environment", "packages", "config", "bounds")
+_FIELDS = (
+    "name",
+    "type",
+    "script",
+    "args",
+    "artifacts",
+    "environment",
+    "packages",
+    "from",
+    "config",
+    "bounds",
+)
 _REFUSED: Final = {
     "vertices": "the vertices of a program are read from its plan: say how parallel they may be under bounds, by name.",
 }
@@ -102,6 +113,8 @@ def parse_program(document: object) -> ProgramDocument:
     artifacts = read_artifacts(fields)
     config = read_config(fields, job_type, program=True)
     bounds = _bounds(fields)
+    if "from" in fields and job_type is JobType.BATCH:
+        fields.wrong("from", "is for programs with streaming queries: a BATCH program has no checkpoint.")
     check_size(errors)
     if program is not None and program.script not in artifacts:
         artifacts = (program.script, *artifacts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from app.model.environment import path_fault
 from app.model.graphdoc_environment import read_environment, read_packages
 from app.model.graphdoc_fields import Errors, Fields, below, text_fault
 from app.model.javaoptions import (
@@ -117,6 +118,7 @@ def read_program(fields: Fields) -> ProgramSpec | None:
     fields.errors.settings_chars += sum(map(len, args))
     environment = read_environment(fields)
     packages = read_packages(fields)
+    origin = _read_origin(fields)
     if script is None:
         return None
     if not FILE_NAME.match(script) or not script.endswith(".py"):
@@ -125,7 +127,16 @@ def read_program(fields: Fields) -> ProgramSpec | None:
             f"should be the name of a Python file among the artifacts, such as job.py, found {shown(script)}.",
         )
         return None
-    return ProgramSpec(script, tuple(args), environment, packages)
+    return ProgramSpec(script, tuple(args), environment, packages, origin)
+
+
+def _read_origin(fields: Fields) -> str | None:
+    """The directory of the checkpoints that the program goes on from."""
+    origin = fields.text("from", "the directory of a checkpoint on the host of the server")
+    if origin is not None and (fault := path_fault(origin)):
+        fields.wrong("from", f"{fault}. A checkpoint on another file system has to be copied there before.")
+        return None
+    return origin
 
 
 def check_size(errors: Errors) -> None:

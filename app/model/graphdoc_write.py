@@ -32,7 +32,8 @@ def program_document(program: ProgramSpec | None) -> dict[str, object]:
     """The fields of a document that say which program makes its vertices."""
     if program is None:
         return {}
-    return {"script": program.script, "args": list(program.args), **environment_document(program)}
+    origin = {} if program.origin is None else {"from": program.origin}
+    return {"script": program.script, "args": list(program.args), **environment_document(program), **origin}
 
 
 def _vertex(vertex: JobVertex) -> dict[str, object]:

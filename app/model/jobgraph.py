@@ -146,12 +146,14 @@ Operation = SourceSpec | SqlSpec | PythonSpec | SinkSpec | PlannedSpec
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
     """An ordinary PySpark program: ``script`` is one of the job's artifacts, ``args`` what follows it on the command
-    line. ``environment`` None is that of the server; ``packages`` are coordinates ``group:artifact:version``."""
+    line. ``environment`` None is that of the server; ``packages`` are coordinates ``group:artifact:version``.
+    ``origin``: the directory of another's checkpoints, copies of which its queries go on from."""
 
     script: str
     args: tuple[str, ...] = ()
     environment: EnvironmentSpec | None = None
     packages: tuple[str, ...] = ()
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

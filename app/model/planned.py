@@ -34,17 +34,19 @@ class PlannedVertex:
 @dataclass(frozen=True, slots=True)
 class Planned:
     """What a program turned out to be: its ``vertices``, or the sentence that says why it cannot be a job, with the
-    stack of the program if it has one."""
+    stack of the program if it has one. ``conflict``: it is not the program that is wrong, but what is stored or runs
+    does not go with it."""
 
     vertices: tuple[PlannedVertex, ...] = ()
     error: str | None = None
     stack: str = ""
+    conflict: bool = False
 
 
 def planned_to_json(planned: Planned) -> dict[str, object]:
     """What `planned_from_json` reads."""
     if planned.error is not None:
-        return {"error": planned.error, "stack": planned.stack}
+        return {"error": planned.error, "stack": planned.stack, "conflict": planned.conflict}
     return {
         "vertices": [
             {
@@ -68,7 +70,8 @@ def planned_from_json(value: Mapping[str, object]) -> Planned:
         ValueError, TypeError, KeyError: it is nothing that `planned_to_json` made.
     """
     if "error" in value:
-        return Planned(error=str(value["error"]), stack=str(value.get("stack", "")))
+        error, stack = str(value["error"]), str(value.get("stack", ""))
+        return Planned(error=error, stack=stack, conflict=value.get("conflict") is True)
     vertices = value["vertices"]
     if not isinstance(vertices, list):
         raise TypeError("vertices should be a list")

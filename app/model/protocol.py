@@ -84,7 +84,8 @@ class PlanningSpec:
     """An assignment that runs no query: the driver runs the program of ``graph`` (a document without vertices) up to
     where it would wait for its queries, writes what they would be (`app.model.planned`) into ``answer_file``, and ends.
 
-    The other fields are those of `DriverSpec`.
+    ``checkpoint_dir``: of the job that the program is a new version of; empty if it is a new job. The other fields are
+    those of `DriverSpec`.
     """
 
     answer_file: str
@@ -94,6 +95,7 @@ class PlanningSpec:
     slots: int
     work_dir: str
     artifacts_dir: str
+    checkpoint_dir: str = ""
     spark_conf: dict[str, str] = field(default_factory=dict)
     private: tuple[str, ...] = ()
 

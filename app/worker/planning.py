@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -109,8 +109,11 @@ class Planner:
         self._tidying: set[asyncio.Task[None]] = set()
         self._closing = False
 
-    async def plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> Planned:
-        """What the program turned out to be. Whoever gives up waiting (is cancelled) ends the planning.
+    async def plan(
+        self, program: ProgramDocument, artifacts: Mapping[str, bytes], version_of: str | None = None
+    ) -> Planned:
+        """What the program turned out to be. Whoever gives up waiting (is cancelled) ends the planning. ``version_of``:
+        the id of a job, if it is a new version of that.
 
         Raises:
             Unavailable: it could not be found out now.
@@ -126,7 +129,7 @@ class Planner:
                     raise Unavailable(
                         "This control plane is stopping. The program was not submitted; try again."
                     )
-                task = asyncio.create_task(self._plan(program, artifacts))
+                task = asyncio.create_task(self._plan(program, artifacts, version_of))
                 self._running.add(task)
                 try:
                     return await task
@@ -151,7 +154,9 @@ class Planner:
         if self._tidying:
             await asyncio.wait(self._tidying, timeout=_CLOSE_S)
 
-    async def _plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> Planned:
+    async def _plan(
+        self, program: ProgramDocument, artifacts: Mapping[str, bytes], version_of: str | None
+    ) -> Planned:
         place = _Place(self._places.jobs_dir / f"{_PREFIX}{secrets.token_hex(16)}")
         laying = asyncio.create_task(asyncio.to_thread(place.lay_out, artifacts))
         handle: DriverHandle | None = None
@@ -160,7 +165,7 @@ class Planner:
             options = jvm_options(program.config)
             runtime = runtime_of(program.program, place.artifacts_dir)
             handle = await once_there_are_descriptors(lambda: self._host.acquire(options, runtime))
-            return _told(await self._answer(handle, place, program), program)
+            return _told(await self._answer(handle, place, program, version_of), program)
         except TimeoutError:
             return Planned(
                 error=f"The program was not planned within {self._limit_s:g} s (planning_timeout_seconds): it has not "
@@ -178,7 +183,9 @@ class Planner:
         finally:
             await asyncio.shield(self._spawn(_tidy(handle, place, laying)))
 
-    async def _answer(self, handle: DriverHandle, place: _Place, program: ProgramDocument) -> Planned:
+    async def _answer(
+        self, handle: DriverHandle, place: _Place, program: ProgramDocument, version_of: str | None
+    ) -> Planned:
         ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         handle.on_exit(lambda status: None if ended.done() else ended.set_result(status))
         spec = PlanningSpec(
@@ -189,6 +196,7 @@ class Planner:
             slots=_SLOTS,
             work_dir=str(place.work_dir),
             artifacts_dir=str(place.artifacts_dir),
+            checkpoint_dir="" if version_of is None else str(self._places.checkpoint_dir(version_of)),
             spark_conf={key: value for key, value in program.config if key.startswith("spark.")},
             private=tuple(map(str, self._places.private)),
         )
@@ -252,7 +260,7 @@ def _told(planned: Planned, program: ProgramDocument) -> Planned:
         sentence = f"{sentence[: _MOST_CHARS // 2]} ... {sentence[-_MOST_CHARS // 2 :]}"
     stack = without_secrets(planned.stack, known)
     log.info("a program could not be planned", name=program.name, error=sentence, stack=stack)
-    return Planned(error=sentence or "The program could not be planned.", stack=stack)
+    return replace(planned, error=sentence or "The program could not be planned.", stack=stack)
 
 
 def _write_json(target: Path, value: object) -> None:

@@ -48,8 +48,13 @@ class Replacing:
         refuse(state)
         name = state.graph.name
         if isinstance(submitted, ProgramDocument):
+            if submitted.program.origin is not None:
+                raise InvalidRequest(
+                    "from: a new version goes on from the checkpoints of its job: leave it out, or submit a job of its "
+                    "own."
+                )
             program = _with_bounds_of(dataclasses.replace(submitted, name=name), state.graph)
-            graph = await self._submission.plan(program, artifacts)
+            graph = _with_origin_of(await self._submission.plan(program, artifacts, job_id), state.graph)
         else:
             graph = parse_document({**to_document(submitted), "name": name})
         _refuse_incompatible(self._state(job_id), graph)
@@ -157,6 +162,15 @@ def _decide(
             AddVersion(version.number, state.versions.current, document, version.options),
             *(AddArtifact(name, content, version.number) for name, content in artifacts.items()),
         ),
+    )
+
+
+def _with_origin_of(graph: JobGraph, before: JobGraph) -> JobGraph:
+    """``graph``, which goes on from what ``before`` was to go on from: its first attempt may not have begun."""
+    if graph.program is None or before.program is None:
+        return graph
+    return dataclasses.replace(
+        graph, program=dataclasses.replace(graph.program, origin=before.program.origin)
     )
 
 

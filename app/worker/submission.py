@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import structlog
@@ -58,8 +59,10 @@ class Submission:
         self._store, self._keeper, self._host, self._planner = store, keeper, host, planner
         self._places, self._clock, self._new_id = places, clock, new_id
 
-    async def plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
-        """The job graph of a program."""
+    async def plan(
+        self, program: ProgramDocument, artifacts: Mapping[str, bytes], version_of: str | None = None
+    ) -> JobGraph:
+        """The job graph of a program, which may be a new version of a job."""
         listed = program.artifacts
         errors = await asyncio.to_thread(refused_artifacts, listed, artifacts, program=True)
         errors += _refused_by_cluster(program.config, self._places)
@@ -67,10 +70,12 @@ class Submission:
             raise InvalidRequest(*errors)
         if program.type is JobType.BATCH:
             return await _graph_of_batch(program, artifacts)
+        if program.program.origin is not None:
+            self._check_origin(program.program.origin)
         try:
-            planned = await self._planner.plan(program, artifacts)
+            planned = await self._planner.plan(program, artifacts, version_of)
             if planned.error is not None:
-                raise InvalidRequest(planned.error)
+                raise (StateConflict if planned.conflict else InvalidRequest)(planned.error)
             return graph_of(program, planned)
         except GraphErrors as error:
             self._host.refill()
@@ -129,6 +134,24 @@ class Submission:
                 raise StateConflict(
                     f"The checkpoint {place} of {chosen[place]} is that of job {state.graph.name} ({state.job_id}), "
                     f"which is {status_of(state)}. End that job before, or give the query another checkpointLocation."
+                )
+
+    def _check_origin(self, origin: str) -> None:
+        """
+        Raises:
+            StateConflict: a job that has not ended writes the checkpoint that another is to go on from.
+        """
+        for job in self._keeper.jobs.values():
+            state = job.state
+            written = (str(self._places.checkpoint_dir(state.job_id)), *checkpoints_of(state.graph))
+            if not isinstance(state.phase, Finished) and any(
+                is_within(one, [Path(other)])
+                for path in written
+                for one, other in ((path, origin), (origin, path))
+            ):
+                raise StateConflict(
+                    f"from: the checkpoint {origin} is that of job {state.graph.name} ({state.job_id}), which is "
+                    f"{status_of(state)}. End that job before, or replace it by a new version."
                 )
 
     async def checked(

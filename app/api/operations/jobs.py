@@ -26,7 +26,8 @@ SUBMIT = Doc(
         "The graph as JSON or YAML, or a multipart form with the part `graph` and the files that it lists"
         " under artifacts. All errors of a graph are answered at once, each with its place. A document with"
         " `script` is a program: a driver runs it up to where it waits for its queries, which takes some"
-        " seconds, and its vertices are read from its plan. Whoever hangs up meanwhile ends that."
+        " seconds, and its vertices are read from its plan. Whoever hangs up meanwhile ends that. With `from` it goes"
+        " on from a copy of another's checkpoint."
     ),
     status=202,
     answer=job_schema.Submitted,

@@ -106,6 +106,28 @@ PROGRAM_SCHEMA = _closed(
         },
         "args": {"type": "array", "items": {"type": "string"}, "description": "Its arguments."},
         "artifacts": _ARTIFACTS,
+        "environment": _closed(
+            [],
+            {
+                "python": {"type": "string", "description": "The path of a Python that has PySpark."},
+                "archive": {
+                    "type": "string",
+                    "description": "A packed environment: a path, or one of the artifacts.",
+                },
+                "requirements": {"type": "array", "items": {"type": "string"}},
+            },
+            "What it runs in: exactly one of these. Default: the environment of the server.",
+        ),
+        "packages": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Packages of Spark: group:artifact:version.",
+        },
+        "from": {
+            "type": "string",
+            "description": "The directory of a checkpoint on the host of the server, or of one for each query: the job "
+            "goes on from a copy of it.",
+        },
         "config": _CONFIG,
         "bounds": {
             "type": "object",

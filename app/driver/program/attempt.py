@@ -19,6 +19,7 @@ from app.driver.base_attempt import Ending, Terminate
 from app.driver.failover import LocalFailover
 from app.driver.failures import DriverError, Failure
 from app.driver.locks import claim_own_checkpoint
+from app.driver.program.origin import Origin, adopt
 from app.driver.program.places import Places
 from app.driver.program.planner import checkpoint_of, local_path, state_partitions_of
 from app.driver.program.query import ProgramQuery, differences
@@ -26,7 +27,7 @@ from app.driver.program.run import run_program
 from app.driver.program.takeover import Takeover
 from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.valves.insert import insert_valves
-from app.driver.valves.reading import read_query
+from app.driver.valves.reading import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, replace_frame, writer_facts, writer_frame
 from app.model.analysis import Query, queries
 from app.model.planned import PlannedVertex
@@ -74,6 +75,8 @@ class ProgramAttempt(Attempt):
         super().__init__(*args, **fields)
         self._stored: dict[str, Query] = {query.sink.name: query for query in queries(self._graph)}
         self._found: list[PlannedVertex] = []
+        program = self._graph.program
+        self._origin = Origin(Path(program.origin)) if program is not None and program.origin else None
         # A program may start its queries in several threads.
         self._starting = threading.Lock()
         # What a query reports before it is known that it was started.
@@ -291,11 +294,18 @@ class ProgramAttempt(Attempt):
     def _query_of(
         self, frame: Any, facts: WriterFacts, where: str
     ) -> tuple[ProgramQuery, tuple[PlannedVertex, ...]]:
-        own = checkpoint_of(frame.sparkSession, facts)
-        partitions = state_partitions_of(frame.sparkSession, own)
-        found = read_query(frame, facts, {vertex.name for vertex in self._found}, partitions)
+        session = frame.sparkSession
+        own = checkpoint_of(session, facts)
+        taken = {vertex.name for vertex in self._found}
+        found = read_query(frame, facts, taken, state_partitions_of(session, None))
         sink = found[-1].name
         query = self._stored.get(sink)
+        own_dir = self._checkpoint_dir / (query.key if query is not None else "")
+        place = local_path(own) if own else own_dir
+        if query is not None:
+            if self._origin is not None and place is not None:
+                adopt(self._origin.checkpoint_of(sink), place)
+            found = with_partitions(found, state_partitions_of(session, place))
         told = (
             differences(query, found)
             if query is not None
@@ -307,14 +317,13 @@ class ProgramAttempt(Attempt):
             )
         assert query is not None
         self._found += found
-        if (place := local_path(own)) is not None:
+        if own and place is not None:
             claim_own_checkpoint(place, lock_file=self._lock_file)
-        own_dir = self._checkpoint_dir / query.key
         return (
             ProgramQuery(
                 query,
                 found,
-                session=frame.sparkSession,
+                session=session,
                 plans=self._plans,
                 checkpoint_dir=Path(own) if own else own_dir,
                 own_dir=own_dir,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,10 +21,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.checkpoints import standing
 from app.driver.failures import DriverError, Failure
+from app.driver.locks import BeingWritten
+from app.driver.program.origin import Origin
 from app.driver.program.places import Places
 from app.driver.program.sparkchecks import check_with_spark
 from app.driver.program.threads import ProgramThreads
-from app.driver.valves.reading import read_query
+from app.driver.valves.reading import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
 from app.model.planned import Planned, PlannedVertex
@@ -34,7 +36,7 @@ _REFUSED_TRIGGERS = {
     "real-time": "a real-time trigger (realTime)",
     "continuous": "a continuous trigger (continuous)",
 }
-_FILES = frozenset({"parquet", "orc", "json", "csv", "text", "avro", "xml"})
+FILES = frozenset({"parquet", "orc", "json", "csv", "text", "avro", "xml"})
 """Sinks that need a path."""
 
 
@@ -48,10 +50,9 @@ def checkpoint_of(session: SparkSession, facts: WriterFacts) -> str | None:
     return f"{parent.rstrip('/')}/{facts.query_name}" if parent and facts.query_name else None
 
 
-def state_partitions_of(session: SparkSession, checkpoint: str | None) -> int:
+def state_partitions_of(session: SparkSession, checkpoint: Path | None) -> int:
     """How many partitions the state of a query has: what its checkpoint says, or else the session."""
-    path = local_path(checkpoint)
-    found = standing(path) if path is not None else None
+    found = standing(checkpoint) if checkpoint is not None else None
     if found is not None and found.planned_partitions is not None:
         return found.planned_partitions
     return int(session.conf.get(SHUFFLE_PARTITIONS))  # type: ignore[arg-type]
@@ -152,10 +153,16 @@ class Planner:
         places: Places,
         open_session: Callable[[Mapping[str, str]], SparkSession],
         done: Callable[[Planned], NoReturn],
+        *,
+        origin: Origin | None = None,
+        before: Callable[[str], Path | None] = lambda _: None,
     ) -> None:
+        """``origin``: what its queries go on from. ``before``: where the job that the program is a new version of has
+        the checkpoint of a query, by the name of its sink."""
         self.places = places
         self.open_session = open_session
         self._done = done
+        self._origin, self._before = origin, before
         self.queries: list[PlannedQuery] = []
         self._vertices: list[PlannedVertex] = []
         self._checkpoints: dict[str, str] = {}
@@ -176,11 +183,12 @@ class Planner:
             checkpoint = self._check(frame, facts, where)
             check_with_spark(frame, facts)
             try:
-                partitions = state_partitions_of(frame.sparkSession, checkpoint)
                 taken = {vertex.name for vertex in self._vertices}
-                found = read_query(frame, facts, taken, partitions)
+                found = read_query(frame, facts, taken, state_partitions_of(frame.sparkSession, None))
+                place = self._goes_on_from(found, checkpoint, facts)
+                found = with_partitions(found, state_partitions_of(frame.sparkSession, place))
             except DriverError as error:
-                self._refuse(where, str(error))
+                self._refuse(where, str(error), conflict=isinstance(error, BeingWritten))
             self._vertices += (
                 *found[:-1],
                 replace(found[-1], checkpoint=checkpoint, path=facts.path or None),
@@ -268,7 +276,7 @@ class Planner:
                 f"{_REFUSED_TRIGGERS[facts.trigger]} is not possible: its tasks run for ever and cannot be rescaled. "
                 "Use processingTime, availableNow or once.",
             )
-        if facts.format in _FILES and not facts.path and not facts.table:
+        if facts.format in FILES and not facts.path and not facts.table:
             self._refuse(
                 where,
                 f"the query has no sink: start() without a format is {facts.format}, which needs a path. Give it a "
@@ -292,5 +300,26 @@ class Planner:
             self._checkpoints[key] = where
         return checkpoint
 
-    def _refuse(self, where: str, sentence: str) -> NoReturn:
-        self._done(Planned(error=f"{where}: {sentence}"))
+    def _goes_on_from(
+        self, vertices: Sequence[PlannedVertex], own: str | None, facts: WriterFacts
+    ) -> Path | None:
+        """The checkpoint that a query would go on from, if there is one.
+
+        Raises:
+            DriverError: it cannot.
+        """
+        sink = vertices[-1].name
+        if self._origin is None:
+            return local_path(own) if own else self._before(sink)
+        if own and local_path(own) is None:
+            raise DriverError(
+                f"from: the query of {sink} has the checkpointLocation {own} on another file system, to which no "
+                "checkpoint can be copied."
+            )
+        place = self._origin.checkpoint_of(sink)
+        folder = local_path(facts.path) if facts.format in FILES and not facts.table else None
+        self._origin.check(place, vertices, local_path(own), folder)
+        return place
+
+    def _refuse(self, where: str, sentence: str, *, conflict: bool = False) -> NoReturn:
+        self._done(Planned(error=f"{where}: {sentence}", conflict=conflict))

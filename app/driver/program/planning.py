@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from app.driver.program.origin import Origin
 from app.driver.program.places import Places
 from app.driver.program.planner import Planner
 from app.driver.program.planning_calls import PlanningTakeover
 from app.driver.program.run import run_program
 from app.driver.session import add_files
 from app.durablefiles import write_whole
+from app.model.ids import vertex_id
 from app.model.jobgraph import ProgramSpec
 from app.model.planned import Planned, planned_to_json
 from app.model.protocol import PlanningSpec
@@ -46,7 +48,15 @@ def plan_program(
         write_whole(Path(spec.answer_file), json.dumps(planned_to_json(planned)).encode())
         leave(0)
 
-    planner = Planner(places, opened, done)
+    before = Path(spec.checkpoint_dir) if spec.checkpoint_dir else None
+    origin = Origin(Path(str(graph["from"]))) if "from" in graph else None
+    planner = Planner(
+        places,
+        opened,
+        done,
+        origin=origin,
+        before=lambda sink: before / vertex_id(spec.job_name, sink) if before is not None else None,
+    )
     PlanningTakeover(planner, places, spec.spark_conf).install()
     planner.program_ended(run_program(program, artifacts_dir, artifacts, places))
     raise AssertionError("a planner that is told of the end answers")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from app.driver.failures import Failure, describe
 from app.driver.gateway import BatchRun
 from app.driver.plans import DriverPlan, Plans
+from app.driver.program.origin import SINK_NOTE
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, mark_begun, read_past
 from app.driver.stages import StageReader
@@ -63,6 +64,7 @@ class ProgramQuery:
         self._plans = plans
         self._own_dir = own_dir
         own_dir.mkdir(parents=True, exist_ok=True)
+        (own_dir / SINK_NOTE).write_text(query.sink.name, encoding="utf-8")
         self._past = read_past(checkpoint_dir, begun_in=own_dir)
         self.gaps = GapMeter(self._past)
         self._query: StreamingQuery | None = None

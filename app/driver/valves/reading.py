@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from app.driver.valves.shape import VERTEX, Node, Part, vertices_below, walk
@@ -52,17 +53,22 @@ def read_query(
         else:
             continue
         by_node[id(node)] = name = free_name(name, names)
-        keeps = role is Role.OPERATOR
-        # A limit counts in one place.
-        partitions = 1 if node.kind == "GlobalLimit" else state_partitions
-        found.append(
-            PlannedVertex(name, role, operator, _inputs(node, by_node), keeps, partitions if keeps else None)
-        )
+        found.append(PlannedVertex(name, role, operator, _inputs(node, by_node), role is Role.OPERATOR))
     ends = [root] if root.part in VERTEX else vertices_below(root)
     inputs = tuple(dict.fromkeys(by_node[id(node)] for node in ends))
     operator = facts.foreach or str(facts.format)
     found.append(PlannedVertex(free_name(sink_name(facts), names), Role.SINK, operator, inputs))
-    return tuple(found)
+    return with_partitions(found, state_partitions)
+
+
+def with_partitions(vertices: Iterable[PlannedVertex], number: int) -> tuple[PlannedVertex, ...]:
+    """The vertices of a query whose state has ``number`` partitions. A limit counts in one place."""
+    return tuple(
+        replace(each, state_partitions=1 if each.operator == "GlobalLimit" else number)
+        if each.stateful
+        else each
+        for each in vertices
+    )
 
 
 def _inputs(node: Node, by_node: dict[int, str]) -> tuple[str, ...]:

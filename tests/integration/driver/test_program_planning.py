@@ -27,8 +27,9 @@ query = counts.writeStream.queryName("counts").outputMode("update").format("cons
 
 
 def plan(rig: Bench, **files: str) -> tuple[dict[str, Any], Driver]:
-    """What a driver answers to a program: ``job`` is the script, the others are files beside it."""
-    args = files.pop("args", "")
+    """What a driver answers to a program: ``job`` is the script, ``args`` its arguments, ``origin`` what it goes on
+    from, and the others are files beside it."""
+    args, origin = files.pop("args", ""), files.pop("origin", "")
     for name, text in files.items():
         (rig.artifacts_dir / f"{name}.py").write_text(dedent(text), encoding="utf-8")
     spec = {
@@ -40,6 +41,7 @@ def plan(rig: Bench, **files: str) -> tuple[dict[str, Any], Driver]:
             "script": "job.py",
             "args": args.split(),
             "artifacts": sorted(f"{name}.py" for name in files),
+            **({"from": origin} if origin else {}),
         },
         "master": "local[2]",
         "slots": 2,

@@ -67,9 +67,10 @@ def test_a_program_in_full() -> None:
         "artifacts": ["helpers.zip", "job.py"],
         "config": {"spark.sql.shuffle.partitions": 24, "slotwise.slots.weight": "2"},
         "bounds": {"counts": {"lowerBound": 1, "upperBound": 4}, "store": {}},
+        "from": "/data/counts",
     }
     program = parse_program(document)
-    assert program.program == ProgramSpec("job.py", ("--topic", "", "words"))
+    assert program.program == ProgramSpec("job.py", ("--topic", "", "words"), origin="/data/counts")
     assert program.artifacts == ("helpers.zip", "job.py")
     assert dict(program.config)["spark.sql.shuffle.partitions"] == "24"
     assert [(each.vertex, each.lower, each.upper) for each in program.bounds] == [
@@ -116,6 +117,13 @@ def test_a_program_in_full() -> None:
             "the state of a program cannot be redistributed yet",
         ),
         ({"config": {"slotwise.batch.parallelism-decider": "flip-187"}}, "is for BATCH jobs"),
+        ({"from": "counts"}, "from: should be an absolute path on the host of the server"),
+        ({"from": "hdfs://host/c"}, "A checkpoint on another file system has to be copied there before."),
+        (
+            {"from": ["/c"]},
+            "from: should be the directory of a checkpoint on the host of the server, found a",
+        ),
+        ({"from": "/c", "type": "BATCH"}, "from: is for programs with streaming queries"),
         ({"artifacts": [f"f{number}" for number in range(100)]}, "with the script there are 101"),
     ],
 )

@@ -1,0 +1,78 @@
+"""A new program that goes on from the checkpoint of another job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.model.graphdoc import to_document
+from app.model.graphdoc_program import graph_of, parse_program
+from app.model.planned import planned_from_json
+from tests.integration.driver.harness import Bench, bench
+from tests.integration.driver.test_program_attempt import (
+    KEYS,
+    START,
+    STATE_PARTITIONS,
+    WINDOWS,
+    conf,
+    counted,
+    job,
+    the_end,
+)
+from tests.integration.driver.test_program_planning import plan
+
+pytestmark = pytest.mark.timeout(600)
+
+PER_KEY = 20
+FIRST = f"{WINDOWS}{START}query.awaitTermination()"
+# The same state and the same source, and everything else of its own.
+NEXT = f"""{WINDOWS}
+windows = windows.where("count > 0").select("window", "key", "count")
+{START.replace('queryName("windows")', 'queryName("renamed").trigger(processingTime="100 milliseconds")')}
+query.awaitTermination()
+"""
+
+
+def files(place: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(place)): each.read_bytes() for each in place.rglob("*") if each.is_file()}
+
+
+def planned_job(rig: Bench, text: str, origin: Path, out: Path) -> dict[str, Any]:
+    answer, _ = plan(rig, job=text, args=str(out), origin=str(origin))
+    assert "error" not in answer, answer
+    document = {
+        "name": "next",
+        "script": "job.py",
+        "args": [str(out)],
+        "artifacts": ["job.py"],
+        "from": str(origin),
+    }
+    return to_document(graph_of(parse_program(document), planned_from_json(answer)))
+
+
+def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: Path) -> None:
+    out = rig.directory / "out"
+    rig.start(job(rig, FIRST), {"aggregate": 4}, **conf())
+    rig.wait_batches(3)
+    rig.control_plane.order(stop="drain")
+    origin = Path(the_end(rig, "stopped")["location"])
+    rig.drivers[-1].exit_status()
+    before, rows = files(origin), len(counted(out))
+
+    (tmp_path / "next").mkdir()
+    with bench(tmp_path / "next") as other:
+        document = planned_job(other, NEXT, origin, out)
+        names = [(vertex["name"], vertex["maxParallelism"]) for vertex in document["vertices"]]
+        assert names[1] == ("aggregate", STATE_PARTITIONS), "that of the checkpoint, not the default"
+        other.start(document, {"aggregate": 3})
+        other.wait_batches(4)
+        other.control_plane.order(stop="drain")
+        the_end(other, "stopped")
+    found = counted(out)
+    assert len(found) > rows + KEYS
+    assert {tuple(counts) for counts in found.values()} == {(PER_KEY,)}, "a row is missing or there twice"
+    starts = sorted({start for start, _ in found})
+    assert len(found) == KEYS * len(starts) and len(starts) == (starts[-1] - starts[0]).total_seconds() + 1
+    assert files(origin) == before
