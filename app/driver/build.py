@@ -1,6 +1,6 @@
 """Builds a query as one streaming plan of Spark's, from its sources to what its sink gets.
 
-Where a vertex gets its parallelism: at its valves (`app.driver.graph_valves`), a source of our own in the control file
+Where a vertex gets its parallelism: at its valves (`app.driver.valves.graph`), a source of our own in the control file
 besides.
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.functions import Functions
-from app.driver.graph_valves import GraphValve
 from app.driver.plan_check import check_keys, check_plan
 from app.driver.sources import open_stream, read_static
 from app.driver.sources.control import ControlFile
+from app.driver.valves.graph import GraphValve
 from app.driver.valves.spark import kind_of
 from app.driver.vertices import apply_operation, guarded
 from app.model.analysis import Query

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
-from app.driver.graph_valves import Rows, RunningValves
 from app.driver.plans import DriverPlan, Plans
 from app.driver.sinks import BatchRef, Sink
-from app.driver.stages import StageReader
+from app.driver.valves.running import Rows, Valves
+from app.driver.valves.stages import StageReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,8 +24,8 @@ _START_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """One run of a batch, after its sink has it and before its commit. ``job_ids``: Spark's jobs for
-    it; ``planned``: what Spark planned for it.
+    """One run of a batch, after its sink has it and before its commit. ``planned``: what Spark planned for it, None if
+    that is not known.
 
     ``state_is_even``: all state is where it belongs from the next batch on.
     """
@@ -35,7 +35,6 @@ class BatchRun:
     planned: Any
     started_ms: int
     output_rows: int | None
-    job_ids: tuple[int, ...]
     state_is_even: bool = True
 
 
@@ -73,7 +72,7 @@ class Gateway:
         self.begun_version = 0
         self.longest_s = 0.0
         self.stages: StageReader | None = None
-        self._valves: RunningValves | None = None
+        self._valves: Valves | None = None
         self._started = threading.Event()
         self.failure: Failure | None = None
 
@@ -97,7 +96,7 @@ class Gateway:
 
     # -- for the attempt
 
-    def started(self, valves: RunningValves, stages: StageReader) -> None:
+    def started(self, valves: Valves, stages: StageReader) -> None:
         """The query has been started. Its first batch, which may have begun by then, waits for this."""
         self._valves, self.stages = valves, stages
         self._started.set()
@@ -137,7 +136,6 @@ class Gateway:
         self._between_batches()
         if not self._started.wait(_START_S) or (valves := self._valves) is None:
             raise DriverError("The start of the query did not come to its end.", recoverable=True)
-        valves.settle()
         planned = valves.planned()
         plan = self._latest = self._plan_of(valves.in_force(planned))
         self.begun_version = max(self.begun_version, plan.version)
@@ -150,17 +148,16 @@ class Gateway:
         except Exception as error:
             # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
             raise DriverError.of(describe(error)) from error
-        assert self.stages is not None
-        jobs = self.stages.batch_jobs()
-        return BatchRun(batch_id, plan, planned, started_ms, written.rows, jobs, even)
+        return BatchRun(batch_id, plan, planned, started_ms, written.rows, even)
 
-    def _plan_of(self, numbers: Mapping[str, int]) -> DriverPlan:
+    def _plan_of(self, numbers: Mapping[str, int] | None) -> DriverPlan:
         """The plan that a batch runs at which was planned with ``numbers``.
 
         If they are in part those of a newer plan, it counts for the one before.
         """
-        if plan := self._plans.newest_with(numbers):
+        if numbers and (plan := self._plans.newest_with(numbers)):
             return plan
         before = self._latest or self._plans.current
-        mixed = {**before.parallelism, **{vertex: number for vertex, number in numbers.items() if number}}
+        known = {vertex: number for vertex, number in (numbers or {}).items() if number}
+        mixed = {**before.parallelism, **known}
         return DriverPlan(0, before.version, mixed, whole=False)

@@ -1,6 +1,6 @@
 """What the document says of its vertices, against what Spark makes of them: looked at before anything runs.
 
-Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.graph_valves`): the operators
+Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.valves.graph`): the operators
 in between are the vertex's own.
 """
 
@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from app.driver.failures import DriverError
-from app.driver.graph_valves import KINDS, label_before, label_behind, label_of
 from app.driver.scala import plan_children
+from app.driver.valves.graph import label_before, label_behind
+from app.driver.valves.spark import KINDS, label_of
 from app.model.analysis import Query, upstream
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 

@@ -15,7 +15,6 @@ from app.driver.build import QueryBuilder
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.functions import Functions
 from app.driver.gateway import BatchRun, Gateway
-from app.driver.graph_valves import Rows, RunningValves, behind_state
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.recovery import GapMeter, mark_begun, read_past
@@ -23,8 +22,10 @@ from app.driver.session import query_session
 from app.driver.sinks import open_sink
 from app.driver.sources import register_all
 from app.driver.sources.control import ControlFile
-from app.driver.stages import StageReader, vertex_batches
 from app.driver.state_places import StatePlaces
+from app.driver.valves.graph import behind_state
+from app.driver.valves.running import Rows, Valves
+from app.driver.valves.stages import StageReader, vertex_batches
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
 
@@ -95,7 +96,7 @@ class RunningQuery:
             between_batches=self._between_batches,
         )
         self._frame: DataFrame | None = None
-        self._valves: RunningValves | None = None
+        self._valves: Valves | None = None
         self._spark_query: StreamingQuery | None = None
         self._id: str | None = None
         self._run_id = ""
@@ -154,7 +155,7 @@ class RunningQuery:
             vertex = (*self.query.stateful, self.query.sink)[0]
             raise DriverError.of(describe(error, vertex=vertex.name)) from error
         self._run_id = str(self._spark_query.runId)
-        self._valves = RunningValves(self._spark_query, self._session._jvm, self._builder.valves)
+        self._valves = Valves(self._spark_query, self.query, self._builder.valves.get)
         self.gateway.started(self._valves, StageReader(self._session.sparkContext, self._run_id))
 
     def _between_batches(self) -> None:
@@ -221,13 +222,13 @@ class RunningQuery:
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
         reader = self.gateway.stages
-        if reader is None or self._valves is None or not run.job_ids:
+        if reader is None or self._valves is None:
             return ()
         return vertex_batches(
             self.query,
             run.plan.parallelism,
-            self._valves.rows(run.planned),
-            reader.of_jobs(run.job_ids),
+            self._valves.rows(run.planned).values(),
+            reader.of_batch(run.batch_id),
             input_rows=input_rows,
             output_rows=run.output_rows,
         )

@@ -283,7 +283,8 @@ class ProgramAttempt(Attempt):
             if id(session) not in self._listeners:
                 self._listeners[id(session)] = QueryListener(session, self._tell)
             writer.option("checkpointLocation", str(running.checkpoint_dir))
-            replace_frame(writer, insert_valves(frame, found, running.parallelism))
+            ids = {vertex.name: vertex.id for vertex in running.query.flow}
+            replace_frame(writer, insert_valves(frame, found, ids, self._plans.current.parallelism))
             query = running.start(begin)
             self._inbox.put(QueryStarted(running))
             return query
@@ -322,7 +323,6 @@ class ProgramAttempt(Attempt):
         return (
             ProgramQuery(
                 query,
-                found,
                 session=session,
                 plans=self._plans,
                 checkpoint_dir=Path(own) if own else own_dir,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import Failure, describe
 from app.driver.gateway import BatchRun
@@ -19,8 +19,9 @@ from app.driver.plans import DriverPlan, Plans
 from app.driver.program.origin import SINK_NOTE
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, mark_begun, read_past
-from app.driver.stages import StageReader
+from app.driver.valves.labels import Label
 from app.driver.valves.running import Valves
+from app.driver.valves.stages import StageReader, vertex_batches
 from app.model.analysis import Query
 from app.model.planned import PlannedVertex
 from app.model.protocol import VertexBatch
@@ -39,7 +40,6 @@ class ProgramQuery:
     def __init__(
         self,
         query: Query,
-        vertices: Sequence[PlannedVertex],
         *,
         session: SparkSession,
         plans: Plans,
@@ -58,8 +58,6 @@ class ProgramQuery:
         self.begun_version = plans.current.version
         self.reprocessed_records: int | None = None
         self.ends_by_itself = ends_by_itself
-        self._vertices = tuple(vertices)
-        self._ids = {vertex.name: vertex.id for vertex in query.flow}
         self._session = session
         self._plans = plans
         self._own_dir = own_dir
@@ -80,18 +78,12 @@ class ProgramQuery:
 
     # -- start
 
-    @property
-    def parallelism(self) -> dict[str, int]:
-        """The numbers of the newest plan, by the names of the query's vertices."""
-        plan = self._plans.current
-        return {name: plan.parallelism[vertex_id] for name, vertex_id in self._ids.items()}
-
     def start(self, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
         """Start it: ``begin`` starts the writer, whose plan has its valves already. In the thread of the program."""
         # A batch that is planned from here on may have been begun when this process dies.
         mark_begun(self._own_dir, _ANY_BATCH)
         self._query = begin()
-        self._valves = Valves(self._query, self._vertices)
+        self._valves = Valves(self._query, self.query, Label.of)
         self._stages = StageReader(self._session.sparkContext, self.run_id)
         return self._query
 
@@ -113,7 +105,7 @@ class ProgramQuery:
     def take_plan(self) -> None:
         """Set the valves to the numbers of the newest plan."""
         if self._valves is not None and not self._stopping:
-            self._valves.set(self.parallelism)
+            self._valves.set(self._plans.current.parallelism)
             self._set_ms = time.time_ns() // 1_000_000
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun, DriverPlan]:
@@ -122,24 +114,25 @@ class ProgramQuery:
         self._backlog_rows = happening.backlog_rows
         self._last_batch = happening.batch_id
         started_ms = now_ms - happening.duration_ms
-        plan = self._ran = self._plan_of(happening.batch_id, started_ms)
+        planned = None if self._valves is None else self._valves.planned(happening.batch_id)
+        plan = self._ran = self._plan_of(planned, started_ms)
         self._reached(plan)
         self.gaps.committed(now_ms, at_plan=plan.whole and plan.number >= self._plans.current.number)
         if happening.batch_id == self._past.interrupted:
             self.reprocessed_records = happening.input_rows
         elif self.reprocessed_records is None:
             self.reprocessed_records = 0
-        run = BatchRun(happening.batch_id, plan, None, started_ms, happening.output_rows, ())
+        run = BatchRun(happening.batch_id, plan, planned, started_ms, happening.output_rows)
         return run, plan
 
-    def _plan_of(self, batch_id: int, started_ms: int) -> DriverPlan:
-        """The plan by which Spark planned the batch."""
+    def _plan_of(self, planned: Any, started_ms: int) -> DriverPlan:
+        """The plan by which Spark planned a batch."""
         assert self._valves is not None
-        numbers = self._valves.in_force(batch_id)
+        numbers = self._valves.in_force(planned)
         if numbers is None:
             # Spark is at the next batch already.
             return self._plans.current if started_ms >= self._set_ms else self._ran
-        plan = self._plans.newest_with({self._ids[name]: tasks for name, tasks in numbers.items()})
+        plan = self._plans.newest_with(numbers)
         # None: it was planned while the valves were being set, one after another.
         return plan if plan is not None else self._ran
 
@@ -197,11 +190,15 @@ class ProgramQuery:
 
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
-        if self._valves is None:
+        if self._valves is None or self._stages is None:
             return ()
-        numbers = {name: run.plan.parallelism[vertex_id] for name, vertex_id in self._ids.items()}
-        return self._valves.vertex_batches(
-            run.batch_id, self._ids, numbers, input_rows=input_rows, output_rows=run.output_rows
+        return vertex_batches(
+            self.query,
+            run.plan.parallelism,
+            self._valves.rows(run.planned).values(),
+            self._stages.of_batch(run.batch_id),
+            input_rows=input_rows,
+            output_rows=run.output_rows,
         )
 
     def overdue(self, limit_ms: int) -> Failure | None:

@@ -30,9 +30,13 @@ _COLLAPSE: Final = "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition"
 
 
 def insert_valves(
-    frame: DataFrame, vertices: Sequence[PlannedVertex], parallelism: Mapping[str, int]
+    frame: DataFrame,
+    vertices: Sequence[PlannedVertex],
+    ids: Mapping[str, str],
+    parallelism: Mapping[str, int],
 ) -> DataFrame:
-    """``frame`` with valves for ``vertices``, which `read_query` has read from it, at these numbers by vertex name.
+    """``frame`` with valves for ``vertices``, which `read_query` has read from it. ``ids``: by the name of a vertex;
+    ``parallelism``: by its id.
 
     It has to be started at once: the settings of its session that valves need are set here.
 
@@ -44,7 +48,7 @@ def insert_valves(
     nodes = [node for node in walk(root) if node.part in VERTEX]
     if len(nodes) != len(vertices) - 1:
         raise DriverError("The plan of the query is no longer the one that its vertices were read from.")
-    names = {id(node): vertex.name for node, vertex in zip(nodes, vertices, strict=False)}
+    vertex_ids = {id(node): ids[vertex.name] for node, vertex in zip(nodes, vertices, strict=False)}
     _prepare(frame.sparkSession)
     jvm: Any = frame.sparkSession._jvm
     own = own_stage(root)
@@ -62,13 +66,13 @@ def insert_valves(
             ]
             found = with_children(jvm, found, inputs)
         if node.part in VERTEX:
-            return valve(found, Label(vertex=names[id(node)]))
+            return valve(found, Label(vertex_ids[id(node)]))
         if node.part is Part.MAYBE or (node.part is Part.SHUFFLE and node is not own):
-            return valve(found, Label(before=width(node, names)))
+            return valve(found, Label(before=width(node, vertex_ids)))
         return found
 
-    before = None if own is not None else width(root, names)
-    sink = Label(vertex=vertices[-1].name, is_sink=True, before=before, is_capped=has_narrow_end(root))
+    before = None if own is not None else width(root, vertex_ids)
+    sink = Label(ids[vertices[-1].name], is_sink=True, before=before, is_capped=has_narrow_end(root))
     plan = built(root)
     if any(node.kind in _OTHER_ROWS for node in (root, *vertices_below(root))):
         plan = analysed(frame_of(frame, plan).where(_COPY))

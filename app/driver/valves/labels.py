@@ -11,11 +11,11 @@ from app.driver.valves.shape import Width, tasks
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """``vertex``: its name; empty at a valve that follows others. ``before``: the tasks of the stage that comes to the
+    """``vertex_id``: empty at a valve that follows others. ``before``: the tasks of the stage that comes to the
     valve; None at a sink that has a stage of its own by Spark's doing. ``is_capped``: the program says how many tasks a
     sink has at most."""
 
-    vertex: str = ""
+    vertex_id: str = ""
     is_sink: bool = False
     before: Width | None = None
     is_capped: bool = False
@@ -29,11 +29,11 @@ class Label:
         return cls(**json.loads(text))
 
     def setting(self, parallelism: Mapping[str, int]) -> tuple[int, bool]:
-        """The number of the valve, and whether it shuffles. ``parallelism`` is by vertex name."""
-        if not self.vertex:
+        """The number of the valve, and whether it shuffles. ``parallelism`` is by vertex id."""
+        if not self.vertex_id:
             assert self.before is not None
             return tasks(self.before, parallelism), False
-        number = parallelism[self.vertex]
+        number = parallelism[self.vertex_id]
         if not self.is_sink or self.before is None:
             return number, False
         before = tasks(self.before, parallelism)

@@ -1,253 +1,177 @@
-"""The valves of a running query: how they are set, and what Spark made of them in a batch."""
+"""The valves of a running query: how they are set, and what a batch was planned with."""
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.driver.failures import DriverError
-from app.driver.valves.labels import Label
-from app.driver.valves.spark import Rows, Valve, execution_of, last_batch, numbers_of, rows_of, valves_in
-from app.model.jobgraph import Role
-from app.model.planned import PlannedVertex
-from app.model.protocol import VertexBatch
+from app.driver.valves.spark import Valve, execution_of, left_in, numbers_of, valves_in
+from app.model.analysis import Query
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_BATCH: Final = re.compile(r"^batch = (\d+)", re.MULTILINE)
-_SETTLE_S: Final = 1.0
-_POLL_S: Final = 0.005
-_LATEST_JOBS: Final = 32
+
+class Purpose(Protocol):
+    """What a valve is for."""
+
+    @property
+    def vertex_id(self) -> str:
+        """The vertex whose tasks it says; empty at one that follows others."""
+
+    def setting(self, parallelism: Mapping[str, int]) -> tuple[int, bool]:
+        """The number of the valve, and whether it shuffles. ``parallelism`` is by vertex id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """What Spark reports of a stage that has run. ``rdd_ids``: the RDDs that its tasks went through."""
+class Rows:
+    """What a valve is in the plan of a batch: an RDD of so many partitions."""
 
-    stage_id: int
-    tasks: int
-    busy_ms: int
-    rdd_ids: frozenset[int]
-    input_records: int = 0
-    shuffle_read_records: int = 0
-    shuffle_write_records: int = 0
+    vertex_id: str
+    rdd: Any
+    rdd_id: int
+    partitions: int
 
 
 class Valves:
-    """Those of one query. For one thread at a time."""
+    """Those of one query. Setting them and reading what a batch had may be done by different threads."""
 
-    def __init__(self, query: StreamingQuery, vertices: Sequence[PlannedVertex]) -> None:
-        """``query`` was started with a frame that `insert_valves` has made for ``vertices``."""
-        self._vertices = tuple(vertices)
-        self._run_id = str(query.runId)
-        self._execution = execution_of(query)
-        context = self._execution.sparkSession().sparkContext()
-        self._tracker, self._store = context.statusTracker(), context.statusStore()
-        self._all: list[tuple[Label | None, Valve]] = []
+    def __init__(
+        self, started: StreamingQuery, query: Query, purpose_of: Callable[[str], Purpose | None]
+    ) -> None:
+        """``started`` is ``query`` with valves in its plan. ``purpose_of``: by the label of a valve."""
+        from pyspark import SparkContext
+
+        self._query = query
+        self._purpose_of = purpose_of
+        self._execution = execution_of(started)
+        self._jvm: Any = SparkContext._jvm
+        self._lock = threading.Lock()
         self._wanted: Mapping[str, int] | None = None
         self._poisoned = False
-        self._places: list[int] = []
+        # Each repartition of the streaming plan in its order; without a purpose, the job itself has put it there.
+        self._all: list[tuple[Purpose | None, Valve]] = []
+        self._forms: dict[str, list[int]] = {}
 
     # -- before a batch
 
     def set(self, parallelism: Mapping[str, int]) -> bool:
-        """Let the next batch that is planned run at these numbers, by vertex name; not after `poison`.
+        """Let the next batch that is planned run at these numbers, by vertex id; not after `poison`.
 
-        Returns whether it could be done now. As long as Spark prepares the query it cannot: then any later call of a
-        method does it.
+        Returns whether it could be done now. As long as Spark prepares the query it cannot: then `settle` does it. A
+        batch that is being planned in this moment may get a part of it: `in_force` tells.
         """
-        self._wanted = dict(parallelism)
-        return self._apply()
+        with self._lock:
+            self._wanted = dict(parallelism)
+        return self.settle()
 
     def poison(self) -> bool:
         """Let the next batch fail when it is planned, before anything of it runs: it stays planned, and runs with its
         number when the query is started again. One that runs goes on. For good; the answer is that of `set`."""
-        self._poisoned = True
-        return self._apply()
+        with self._lock:
+            self._poisoned = True
+        return self.settle()
 
-    def _apply(self) -> bool:
-        if not self._all:
-            self._all = self._find()
-        if not self._all:
-            return False
-        if self._poisoned:
-            # Spark refuses to make a copy of such an operator, and copies it in each batch.
-            for _, valve in self._all:
-                valve.set(0)
-        elif self._wanted is not None:
-            for label, valve in self._all:
-                if label is not None:
-                    valve.set(*label.setting(self._wanted))
-            self._wanted = None
-        return True
+    def settle(self) -> bool:
+        """Do what could not be done before; whether it is done.
 
-    def _find(self) -> list[tuple[Label | None, Valve]]:
-        valves = valves_in(self._execution)
-        found = [(Label.of(valve.label) if valve.label else None, valve) for valve in valves]
-        if valves:
-            names = {label.vertex for label, _ in found if label is not None}
-            for vertex in self._vertices:
-                if vertex.name not in names:
+        Raises:
+            DriverError: the plan has no valve for a vertex.
+        """
+        with self._lock:
+            if not self._all:
+                self._all = self._find()
+            mine = [(purpose, valve) for purpose, valve in self._all if purpose is not None]
+            if self._poisoned:
+                # Spark refuses to make a copy of such an operator, and copies it in each batch.
+                for _, valve in mine:
+                    valve.set(0)
+            elif self._wanted is not None and mine:
+                for purpose, valve in mine:
+                    valve.set(*purpose.setting(self._wanted))
+                self._wanted = None
+            return bool(mine)
+
+    def _find(self) -> list[tuple[Purpose | None, Valve]]:
+        found = [
+            (self._purpose_of(valve.label) if valve.label else None, valve)
+            for valve in valves_in(self._execution)
+        ]
+        if found:
+            known = {purpose.vertex_id for purpose, _ in found if purpose is not None}
+            for vertex in self._query.flow:
+                if vertex.id not in known:
                     raise DriverError(
                         f"Spark's plan has no valve for vertex {vertex.name}.", vertex=vertex.name
                     )
         return found
 
-    # -- after a batch
+    # -- of a batch
 
-    def in_force(self, batch_id: int) -> Mapping[str, int] | None:
-        """The numbers by vertex name that a batch was planned with; None if a later batch has been planned since.
+    def planned(self, batch_id: int | None = None) -> Any:
+        """What Spark has planned for the latest batch, an ``IncrementalExecution``; None if it is not ``batch_id``."""
+        planned = self._execution.lastExecution()
+        if planned is None or batch_id is None or int(planned.currentBatchId()) == batch_id:
+            return planned
+        return None
 
-        They may be in part those of before `set` and in part those after it.
+    def in_force(self, planned: Any) -> dict[str, int] | None:
+        """What a batch was planned with, by vertex id; 0 where two valves of a vertex differ, which no plan says.
+
+        The numbers may be in part those of before `set` and in part those after it. None: it cannot be told.
         """
-        if not self._apply():
+        if planned is None or not self.settle():
             return None
-        batch = last_batch(self._execution)
-        if batch is None or batch[0] != batch_id:
-            return None
-        numbers = numbers_of(batch[1])
+        numbers = numbers_of(planned)
         if len(numbers) != len(self._all):
             return None
-        return {
-            label.vertex: number
-            for (label, _), number in zip(self._all, numbers, strict=True)
-            if label is not None and label.vertex
-        }
+        answer: dict[str, int] = {}
+        for (purpose, _), number in zip(self._all, numbers, strict=True):
+            if purpose is not None and (vertex_id := purpose.vertex_id):
+                answer[vertex_id] = number if answer.get(vertex_id, number) == number else 0
+        return answer
 
-    def vertex_batches(
-        self,
-        batch_id: int,
-        ids: Mapping[str, str],
-        parallelism: Mapping[str, int],
-        *,
-        input_rows: int | None = None,
-        output_rows: int | None = None,
-    ) -> tuple[VertexBatch, ...]:
-        """What Spark did for each vertex in a batch that is committed. ``ids`` and ``parallelism``: by vertex name; the
-        latter is what the batch was to run at.
-
-        It waits for what Spark reports later than the end of the batch. What is not known of a vertex is None: all of
-        it, if a later batch has been planned since.
-        """
-        rows = self._rows(batch_id)
-        stages = self._stages(batch_id) if rows else []
-        only_source = sum(vertex.role is Role.SOURCE for vertex in self._vertices) == 1
-        return tuple(
-            vertex_batch(
-                vertex,
-                ids[vertex.name],
-                parallelism[vertex.name],
-                rows.get(vertex.name),
-                stages,
-                input_rows if only_source else None,
-                output_rows,
-            )
-            for vertex in self._vertices
-        )
-
-    def _rows(self, batch_id: int) -> dict[str, Rows]:
-        batch = last_batch(self._execution)
-        if batch is None or batch[0] != batch_id or not self._apply():
+    def rows(self, planned: Any) -> dict[str, Rows]:
+        """What became of each valve in a batch, by label, inputs first. Spark leaves out those without data."""
+        if planned is None or not self.settle():
             return {}
-        numbers, rows = numbers_of(batch[1]), rows_of(batch[1], self._places)
-        if len(self._all) != len(numbers) or [each.number for each in rows] != list(numbers):
-            # Without data from a source, Spark leaves out what would have read them.
+        numbers = numbers_of(planned)
+        if len(numbers) != len(self._all):
             return {}
-        return {
-            label.vertex: each
-            for (label, _), each in zip(self._all, rows, strict=True)
-            if label is not None and label.vertex
-        }
-
-    # -- what Spark's status store says
-
-    def _stages(self, batch_id: int) -> list[Stage]:
-        """The stages of all jobs of the batch."""
-        found: dict[int, Stage] = {}
-        newest = sorted(map(int, self._tracker.getJobIdsForGroup(self._run_id)))[-_LATEST_JOBS:]
-        for job_id in newest:
-            job = self._ended_job(job_id)
-            if job is None or not _is_of(job, batch_id):
-                continue
-            for stage_id in _numbers(job.stageIds()):
-                stage = self._stage(stage_id)
-                if stage is not None:
-                    found[stage_id] = stage
-        return list(found.values())
-
-    def _ended_job(self, job_id: int) -> Any:
-        """What the store knows of a job, once it knows of its end; None if it has forgotten it."""
-        deadline = time.monotonic() + _SETTLE_S
-        while True:
-            try:
-                job = self._store.job(job_id)
-            except Exception:
-                return None
-            if job.status().toString() != "RUNNING" or time.monotonic() > deadline:
-                return job
-            time.sleep(_POLL_S)
-
-    def _stage(self, stage_id: int) -> Stage | None:
-        try:
-            data = self._store.lastStageAttempt(stage_id)
-        except Exception:
-            return None
-        if data.status().toString() == "SKIPPED":
-            return None
-        return Stage(
-            stage_id,
-            int(data.numTasks()),
-            int(data.executorRunTime()),
-            frozenset(_numbers(data.rddIds())),
-            int(data.inputRecords()),
-            int(data.shuffleReadRecords()),
-            int(data.shuffleWriteRecords()),
+        left = left_in(self._jvm, planned, self._forms)
+        places = matched(
+            [(valve.label, number) for (_, valve), number in zip(self._all, numbers, strict=True)],
+            [(each.label, each.number) for each in left],
         )
+        found: dict[str, Rows] = {}
+        for place, each in reversed(list(zip(places, left, strict=True))):
+            purpose, valve = self._all[place] if place is not None else (None, None)
+            if purpose is not None and valve is not None and purpose.vertex_id:
+                rdd = each.rdd
+                found[valve.label] = Rows(purpose.vertex_id, rdd, int(rdd.id()), int(rdd.getNumPartitions()))
+        return found
 
 
-def _is_of(job: Any, batch_id: int) -> bool:
-    text = job.description()
-    found = _BATCH.search(str(text.get())) if text.isDefined() else None
-    return found is not None and int(found[1]) == batch_id
+def matched(planned: Sequence[tuple[str, int]], left: Sequence[tuple[str, int]]) -> list[int | None]:
+    """For each repartition that is ``left`` in a physical plan, which of the ``planned`` ones it is; None if it may
+    be several. They are labels and numbers.
 
-
-def _numbers(values: Any) -> list[int]:
-    return [int(each) for each in str(values.mkString(",")).split(",") if each]
-
-
-def vertex_batch(
-    vertex: PlannedVertex,
-    vertex_id: str,
-    parallelism: int,
-    rows: Rows | None,
-    stages: Iterable[Stage],
-    input_rows: int | None,
-    output_rows: int | None,
-) -> VertexBatch:
-    """``rows``: what its valve was. The stages that it ran in are those of that RDD: more than one, if the program
-    works on a batch several times."""
-    is_sink = vertex.role is Role.SINK
-    mine = [stage for stage in stages if rows is not None and rows.rdd_id in stage.rdd_ids]
-    if rows is None or not mine:
-        return VertexBatch(vertex_id, parallelism, None, records_in=output_rows if is_sink else None)
-    first = mine[0]
-    # Of stages that are united in one, each vertex has a part of the tasks.
-    tasks = min(first.tasks, rows.partitions)
-    if vertex.role is Role.SOURCE:
-        records_in, records_out = None, input_rows
-    elif is_sink:
-        records_in, records_out = output_rows, None
-    else:
-        records_in, records_out = first.shuffle_read_records, first.shuffle_write_records or None
-    return VertexBatch(
-        vertex_id,
-        parallelism,
-        tasks,
-        records_in=records_in,
-        records_out=records_out,
-        busy_ms=sum(stage.busy_ms for stage in mine),
-    )
+    Rules of Spark's that make an operator anew lose its label. The order stays, so between two that have theirs it is
+    clear which is which, if none is missing there.
+    """
+    places = {label: place for place, (label, _) in enumerate(planned) if label}
+    answer = [places.get(label) for label, _ in left]
+    begin, planned_begin = 0, 0
+    for end in [*(at for at, place in enumerate(answer) if place is not None), len(left)]:
+        place = answer[end] if end < len(left) else None
+        planned_end = len(planned) if place is None else place
+        gap = range(planned_begin, planned_end)
+        if len(gap) == end - begin and all(
+            planned[one][1] in (0, left[other][1]) for one, other in zip(gap, range(begin, end), strict=True)
+        ):
+            answer[begin:end] = gap
+        begin, planned_begin = end + 1, planned_end + 1
+    return answer

@@ -132,16 +132,16 @@ def vertices_below(node: Node) -> list[Node]:
 # ---- numbers of tasks, before they are known
 
 Width = str | int | dict[str, Any]
-"""How many tasks a stage has: those of the vertex of this name, so many, or the sum, min or max of others."""
+"""How many tasks a stage has: those of the vertex with this id, so many, or the sum, min or max of others."""
 
 
-def width(node: Node, names: Mapping[int, str]) -> Width:
-    """The tasks of the stage that ``node`` is in. ``names``: those of the vertices, by the id of their node."""
+def width(node: Node, vertex_ids: Mapping[int, str]) -> Width:
+    """The tasks of the stage that ``node`` is in. ``vertex_ids``: by the `id` of the vertex's node."""
     if node.part in VERTEX:
-        return names[id(node)]
+        return vertex_ids[id(node)]
     if node.part is Part.ONE:
         return 1
-    below = [width(child, names) for child in node.children]
+    below = [width(child, vertex_ids) for child in node.children]
     both: Width = below[0] if len(below) == 1 else {"max" if node.part is Part.SHUFFLE else "sum": below}
     return {"min": [node.number, both]} if node.number else both
 

@@ -1,8 +1,8 @@
 """All that valves take from Spark's insides. Nothing of it is a promise of Spark's: `self_test` sees if it is there.
 
-A valve is Spark's logical operator `Repartition`. Spark plans each micro-batch anew from the logical plan of the query,
-so what the fields of that operator say counts from the next batch on. The fields are final in Scala; Java's reflection
-sets them all the same.
+A valve is Spark's logical operator `Repartition`, or `RepartitionByExpression` where rows go by keys. Spark plans each
+micro-batch anew from the logical plan of the query, so what the fields of that operator say counts from the next batch
+on. The fields are final in Scala; Java's reflection sets them all the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from app.driver.failures import DriverError
-from app.driver.scala import java_list, plan_children, scala_seq
+from app.driver.scala import java_list, plan_children, scala_option, scala_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TriggerKind = Literal["processing-time", "available-now", "once", "real-time", "continuous"]
 Foreach = Literal["", "foreach", "foreachBatch"]
 
+KINDS: Final = ("Repartition", "RepartitionByExpression")
+_PHYSICAL_KINDS: Final = ("CoalesceExec", "ShuffleExchangeExec")
 _TAG: Final = "slotwise.valve"
 _TRIGGERS: Final[Mapping[str, TriggerKind]] = {
     "ProcessingTimeTrigger": "processing-time",
@@ -36,7 +38,10 @@ _METHODS: Final = {
     "StreamExecution": ("logicalPlan", "lastExecution", "sparkSession"),
     "IncrementalExecution": ("currentBatchId", "logical", "executedPlan"),
 }
-_LOGICAL: Final = re.compile(r"^\d+ [ :+~!'-]*Repartition (\d+), (?:true|false)$", re.MULTILINE)
+_LOGICAL: Final = re.compile(
+    r"^\d+ [ :+-]*~Repartition(?: (\d+), (?:true|false)|ByExpression .*?(?:, (\d+))?)$", re.MULTILINE
+)
+_DIGITS: Final = re.compile(r"\d+")
 
 
 # ---- the plan of a frame
@@ -81,8 +86,19 @@ def with_children(jvm: Any, node: Any, children: Iterable[Any]) -> Any:
 def new_valve(jvm: Any, child: Any, number: int, *, shuffle: bool, label: str) -> Any:
     """A valve over ``child``. ``label`` is found again as `Valve.label` in the plan of the query."""
     node = jvm.org.apache.spark.sql.catalyst.plans.logical.Repartition(number, shuffle, child)
+    return mark(jvm, node, label)
+
+
+def mark(jvm: Any, node: Any, label: str) -> Any:
+    """Make a repartition the valve with this label."""
     node.setTagValue(_tag(jvm), label)
     return node
+
+
+def label_of(jvm: Any, node: Any) -> str:
+    """The label of the valve that a logical operator is; empty if it is none."""
+    tag = node.getTagValue(_tag(jvm))
+    return str(tag.get()) if tag.isDefined() else ""
 
 
 def _tag(jvm: Any) -> Any:
@@ -159,32 +175,36 @@ def replace_frame(writer: DataStreamWriter, frame: DataFrame) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Valve:
-    """A valve in the plan of a running query, or a `Repartition` of the program's own: that has no ``label``."""
+    """A valve in the plan of a running query, or a repartition of the job's own: that has no ``label``."""
 
     label: str
+    _jvm: Any
     _node: Any
     _number: Any
     _shuffle: Any
 
-    @property
-    def number(self) -> int:
-        return int(self._node.numPartitions())
-
     def set(self, number: int, shuffle: bool | None = None) -> None:
-        """From the next batch that is planned. ``shuffle`` None: as it was."""
+        """From the next batch that is planned. ``shuffle`` None: as it was; where rows go by keys, they always do."""
+        if self._shuffle is None:
+            self._number.set(self._node, scala_option(self._jvm, number))
+            return
+        # First where rows go, then how many tasks: a batch in between has the number of before.
         if shuffle is not None:
             self._shuffle.setBoolean(self._node, shuffle)
         self._number.setInt(self._node, number)
 
 
 def valves_of(jvm: Any, plan: Any) -> list[Valve]:
-    """Every `Repartition` of ``plan``, those of the program too, from the top and from the left."""
-    if kind_of(plan) == "Repartition":
-        tag = plan.getTagValue(_tag(jvm))
-        label = str(tag.get()) if tag.isDefined() else ""
-        found = [Valve(label, plan, java_field(plan, "numPartitions"), java_field(plan, "shuffle"))]
-    else:
-        found = []
+    """Every repartition of the streaming part of ``plan``, those of the job too, from the top and from the left."""
+    if not plan.isStreaming():
+        return []
+    kind = kind_of(plan)
+    found = []
+    if kind in KINDS:
+        has_keys = kind == "RepartitionByExpression"
+        number = java_field(plan, "optNumPartitions" if has_keys else "numPartitions")
+        shuffle = None if has_keys else java_field(plan, "shuffle")
+        found.append(Valve(label_of(jvm, plan), jvm, plan, number, shuffle))
     for child in plan_children(plan):
         found += valves_of(jvm, child)
     return found
@@ -210,46 +230,44 @@ def valves_in(execution: Any) -> list[Valve]:
     return valves_of(SparkContext._jvm, plan)
 
 
-def last_batch(execution: Any) -> tuple[int, Any] | None:
-    """The number and the ``IncrementalExecution`` of the batch that was planned last; None before the first."""
-    planned = execution.lastExecution()
-    return None if planned is None else (int(planned.currentBatchId()), planned)
-
-
 def numbers_of(planned: Any) -> tuple[int, ...]:
-    """What each `Repartition` said, in the order of `valves_of`, when this batch was planned."""
-    return tuple(map(int, _LOGICAL.findall(planned.logical().numberedTreeString())))
+    """What each repartition said, in the order of `valves_of`, when this batch was planned; 0: nothing."""
+    found = _LOGICAL.findall(planned.logical().numberedTreeString())
+    return tuple(int(one or other or 0) for one, other in found)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """What a valve is in the physical plan of a batch: an RDD of so many partitions."""
+class Left:
+    """What Spark made of a repartition in the physical plan of a batch. It may have lost the ``label``."""
 
+    label: str
     number: int
-    rdd_id: int
-    partitions: int
+    _operator: Any
+
+    @property
+    def rdd(self) -> Any:
+        """That of the batch: Spark keeps the RDD of an operator that has run."""
+        return self._operator.execute()
 
 
-def rows_of(planned: Any, places: list[int]) -> list[Rows]:
-    """Each `Repartition` that is left in the plan of a batch that has run, in the order of `valves_of`.
+def left_in(jvm: Any, planned: Any, forms: dict[str, list[int]]) -> list[Left]:
+    """Every repartition that is left in the physical plan of a batch, in the order of `valves_of`.
 
-    ``places``: where they were in the batch before. They are looked for there first, and it is brought up to date.
+    ``forms``: where operators that may be one stood in the plan of before, which saves looking for them in a plan that
+    reads alike. It is brought up to date.
     """
     plan = planned.executedPlan()
-    nodes = [plan.p(place) for place in places]
-    if not nodes or not all(node is not None and _is_repartition(node) for node in nodes):
-        places.clear()
-        nodes = []
-        for place, node in enumerate(_walk(plan)):
-            if _is_repartition(node):
-                places.append(place)
-                nodes.append(node)
+    text = _DIGITS.sub("", plan.treeString())
+    if text not in forms:
+        forms.clear()
+        forms[text] = [place for place, node in enumerate(_walk(plan)) if kind_of(node) in _PHYSICAL_KINDS]
     found = []
-    for node in nodes:
-        # Spark keeps the RDD of an operator that has run.
-        rdd = node.execute()
-        number = int(node.outputPartitioning().numPartitions())
-        found.append(Rows(number, int(rdd.id()), int(rdd.getNumPartitions())))
+    for operator in map(plan.p, forms[text]):
+        link = operator.logicalLink()
+        # Two plans may read alike and have different valves: one of two sources without data is left out, for example.
+        if link.isDefined() and kind_of(node := link.get()) in KINDS and node.isStreaming():
+            number = int(operator.outputPartitioning().numPartitions())
+            found.append(Left(label_of(jvm, node), number, operator))
     return found
 
 
@@ -261,14 +279,6 @@ def _walk(node: Any) -> Iterator[Any]:
         yield from _walk(inner.apply(at))
     for child in plan_children(node):
         yield from _walk(child)
-
-
-def _is_repartition(node: Any) -> bool:
-    """Whether an operator is what Spark made of a `Repartition`, and of nothing else."""
-    if kind_of(node) not in ("CoalesceExec", "ShuffleExchangeExec"):
-        return False
-    link = node.logicalLink()
-    return bool(link.isDefined()) and kind_of(link.get()) == "Repartition"
 
 
 # ---- reflection
@@ -314,12 +324,14 @@ def self_test(session: SparkSession) -> None:
     try:
         frame = session.readStream.format("rate").load()
         plan = analysed(frame)
-        made = with_children(jvm, new_valve(jvm, plan, 2, shuffle=False, label="self-test"), [plan])
-        what = "an operator Repartition whose numbers can be set"
-        (valve,) = valves_of(jvm, made)
-        valve.set(3, True)
-        text = made.numberedTreeString()
-        _expect((valve.label, valve.number, _LOGICAL.findall(text)) == ("self-test", 3, ["3"]), what)
+        by_key = mark(jvm, analysed(frame.repartition(2, "value")), "by key")
+        made = with_children(jvm, new_valve(jvm, plan, 2, shuffle=False, label="self-test"), [by_key])
+        what = "operators Repartition and RepartitionByExpression whose numbers can be set"
+        valves = valves_of(jvm, made)
+        for number, valve in enumerate(valves, start=3):
+            valve.set(number, True)
+        _expect([valve.label for valve in valves] == ["self-test", "by key"], what)
+        _expect(_LOGICAL.findall(made.numberedTreeString()) == [("3", ""), ("", "4")], what)
         what = "a DataStreamWriter whose frame can be replaced"
         writer = frame.writeStream.format("noop").queryName("self-test")
         replace_frame(writer, frame_of(frame, made))

@@ -47,15 +47,15 @@ def test_fifty_changes_in_place(spark: SparkSession, tmp_path: Path) -> None:
     writer = counts.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
     with running(writer.option("path", out)) as query:
         assert query.names == ["rate-micro-batch", "deduplicate", "aggregate", "counts"]
-        run_id = query.query.runId
+        run_id = query.started.runId
         for _ in range(50):
             ran = query.at_random()
             assert ran.tasks == ran.numbers
             assert ran.vertices["rate-micro-batch"].records_out == ROWS
             assert ran.vertices["deduplicate"].records_in == ROWS
-        assert query.query.runId == run_id, "it was never restarted"
+        assert query.started.runId == run_id, "it was never restarted"
         last = ran.batch_id
-        until(lambda: query.query.lastProgress["batchId"] > last + 3, query.query)
+        until(lambda: query.started.lastProgress["batchId"] > last + 3, query.started)
     found = spark.read.parquet(out).orderBy("window").collect()
     assert len(found) >= last - 2
     per_batch = ROWS // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -266,13 +267,13 @@ def test_numbers_and_output(which: str, spark: SparkSession, tmp_path: Path) -> 
     exact = shape.exact if shape.exact is not None else set(shape.names)
     with running(writer_of(shape.build(inputs), shape.mode, "out", tmp_path)) as query:
         assert query.names == shape.names
-        run_id = query.query.runId
-        query.query.processAllAvailable()
+        run_id = query.started.runId
+        query.started.processAllAvailable()
         for _ in range(CHANGES):
             ran = changed(query, inputs)
             assert {name: ran[name] for name in exact} == {name: ran["numbers"][name] for name in exact}
-        query.query.processAllAvailable()
-        assert query.query.runId == run_id
+        query.started.processAllAvailable()
+        assert query.started.runId == run_id
         found = result(spark, "out")
     plain = shape.build(inputs).writeStream.format("memory").queryName("plain").outputMode(shape.mode)
     control = plain.start()
@@ -288,26 +289,43 @@ def test_numbers_and_output(which: str, spark: SparkSession, tmp_path: Path) -> 
         assert sorted(found) == sorted(expected)
 
 
+def test_two_plans_that_read_alike(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark leaves out a source without data: what is left looks like the other one."""
+    inputs = Inputs(spark, tmp_path)
+    inputs.feed()
+    with running(writer_of(union_only(inputs), "append", "out", tmp_path)) as query:
+        query.started.processAllAvailable()
+        for name, other in (("left", "right"), ("right", "left")) * 2:
+            before = query.started.lastProgress["batchId"]
+            shutil.copy(tmp_path / "left" / "0000.json", tmp_path / name / f"{uuid.uuid4().hex}.json")
+            query.started.processAllAvailable()
+            until(partial(is_seen, query, before), query.started)
+            progress = [each for each in query.started.recentProgress if each["numInputRows"]][-1]
+            ran = query.ran(progress["batchId"])
+            assert ran is not None
+            assert (ran.tasks[name], ran.tasks[other]) == (2, None)
+
+
 def changed(query: Running, inputs: Inputs) -> dict[str, Any]:
     """Tasks by vertex of a batch with data, after a change to other numbers."""
     numbers = {name: query.random.randint(1, STATE_PARTITIONS) for name in query.names}
-    query.valves.set(numbers)
+    query.set(numbers)
     for _ in range(5):
-        latest = query.query.lastProgress
+        latest = query.started.lastProgress
         # What an idle query says has the number of the batch that will come.
         before = -1 if latest is None else latest["batchId"] - (0 if latest["numInputRows"] else 1)
         inputs.feed()
-        until(partial(is_seen, query, before), query.query)
-        batch_id = query.query.lastProgress["batchId"]
-        if query.valves.in_force(batch_id) != numbers:
+        until(partial(is_seen, query, before), query.started)
+        batch_id = query.started.lastProgress["batchId"]
+        ran = query.ran(batch_id)
+        if ran is None or ran.numbers != numbers:
             continue
-        vertices = query.valves.vertex_batches(batch_id, {name: name for name in query.names}, numbers)
-        if all(vertex.tasks is not None for vertex in vertices):
-            return {"numbers": numbers, **{vertex.vertex_id: vertex.tasks for vertex in vertices}}
-        query.query.processAllAvailable()
-    raise AssertionError(f"the tasks were never told: {vertices}")
+        if None not in ran.tasks.values():
+            return {"numbers": numbers, **ran.tasks}
+        query.started.processAllAvailable()
+    raise AssertionError(f"the tasks were never told: {ran}")
 
 
 def is_seen(query: Running, before: int) -> bool:
-    progress = query.query.lastProgress
+    progress = query.started.lastProgress
     return progress is not None and progress["batchId"] > before and progress["numInputRows"] > 0

@@ -88,7 +88,7 @@ def test_to_table(spark: SparkSession, tmp_path: Path) -> None:
                 assert ran.tasks == ran.numbers
             query.valves.poison()
             with pytest.raises(StreamingQueryException, match="must be positive"):
-                query.query.awaitTermination(60)
+                query.started.awaitTermination(60)
         values = [row["value"] for row in spark.table("counted").collect()]
         assert len(values) == len(set(values)) >= 50 * ran.batch_id
     finally:
@@ -120,16 +120,16 @@ def test_a_poisoned_batch_stays_planned(spark: SparkSession, tmp_path: Path) -> 
         query.at_random()
         assert query.valves.poison()
         with pytest.raises(StreamingQueryException, match="must be positive"):
-            query.query.awaitTermination(60)
+            query.started.awaitTermination(60)
     planned = max(int(each.name) for each in (checkpoint / "offsets").iterdir() if each.name.isdigit())
     committed = max(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit())
     assert planned == committed + 1
     assert spark.read.parquet(out).count() == 50 * planned
     with running(writer()) as query:
-        until(lambda: (query.query.lastProgress or {"batchId": -1})["batchId"] > planned, query.query)
+        until(lambda: (query.started.lastProgress or {"batchId": -1})["batchId"] > planned, query.started)
         query.valves.poison()
         with pytest.raises(StreamingQueryException):
-            query.query.awaitTermination(60)
+            query.started.awaitTermination(60)
     values = [row["value"] for row in spark.read.parquet(out).collect()]
     assert len(values) == len(set(values))
     assert sorted(values) == list(range(len(values)))
@@ -146,7 +146,8 @@ def test_a_valve_leaves_what_a_file_source_reads(spark: SparkSession, tmp_path: 
         writer = frame.writeStream.format("noop").trigger(availableNow=True)
         if valves:
             vertices = read_query(frame, writer_facts(writer), (), 4)
-            replace_frame(writer, insert_valves(writer_frame(writer), vertices, {"in": 2, "noop": 3}))
+            ids = {"in": "in", "noop": "noop"}
+            replace_frame(writer, insert_valves(writer_frame(writer), vertices, ids, {"in": 2, "noop": 3}))
         query = writer.start()
         query.awaitTermination(60)
         plan = execution_of(query).lastExecution().executedPlan().toString()

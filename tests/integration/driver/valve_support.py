@@ -6,17 +6,21 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.valves.insert import insert_valves
+from app.driver.valves.labels import Label
 from app.driver.valves.reading import read_query
 from app.driver.valves.running import Valves
 from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
-from app.model.planned import PlannedVertex
+from app.driver.valves.stages import StageReader, vertex_batches
+from app.model.analysis import Query, queries
+from app.model.graphdoc_program import graph_of, parse_program
+from app.model.planned import Planned, PlannedVertex
 from app.model.protocol import VertexBatch
 
 STATE_PARTITIONS = 4
@@ -50,36 +54,46 @@ class Ran:
 
 @dataclass
 class Running:
-    query: StreamingQuery
-    vertices: tuple[PlannedVertex, ...]
+    started: StreamingQuery
+    query: Query
     valves: Valves
+    stages: StageReader
     random: random.Random
-    stateful: set[str] = field(default_factory=set)
 
     @property
     def names(self) -> list[str]:
-        return [vertex.name for vertex in self.vertices]
+        return [vertex.name for vertex in self.query.flow]
 
-    def at(self, parallelism: Mapping[str, int], *, data: bool = True) -> Ran:
+    def set(self, numbers: Mapping[str, int]) -> None:
+        self.valves.set({vertex.id: numbers[vertex.name] for vertex in self.query.flow})
+
+    def at(self, numbers: Mapping[str, int], *, data: bool = True) -> Ran:
         """Set these numbers; the first batch that was planned with them, once it is done."""
-        self.valves.set(parallelism)
-        return until(lambda: self._ran(parallelism, data), self.query)
+        self.set(numbers)
+        return until(lambda: self._ran(numbers, data), self.started)
 
-    def _ran(self, parallelism: Mapping[str, int], data: bool) -> Ran | None:
-        progress = self.query.lastProgress
+    def _ran(self, numbers: Mapping[str, int], data: bool) -> Ran | None:
+        progress = self.started.lastProgress
         if progress is None or (data and not progress["numInputRows"]):
             return None
-        batch_id = progress["batchId"]
-        numbers = self.valves.in_force(batch_id)
-        if numbers != parallelism:
+        ran = self.ran(progress["batchId"], progress["numInputRows"])
+        # A later batch may have been planned meanwhile.
+        return ran if ran is not None and ran.numbers == numbers else None
+
+    def ran(self, batch_id: int, input_rows: int | None = None) -> Ran | None:
+        """The latest batch, if it is this one."""
+        planned = self.valves.planned(batch_id)
+        numbers = self.valves.in_force(planned)
+        if numbers is None:
             return None
-        found = self.valves.vertex_batches(
-            batch_id, {name: name for name in self.names}, parallelism, input_rows=progress["numInputRows"]
+        rows, stages = self.valves.rows(planned).values(), self.stages.of_batch(batch_id)
+        found = vertex_batches(self.query, numbers, rows, stages, input_rows=input_rows, output_rows=None)
+        names = {vertex.id: vertex.name for vertex in self.query.flow}
+        return Ran(
+            batch_id,
+            {names[vertex_id]: number for vertex_id, number in numbers.items()},
+            {names[each.vertex_id]: each for each in found},
         )
-        if all(each.tasks is None for each in found):
-            # A later batch has been planned meanwhile.
-            return None
-        return Ran(batch_id, dict(numbers), {each.vertex_id: each for each in found})
 
     def at_random(self, most: int = STATE_PARTITIONS) -> Ran:
         return self.at({name: self.random.randint(1, most) for name in self.names})
@@ -91,10 +105,21 @@ def running(writer: DataStreamWriter, table: str | None = None, **numbers: int) 
     facts = writer_facts(writer, table)
     frame = writer_frame(writer)
     vertices = read_query(frame, facts, (), STATE_PARTITIONS)
-    parallelism = {vertex.name: numbers.get(vertex.name, 2) for vertex in vertices}
-    replace_frame(writer, insert_valves(frame, vertices, parallelism))
-    query = writer.toTable(table) if table else writer.start()
+    query = query_of(vertices)
+    ids = {vertex.name: vertex.id for vertex in query.flow}
+    parallelism = {vertex_id: numbers.get(name, 2) for name, vertex_id in ids.items()}
+    replace_frame(writer, insert_valves(frame, vertices, ids, parallelism))
+    started = writer.toTable(table) if table else writer.start()
     try:
-        yield Running(query, vertices, Valves(query, vertices), random.Random(21))
+        valves = Valves(started, query, Label.of)
+        stages = StageReader(frame.sparkSession.sparkContext, str(started.runId))
+        yield Running(started, query, valves, stages, random.Random(21))
     finally:
-        query.stop()
+        started.stop()
+
+
+def query_of(vertices: tuple[PlannedVertex, ...]) -> Query:
+    """The query of a program that was planned as ``vertices``."""
+    program = parse_program({"name": "valves", "script": "job.py", "artifacts": ["job.py"]})
+    (query,) = queries(graph_of(program, Planned(vertices)))
+    return query

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.driver.stages import StageReader
+from app.driver.valves.stages import StageReader
 
 
 class Optional:

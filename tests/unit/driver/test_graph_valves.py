@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.driver.graph_valves import GraphValve, Rows, behind_state, label_before, label_behind
-from app.driver.stages import Stage, vertex_batches
+from app.driver.valves.graph import GraphValve, behind_state, label_before, label_behind
+from app.driver.valves.running import Rows
+from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobVertex
@@ -80,23 +81,17 @@ def test_a_stage_with_state_goes_on_as_far_as_rows_do_not_move() -> None:
 def test_a_vertex_is_told_of_the_stages_that_its_valves_are_in() -> None:
     query, names, _ = graph()
     numbers, counts, named, store = (names[name].id for name in ("numbers", "counts", "named", "store"))
-    rows = {
-        label: Rows(None, None, rdd, 2)
-        for label, rdd in {
-            label_behind(numbers): 1,
-            label_behind(counts): 5,
-            label_before(named): 7,
-            label_behind(named): 8,
-            label_before(store): 9,
-        }.items()
-    }
+    rows = [
+        Rows(vertex_id, None, rdd, 2)
+        for vertex_id, rdd in ((numbers, 1), (counts, 5), (named, 7), (named, 8), (store, 9))
+    ]
     # A stage of a job that ran for something else comes first, and one that Spark has added stands in between.
     stages = [
-        Stage(1, 9, 99, 99, frozenset({100})),
-        Stage(2, 2, 10, 0, frozenset({0, 1, 2})),
-        Stage(3, 2, 20, 1_000, frozenset({3, 5, 7})),
-        Stage(4, 4, 30, 70, frozenset({8})),
-        Stage(5, 2, 40, 60, frozenset({9, 10})),
+        Stage(1, 9, 99, frozenset({100}), 99),
+        Stage(2, 2, 10, frozenset({0, 1, 2})),
+        Stage(3, 2, 20, frozenset({3, 5, 7}), 1_000),
+        Stage(4, 4, 30, frozenset({8}), 70),
+        Stage(5, 2, 40, frozenset({9, 10}), 60),
     ]
     found = vertex_batches(query, at(names), rows, stages, input_rows=1_000, output_rows=60)
     told = {each.vertex_id: (each.tasks, each.records_in, each.records_out, each.busy_ms) for each in found}
@@ -110,5 +105,5 @@ def test_a_vertex_is_told_of_the_stages_that_its_valves_are_in() -> None:
 
 def test_what_spark_left_out_of_a_batch_has_no_tasks() -> None:
     query, names, _ = graph()
-    found = vertex_batches(query, at(names), {}, [], input_rows=0, output_rows=0)
+    found = vertex_batches(query, at(names), [], [], input_rows=0, output_rows=0)
     assert [each.tasks for each in found] == [None] * 4

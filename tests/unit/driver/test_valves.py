@@ -6,7 +6,7 @@ import pytest
 
 from app.driver.valves.labels import Label
 from app.driver.valves.reading import free_name, sink_name, source_name
-from app.driver.valves.running import Stage, vertex_batch
+from app.driver.valves.running import Rows, matched
 from app.driver.valves.shape import (
     Facts,
     Node,
@@ -18,10 +18,13 @@ from app.driver.valves.shape import (
     width,
     word_of,
 )
-from app.driver.valves.spark import Rows, WriterFacts
+from app.driver.valves.spark import WriterFacts
+from app.driver.valves.stages import Stage, vertex_batches
+from app.model.analysis import queries
 from app.model.graphdoc_fields import name_fault
+from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
-from app.model.planned import PlannedVertex
+from app.model.planned import Planned, PlannedVertex
 
 
 @pytest.mark.parametrize(
@@ -142,13 +145,45 @@ def test_names_are_free_and_allowed() -> None:
             assert name != "0" * 32
 
 
-def test_tasks_of_a_vertex_are_those_of_the_stage_of_its_rows() -> None:
-    stages = [Stage(4, 5, 100, frozenset({1, 2})), Stage(5, 2, 50, frozenset({3}), 0, 7, 6)]
-    source = PlannedVertex("a", Role.SOURCE, "rate")
-    found = vertex_batch(source, "id", 3, Rows(3, 1, 3), stages, 9, None)
-    assert (found.tasks, found.busy_ms, found.records_out) == (3, 100, 9), "the others are of a union"
-    counts = PlannedVertex("counts", Role.OPERATOR, "Aggregate", ("a",), True, 4)
-    found = vertex_batch(counts, "id", 2, Rows(2, 3, 2), stages, None, None)
-    assert (found.tasks, found.records_in, found.records_out) == (2, 7, 6)
-    assert vertex_batch(counts, "id", 2, None, stages, None, None).tasks is None
-    assert vertex_batch(counts, "id", 2, Rows(2, 8, 2), stages, None, None).tasks is None
+def test_tasks_of_a_vertex_are_those_of_the_stages_of_its_rows() -> None:
+    program = parse_program({"name": "p", "script": "job.py", "artifacts": ["job.py"]})
+    planned = (
+        PlannedVertex("a", Role.SOURCE, "rate"),
+        PlannedVertex("b", Role.SOURCE, "rate"),
+        PlannedVertex("joined", Role.OPERATOR, "Join", ("a", "b"), True, 4),
+        PlannedVertex("out", Role.SINK, "noop", ("joined",)),
+    )
+    (query,) = queries(graph_of(program, Planned(planned)))
+    a, b, joined, out = (vertex.id for vertex in query.flow)
+    rows = [Rows(a, None, 1, 3), Rows(b, None, 2, 3), Rows(joined, None, 5, 2), Rows(out, None, 6, 2)]
+    stages = [
+        Stage(4, 3, 100, frozenset({1}), 0, 7),
+        Stage(5, 3, 50, frozenset({2}), 0, 6),
+        # What looks at the first rows only has one task.
+        Stage(6, 1, 10, frozenset({5, 6}), 4),
+        Stage(7, 2, 20, frozenset({5, 6}), 13),
+    ]
+    numbers = dict.fromkeys((a, b, joined, out), 2)
+    found = vertex_batches(query, numbers, rows, stages, input_rows=13, output_rows=9)
+    assert [(each.tasks, each.records_in, each.records_out, each.busy_ms) for each in found] == [
+        (3, None, 7, 100),
+        (3, None, 6, 50),
+        (2, 4, None, 30),
+        (2, 9, None, 30),
+    ]
+    # Two sources that are united in one stage have a part of its tasks each.
+    united = [Stage(4, 6, 100, frozenset({1, 2}), 0, 13), *stages[2:]]
+    found = vertex_batches(query, numbers, rows, united, input_rows=13, output_rows=9)
+    assert [(each.tasks, each.records_out) for each in found] == [(3, None), (3, None), (2, None), (2, None)]
+
+
+def test_a_valve_that_has_lost_its_label_is_known_by_its_place() -> None:
+    planned = [("sink", 2), ("aggregate", 3), ("left", 4), ("", 0), ("right", 4)]
+    assert matched(planned, [("", 2), ("", 3), ("", 4), ("", 8), ("", 4)]) == [0, 1, 2, 3, 4]
+    assert matched(planned, [("sink", 2), ("", 3), ("", 4), ("", 8), ("right", 4)]) == [0, 1, 2, 3, 4]
+    # One is missing, and it may be either of two.
+    assert matched(planned, [("", 2), ("aggregate", 3), ("", 4)]) == [0, 1, None]
+    assert matched(planned, [("", 2), ("aggregate", 3), ("right", 4)]) == [0, 1, 4]
+    # What is there has another number.
+    assert matched(planned[:2], [("", 2), ("", 4)]) == [None, None]
+    assert matched([], []) == []
