@@ -1,30 +1,22 @@
-"""One attempt of a program: the program runs in the main thread of the process, the attempt in another one.
-
-The program calls the methods of the attempt that `takeover.Host` names, in its own threads; everything else happens in
-the thread of the attempt, which hears of it through its inbox.
-"""
+"""One attempt of a program with streaming queries."""
 
 from __future__ import annotations
 
-import signal
 import threading
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
 from app.driver.failover import LocalFailover
 from app.driver.failures import DriverError, Failure
 from app.driver.locks import claim_own_checkpoint
+from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
 from app.driver.program.origin import Origin, adopt
-from app.driver.program.places import Places
 from app.driver.program.planner import checkpoint_of, local_path, state_partitions_of
 from app.driver.program.query import ProgramQuery, differences
-from app.driver.program.run import run_program
-from app.driver.program.takeover import Takeover
 from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.reading import read_query, with_partitions
@@ -36,15 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-_POLL_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOpened:
-    """The program has its session."""
-
-    session: SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +44,8 @@ class ProgramWaits:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramEnded:
-    """The program has ended; ``failure`` is why, if it did not end well."""
-
-    failure: Failure | None
-
-
-class ProgramAttempt(Attempt):
-    """Runs a program and its queries. `run` is for a thread of its own: see `in_process`."""
+class ProgramAttempt(InMainThread, Attempt):
+    """Runs a program and its queries."""
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
@@ -81,44 +57,14 @@ class ProgramAttempt(Attempt):
         self._starting = threading.Lock()
         # What a query reports before it is known that it was started.
         self._early: list[Committed] = []
-        self._may_run = threading.Event()
-        self._taken_up = threading.Event()
-        self._over = threading.Event()
         self._listeners: dict[int, QueryListener] = {}
         self._program_ended: ProgramEnded | None = None
         self._told_running = False
 
-    def in_process(self, leave: Callable[[int], NoReturn]) -> Ending:
-        spec, program = self.spec, self._graph.program
-        assert program is not None
-        artifacts_dir = Path(spec.artifacts_dir)
-
-        def run_attempt() -> None:
-            leave(max(0, int(self.run())))
-
-        threading.Thread(target=run_attempt, name="attempt", daemon=True).start()
-        if self._await_turn():
-            Takeover(self, Places(artifacts_dir, program.script), spec.spark_conf).install()
-            self.program_ended(run_program(program, artifacts_dir, self._graph.artifacts))
-        while True:
-            # The attempt decides what follows, and ends the process.
-            signal.pause()
-
-    def _await_turn(self) -> bool:
-        """Wait until the program may run; False if the attempt is over before."""
-        while not self._may_run.wait(_POLL_S):
-            if self._over.is_set():
-                return False
-        return not self._over.is_set()
-
     # -- the thread of the attempt
 
     def run(self) -> Ending:
-        try:
-            ending = super().run()
-        finally:
-            # Whatever the program waits for, it will not come.
-            self._over.set()
+        ending = super().run()
         # The session belongs to the program, which cannot be started a second time in this process.
         return Ending.DONE if ending is Ending.PARKED else ending
 
@@ -253,19 +199,10 @@ class ProgramAttempt(Attempt):
 
     # -- the threads of the program (`takeover.Host`)
 
-    def program_ended(self, failure: Failure | None) -> None:
-        """The program has ended, in whatever way."""
-        self._inbox.put(ProgramEnded(failure))
-
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         """The session of the program, opened with ``conf``: the job's settings and its own."""
-        session = self._open_session(replace(self.spec, spark_conf=dict(conf)))
-        for key, value in conf.items():
-            if session.conf.isModifiable(key):
-                session.conf.set(key, value)
-        self._inbox.put(SessionOpened(session))
-        while not self._taken_up.wait(_POLL_S):
-            self._hang_if_over()
+        session = self._session_with(conf)
+        self._until_taken_up(session)
         return session
 
     def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Any) -> StreamingQuery:
@@ -340,11 +277,6 @@ class ProgramAttempt(Attempt):
     def is_stopping(self) -> bool:
         """Whether queries end because the job is stopped: the program is not to hear of it."""
         return self._stop is not None or self._over.is_set()
-
-    def _hang_if_over(self) -> None:
-        """The process is about to end: the program gets no further."""
-        while self._over.is_set():
-            time.sleep(1.0)
 
 
 def _never_started() -> Failure:

@@ -9,24 +9,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
-from app.driver.base_attempt import BaseAttempt, Ending, FencedOut, Terminate
+from app.driver.base_attempt import Ending, FencedOut, Terminate
 from app.driver.batch.tasks import GroupTasks
 from app.driver.client import ControlPlaneClient
 from app.driver.failures import DriverError, Failure, Fenced
-from app.driver.program.attempt import ProgramEnded, SessionOpened
 from app.driver.program.executor_slots import ExecutorSlots
 from app.driver.program.held_slots import GROUP, HeldSlots
-from app.driver.program.places import Places
-from app.driver.program.run import run_program
-from app.driver.program.takeover import Takeover
+from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
 from app.driver.scala import scala_context
 from app.driver.session import is_stopped
 from app.driver.valves.spark import writer_facts
@@ -42,7 +36,6 @@ log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
 _PROGRESS_S = 1.0
-_POLL_S = 0.1
 _DEFAULT_SHUFFLE_PARTITIONS: Final = 200
 """Spark's own: an unchanged program gets what it was written for, and adaptive execution joins what is small."""
 _PARALLELISM: Final = "spark.default.parallelism"
@@ -57,8 +50,10 @@ class ProgramTasks(GroupTasks):
         return sorted(found - held)
 
 
-class BatchProgramAttempt(BaseAttempt):
-    """Runs a program that has no streaming query of its own. `run` is for a thread of its own: see `in_process`."""
+class BatchProgramAttempt(InMainThread):
+    """Runs a program that has no streaming query of its own."""
+
+    _batch = True
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
@@ -66,35 +61,9 @@ class BatchProgramAttempt(BaseAttempt):
         self._version = self.spec.plan_version
         self._told_version = 0
         self._slots: HeldSlots | ExecutorSlots | None = None
-        self._may_run, self._taken_up, self._over = (threading.Event() for _ in range(3))
         self._progress_at = 0.0
 
-    def in_process(self, leave: Callable[[int], NoReturn]) -> Ending:
-        program = self._graph.program
-        assert program is not None
-        artifacts_dir = Path(self.spec.artifacts_dir)
-
-        def run_attempt() -> None:
-            leave(max(0, int(self.run())))
-
-        threading.Thread(target=run_attempt, name="attempt", daemon=True).start()
-        while not self._may_run.wait(_POLL_S) and not self._over.is_set():
-            pass
-        if not self._over.is_set():
-            Takeover(self, Places(artifacts_dir, program.script), self.spec.spark_conf, batch=True).install()
-            self.program_ended(run_program(program, artifacts_dir, self._graph.artifacts))
-        while True:
-            # The attempt decides what follows, and ends the process.
-            signal.pause()
-
     # -- the thread of the attempt
-
-    def run(self) -> Ending:
-        try:
-            return super().run()
-        finally:
-            # Whatever the program waits for, it will not come.
-            self._over.set()
 
     def _check_conf(self) -> None:
         """A BATCH program may set what it likes: nothing of Slotwise's is in its plans."""
@@ -207,10 +176,6 @@ class BatchProgramAttempt(BaseAttempt):
 
     # -- the threads of the program (`takeover.Host`)
 
-    def program_ended(self, failure: Failure | None) -> None:
-        """The program has ended, in whatever way."""
-        self._inbox.put(ProgramEnded(failure))
-
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         """The session of the program, opened with ``conf``: the job's settings and its own."""
         most = max(self._vertex.parallelism, *self.spec.parallelism.values())
@@ -223,17 +188,14 @@ class BatchProgramAttempt(BaseAttempt):
         if self.spec.executors:
             # An executor that is given up hands over what later stages need of it.
             chosen.setdefault("spark.storage.decommission.enabled", "true")
-        session = self._open_session(replace(self.spec, spark_conf=chosen))
+        session = self._session_with(chosen)
         # What further sessions of the program begin with; and it is read whenever an RDD is made.
         live = scala_context(session.sparkContext).conf()
         for key, value in chosen.items():
             if session.conf.isModifiable(key):
-                session.conf.set(key, value)
                 live.set(key, value)
         live.setIfMissing(_PARALLELISM, str(most))
-        self._inbox.put(SessionOpened(session))
-        while not self._taken_up.wait(_POLL_S):
-            self._hang_if_over()
+        self._until_taken_up(session)
         return session
 
     def start(
@@ -262,7 +224,3 @@ class BatchProgramAttempt(BaseAttempt):
     def is_stopping(self) -> bool:
         """Whether the process is about to end: the program is not to hear of it."""
         return self._over.is_set()
-
-    def _hang_if_over(self) -> None:
-        while self._over.is_set():
-            time.sleep(1.0)

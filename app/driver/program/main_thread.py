@@ -1,0 +1,100 @@
+"""What attempts of STREAMING and of BATCH programs share: the program runs in the main thread of the process, the
+attempt in another one.
+
+The program calls the methods of the attempt that `takeover.Host` names, in its own threads; everything else happens in
+the thread of the attempt, which hears of it through its inbox.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from app.driver.base_attempt import BaseAttempt, Ending
+from app.driver.failures import Failure
+from app.driver.program.places import Places
+from app.driver.program.run import run_program
+from app.driver.program.takeover import Host, Takeover
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """The program has its session."""
+
+    session: SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnded:
+    """The program has ended; ``failure`` is why, if it did not end well."""
+
+    failure: Failure | None
+
+
+class InMainThread(BaseAttempt, Host):
+    """An attempt whose program runs in the main thread. `run` is for a thread of its own: see `in_process`."""
+
+    _batch: ClassVar[bool] = False
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        # Set in the thread of the attempt: the program may begin, its session is taken up, and it gets no further.
+        self._may_run, self._taken_up, self._over = (threading.Event() for _ in range(3))
+
+    def in_process(self, leave: Callable[[int], NoReturn]) -> Ending:
+        program, artifacts_dir = self._graph.program, Path(self.spec.artifacts_dir)
+        assert program is not None
+
+        def run_attempt() -> None:
+            leave(max(0, int(self.run())))
+
+        threading.Thread(target=run_attempt, name="attempt", daemon=True).start()
+        while not self._may_run.wait(_POLL_S) and not self._over.is_set():
+            pass
+        if not self._over.is_set():
+            places = Places(artifacts_dir, program.script)
+            Takeover(self, places, self.spec.spark_conf, batch=self._batch).install()
+            self.program_ended(run_program(program, artifacts_dir, self._graph.artifacts))
+        while True:
+            # The attempt decides what follows, and ends the process.
+            signal.pause()
+
+    def run(self) -> Ending:
+        try:
+            return super().run()
+        finally:
+            # Whatever the program waits for, it will not come.
+            self._over.set()
+
+    # -- the threads of the program (`takeover.Host`)
+
+    def program_ended(self, failure: Failure | None) -> None:
+        """The program has ended, in whatever way."""
+        self._inbox.put(ProgramEnded(failure))
+
+    def _session_with(self, conf: Mapping[str, str]) -> SparkSession:
+        session = self._open_session(replace(self.spec, spark_conf=dict(conf)))
+        for key, value in conf.items():
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        return session
+
+    def _until_taken_up(self, session: SparkSession) -> None:
+        self._inbox.put(SessionOpened(session))
+        while not self._taken_up.wait(_POLL_S):
+            self._hang_if_over()
+
+    def _hang_if_over(self) -> None:
+        """The process is about to end: the program gets no further."""
+        while self._over.is_set():
+            time.sleep(1.0)
