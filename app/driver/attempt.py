@@ -13,7 +13,7 @@ from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, FencedOut,
 from app.driver.checkpoints import forget_old
 from app.driver.client import ControlPlaneClient
 from app.driver.failover import LocalFailover
-from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.failures import Failure, Fenced, describe
 from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening, Idle, tell_nobody
@@ -21,6 +21,7 @@ from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
 from app.driver.session import check_conf, is_stopped
 from app.driver.sources.control import ControlFile
+from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders
@@ -36,10 +37,12 @@ _TICK_S = 0.1
 class Attempt(BaseAttempt):
     """Runs the queries of a streaming job."""
 
+    _keeps_session = True  # so that this process can run the next attempt
+
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
-        self._queries: list[RunningQuery] = []
-        self._by_run: dict[str, RunningQuery] = {}
+        self._queries: list[StartedQuery] = []
+        self._by_run: dict[str, StartedQuery] = {}
         self._reported_version = 0
         self._published_ms = 0
         self._drain_ms = 0
@@ -96,22 +99,17 @@ class Attempt(BaseAttempt):
                 places=places,
             )
 
-        def restart(failed: RunningQuery) -> RunningQuery:
-            control.forget(failed.query.key)
-            running = make(failed.query, self._inbox.put)
-            running.gateway.longest_s = failed.gateway.longest_s
-            self._put_in_place_of(failed, running)
-            return running
+        def again(query: Query) -> RunningQuery:
+            control.forget(query.key)
+            return make(query, self._inbox.put)
 
-        self._failover = LocalFailover(
-            report=client.report, begun_version=self._begun_version, restart=restart
-        )
+        self._expect_failures(client, again)
         self._give_partitions(session, client, lambda query: make(query, tell_nobody))
-        for query in queries(self._graph):
-            self._queries.append(make(query, self._inbox.put))
-        for running in self._queries:
+        made = [make(query, self._inbox.put) for query in queries(self._graph)]
+        self._queries += made
+        for running in made:
             running.check()
-        for running in self._queries:
+        for running in made:
             running.start()
             self._by_run[running.run_id] = running
         client.report(type="running", plan_version=spec.plan_version, **self._news.figures())
@@ -131,18 +129,27 @@ class Attempt(BaseAttempt):
         self._published_ms = epoch_ms()
         return client
 
-    def _put_in_place_of(self, failed: RunningQuery, running: RunningQuery) -> None:
-        """Start ``running``, which is ``failed`` made anew."""
-        try:
-            running.start()
-        except BaseException:
-            running.close()
-            running.release()
-            raise
-        failed.release()
-        self._by_run.pop(failed.run_id, None)
-        self._by_run[running.run_id] = running
-        self._queries[self._queries.index(failed)] = running
+    def _expect_failures(self, client: ControlPlaneClient, make: Callable[[Query], StartedQuery]) -> None:
+        """From here on a query that fails may be started again alone. ``make`` makes it anew."""
+
+        def restart(failed: StartedQuery) -> StartedQuery:
+            running = make(failed.query)
+            running.longest_before_ms = failed.longest_batch_ms
+            try:
+                running.start()
+            except BaseException:
+                running.close()
+                running.release()
+                raise
+            failed.release()
+            self._by_run.pop(failed.run_id, None)
+            self._by_run[running.run_id] = running
+            self._queries[self._queries.index(failed)] = running
+            return running
+
+        self._failover = LocalFailover(
+            report=client.report, begun_version=self._begun_version, restart=restart
+        )
 
     def _give_partitions(
         self, session: SparkSession, client: ControlPlaneClient, make: Callable[[Query], RunningQuery]
@@ -154,7 +161,7 @@ class Attempt(BaseAttempt):
             session=session,
             conf=self.spec.spark_conf,
             checkpoint_dir=self._checkpoint_dir,
-            settle=lambda query: self._settle(make(query)),
+            settle=lambda query: make(query).settle(self.spec.batch_timeout_ms, self._may_commit),
             may_commit=self._may_commit,
         )
         work.finish()
@@ -163,28 +170,6 @@ class Attempt(BaseAttempt):
         found = work.found()
         if self.spec.repartition or any(found[q.key] != q.state_partitions for q in told if q.key in found):
             client.report(type="repartitioned", state_partitions=found)
-
-    def _settle(self, running: RunningQuery) -> None:
-        """Run the batch that is planned, and nothing else.
-
-        Raises:
-            DriverError: it failed.
-        """
-        self._control.set_draining(True)
-        try:
-            running.start(available_now=True)
-            while running.is_active:
-                if self._fenced:
-                    raise Fenced
-                if overdue := running.overdue(self.spec.batch_timeout_ms):
-                    raise DriverError(overdue.sentence, recoverable=True)
-                running.await_end(_TICK_S)
-            failure = running.failure()
-        finally:
-            running.close()
-            self._control.set_draining(False)
-        if failure is not None:
-            raise DriverError.of(failure)
 
     def _check_conf(self) -> None:
         check_conf(self.spec.spark_conf)
@@ -268,7 +253,7 @@ class Attempt(BaseAttempt):
         )
         self._note_well(running)
 
-    def _note_well(self, running: RunningQuery) -> None:
+    def _note_well(self, running: StartedQuery) -> None:
         if self._failover.proven(running) and self._plans.current.version <= self._reported_version:
             # Its pause was that of a failure; the next change of plan has one of its own.
             running.gaps.forget()
@@ -330,18 +315,23 @@ class Attempt(BaseAttempt):
 
     def _look_at_ended(self) -> Ending | None:
         for running in self._queries:
-            if not running.is_active and not self._failover.holds(running):
-                failure = running.failure() or Failure("A query of the job ended by itself.", "")
-                if not self._may_hold(failure):
-                    return self._fail(failure)
+            if running.is_active or self._failover.holds(running):
+                continue
+            failure = running.ended_for()
+            if failure is None:
+                # It may end by itself: then it has nothing to do any more.
+                self._failover.proven(running)
+            elif self._may_hold(failure):
                 log.error("a query failed and is held: %s\n%s", failure.sentence, failure.stack)
                 self._failover.hold(running, failure)
+            else:
+                return self._fail(failure)
         hanging = self._failover.turn()
         return None if hanging is None else self._fail(hanging)
 
     def _may_hold(self, failure: Failure) -> bool:
         """Whether the others can run on while the control plane decides what becomes of a query that failed."""
-        several = self.spec.local_failover and len(self._queries) > 1
+        several = self.spec.local_failover and len(queries(self._graph)) > 1
         return several and failure.recoverable and not is_stopped(self._session)
 
     # -- ends
@@ -382,18 +372,29 @@ class Attempt(BaseAttempt):
                 running.stop_at_boundary()
         if not all([each.try_stop() for each in self._queries]):
             return None
+        if failure := self._why_failed():
+            return self._fail(failure)
         assert self._client is not None
-        if isinstance(self._stop, Orders) and self._stop.stop == "boundary":
+        if self._keeps_session and isinstance(self._stop, Orders) and self._stop.stop == "boundary":
             self._client.report(type="stopped", driver_alive=True)
             # No acknowledgement, no next assignment: then this process is of no use.
             return Ending.PARKED if self._client.flush(LAST_WORD_S) else Ending.DONE
-        return self._last_word(type="stopped", drained=draining, location=str(self._checkpoint_dir))
+        return self._last_word(type="stopped", drained=draining, location=self._location())
+
+    def _why_failed(self) -> Failure | None:
+        """Why one of the queries that have been stopped had failed before."""
+        for running in self._queries:
+            if not self._failover.holds(running) and (failure := running.failure()) is not None:
+                return failure
+        return None
+
+    def _location(self) -> str:
+        """Where the checkpoints are."""
+        return str(self._checkpoint_dir)
 
     def _try_finish(self) -> Ending | None:
         if not all([each.try_stop() for each in self._queries]):
             return None
-        for running in self._queries:
-            failure = running.failure()
-            if failure is not None:
-                return self._fail(failure)
+        if failure := self._why_failed():
+            return self._fail(failure)
         return self._last_word(type="finished")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from app.driver.base_attempt import told_of
 from app.driver.failures import Failure, describe
-from app.driver.running_query import RunningQuery
+from app.driver.started_query import StartedQuery
 
 END_S = 20.0
 """For how long what a failed query had begun may take to end, before the whole attempt fails."""
@@ -23,7 +23,7 @@ END_S = 20.0
 class _Held:
     """``until``: when everything has to have ended. ``told``: that it has, and was reported."""
 
-    running: RunningQuery
+    running: StartedQuery
     failure: Failure
     number: int
     until: float
@@ -41,17 +41,17 @@ class LocalFailover:
         *,
         report: Callable[..., None],
         begun_version: Callable[[], int],
-        restart: Callable[[RunningQuery], RunningQuery],
+        restart: Callable[[StartedQuery], StartedQuery],
     ) -> None:
         self._report = report
         self._begun_version = begun_version
         self._restart = restart
         self._held: dict[str, _Held] = {}
         self._numbers: dict[str, int] = {}
-        self._unproven: dict[str, tuple[RunningQuery, int]] = {}
+        self._unproven: dict[str, tuple[StartedQuery, int]] = {}
         self._ordered: Mapping[str, int] = {}
 
-    def hold(self, running: RunningQuery, failure: Failure) -> None:
+    def hold(self, running: StartedQuery, failure: Failure) -> None:
         """``running`` has failed: stop what is left of it, and wait for orders."""
         key = running.query.key
         self._unproven.pop(key, None)
@@ -59,7 +59,7 @@ class LocalFailover:
         running.close()
         self._held[key] = _Held(running, failure, number, time.monotonic() + END_S)
 
-    def holds(self, running: RunningQuery) -> bool:
+    def holds(self, running: StartedQuery) -> bool:
         return running.query.key in self._held
 
     @property
@@ -95,7 +95,7 @@ class LocalFailover:
                 return replace(held.failure, sentence=sentence)
         return None
 
-    def proven(self, running: RunningQuery) -> bool:
+    def proven(self, running: StartedQuery) -> bool:
         """``running`` has committed a batch, or has nothing to do: it is well if it was restarted. Whether it was."""
         key = running.query.key
         known, number = self._unproven.get(key, (None, 0))

@@ -11,7 +11,6 @@ from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, desc
 from app.driver.plans import DriverPlan, Plans
 from app.driver.sinks import BatchRef, Sink
 from app.driver.valves.running import Rows, Valves
-from app.driver.valves.stages import StageReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,7 +70,6 @@ class Gateway:
         self._latest: DriverPlan | None = None
         self.begun_version = 0
         self.longest_s = 0.0
-        self.stages: StageReader | None = None
         self._valves: Valves | None = None
         self._started = threading.Event()
         self.failure: Failure | None = None
@@ -96,9 +94,9 @@ class Gateway:
 
     # -- for the attempt
 
-    def started(self, valves: Valves, stages: StageReader) -> None:
+    def started(self, valves: Valves) -> None:
         """The query has been started. Its first batch, which may have begun by then, waits for this."""
-        self._valves, self.stages = valves, stages
+        self._valves = valves
         self._started.set()
 
     def stop_at_boundary(self) -> None:

@@ -20,11 +20,13 @@ class Past:
     """``committed_ms``: when the latest batches were committed, oldest first.
 
     ``interrupted``: the batch that was begun and not committed; it runs again with the same id. None if there is
-    none, or if the query stopped after planning it, before anything of it was executed.
+    none, or if the query stopped after planning it, before anything of it was executed. ``newest``: the newest batch
+    that is committed, -1 without one.
     """
 
     committed_ms: tuple[int, ...]
     interrupted: int | None
+    newest: int = -1
 
 
 def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None) -> Past:
@@ -43,11 +45,11 @@ def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None) -> Past:
             times.append(int(commits[batch].stat().st_mtime * 1000))
         except OSError:
             continue
-    newest = max(planned, default=-1)
-    interrupted = newest if newest > max([*commits, *made], default=-1) else None
+    begun, newest = max(planned, default=-1), max([*commits, *made], default=-1)
+    interrupted = begun if begun > newest else None
     if interrupted is not None and _begun(begun_in or checkpoint_dir) < interrupted:
         interrupted = None
-    return Past(tuple(times), interrupted)
+    return Past(tuple(times), interrupted, newest)
 
 
 def mark_begun(checkpoint_dir: Path, batch_id: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from app.driver import checkpoints, repartition
 from app.driver.attempt import Attempt
 from app.driver.repartition import Repartitioner
+from app.driver.running_query import RunningQuery
 from tests.acceptance.kills import is_armed, reached_in_driver
 
 # In the order in which a redistribution passes them.
@@ -32,7 +33,7 @@ def install() -> None:
     """Put the points around the functions of the driver."""
     run, copy, redistribute = Repartitioner.run, Repartitioner._copy, repartition._redistribute
     settle, ready, take, swap = (
-        Attempt._settle,
+        RunningQuery.settle,
         checkpoints.make_ready,
         checkpoints._take_the_place,
         Repartitioner._swap,
@@ -43,8 +44,8 @@ def install() -> None:
         reached_in_driver("repartition-ordered")
         run(self)
 
-    def _settle(self: Attempt, running: Any) -> None:
-        settle(self, running)
+    def _settle(self: RunningQuery, *args: Any) -> None:
+        settle(self, *args)
         reached_in_driver(SETTLING)
 
     def _copy(self: Repartitioner, query: Any) -> Path:
@@ -75,7 +76,7 @@ def install() -> None:
             reached_in_driver("repartition-reported")
 
     Repartitioner.run = _run  # type: ignore[method-assign]
-    Attempt._settle = _settle  # type: ignore[method-assign]
+    RunningQuery.settle = _settle  # type: ignore[method-assign]
     Repartitioner._copy = _copy  # type: ignore[method-assign]
     repartition._redistribute = _redistribute
     checkpoints.make_ready = make_ready

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
-from app.driver.failover import LocalFailover
-from app.driver.failures import DriverError, Failure
+from app.driver.failures import DriverError, Failure, describe
 from app.driver.locks import claim_own_checkpoint
 from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
 from app.driver.program.origin import Origin, adopt
 from app.driver.program.planner import checkpoint_of, local_path, state_partitions_of
 from app.driver.program.query import ProgramQuery, differences
-from app.driver.progress import Committed, Happening, QueryListener
+from app.driver.program.takeover import Begin
+from app.driver.progress import Committed, QueryListener
+from app.driver.scala import scala_context
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.reading import read_query, with_partitions
-from app.driver.valves.spark import WriterFacts, replace_frame, writer_facts, writer_frame
+from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, writer_facts, writer_frame
 from app.model.analysis import Query, queries
 from app.model.planned import PlannedVertex
 
 if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -47,6 +50,9 @@ class ProgramWaits:
 class ProgramAttempt(InMainThread, Attempt):
     """Runs a program and its queries."""
 
+    # It belongs to the program, which cannot be started a second time in this process.
+    _keeps_session = False
+
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self._stored: dict[str, Query] = {query.sink.name: query for query in queries(self._graph)}
@@ -57,16 +63,13 @@ class ProgramAttempt(InMainThread, Attempt):
         self._starting = threading.Lock()
         # What a query reports before it is known that it was started.
         self._early: list[Committed] = []
+        # What makes a run of each query that was started, by its key.
+        self._make: dict[str, Callable[[], ProgramQuery]] = {}
         self._listeners: dict[int, QueryListener] = {}
         self._program_ended: ProgramEnded | None = None
         self._told_running = False
 
     # -- the thread of the attempt
-
-    def run(self) -> Ending:
-        ending = super().run()
-        # The session belongs to the program, which cannot be started a second time in this process.
-        return Ending.DONE if ending is Ending.PARKED else ending
 
     def _start(self) -> None:
         functions = self._prepare()
@@ -85,9 +88,7 @@ class ProgramAttempt(InMainThread, Attempt):
                     pass
         self._equip(session, functions)
         client = self._take_up(session)
-        self._failover = LocalFailover(
-            report=client.report, begun_version=self._begun_version, restart=_never_restarted
-        )
+        self._expect_failures(client, lambda query: self._make[query.key]())
         self._taken_up.set()
 
     def _on_committed(self, happening: Committed) -> None:
@@ -111,8 +112,8 @@ class ProgramAttempt(InMainThread, Attempt):
                 return None
 
     def _on_started(self, running: ProgramQuery) -> None:
-        self._queries.append(running)  # type: ignore[arg-type]
-        self._by_run[running.run_id] = running  # type: ignore[assignment]
+        self._queries.append(running)
+        self._by_run[running.run_id] = running
         running.take_plan()
         if self._stop is not None:
             running.stop_at_boundary()
@@ -174,23 +175,7 @@ class ProgramAttempt(InMainThread, Attempt):
     def _look_at_ended(self) -> Ending | None:
         # Spark asks nobody before it commits: whoever has no right to this checkpoint any more ends the process.
         self._may_commit()
-        for running in self._program_queries:
-            if (failure := running.failure()) is not None and not running.is_active:
-                return self._fail(failure)
-        return None
-
-    def _try_stop(self) -> Ending | None:
-        if not all([each.try_stop() for each in self._program_queries]):
-            for each in self._program_queries:
-                each.stop_at_boundary()
-            return None
-        for running in self._program_queries:
-            if (failure := running.failure()) is not None:
-                return self._fail(failure)
-        drained = (
-            not isinstance(self._stop, Terminate) and self._stop is not None and self._stop.stop == "drain"
-        )
-        return self._last_word(type="stopped", drained=drained, location=self._location())
+        return super()._look_at_ended()
 
     def _location(self) -> str:
         """Where the checkpoints are: that of a program's only query may be the program's choice."""
@@ -205,33 +190,27 @@ class ProgramAttempt(InMainThread, Attempt):
         self._until_taken_up(session)
         return session
 
-    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Any) -> StreamingQuery:
-        """Start the query of ``writer`` with valves in its plan. ``begin`` is Spark's own `start` or `toTable`.
+    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Begin) -> StreamingQuery:
+        """Start the query of ``writer`` with valves in its plan, now and whenever it has failed.
 
         Raises:
             DriverError: the query is not one of the stored graph.
         """
         facts = writer_facts(writer, table)
-        frame = writer_frame(writer)
+        session = writer_frame(writer).sparkSession
         with self._starting:
             self._hang_if_over()
-            running, found = self._query_of(frame, facts, where)
-            session = frame.sparkSession
+            running = self._query_of(writer, facts, where, begin)
             if id(session) not in self._listeners:
-                self._listeners[id(session)] = QueryListener(session, self._tell)
-            writer.option("checkpointLocation", str(running.checkpoint_dir))
-            ids = {vertex.name: vertex.id for vertex in running.query.flow}
-            replace_frame(writer, insert_valves(frame, found, ids, self._plans.current.parallelism))
-            query = running.start(begin)
+                self._listeners[id(session)] = QueryListener(session, self._inbox.put)
+            running.start()
             self._inbox.put(QueryStarted(running))
-            return query
-
-    def _tell(self, happening: Happening) -> None:
-        self._inbox.put(happening)
+            return running.spark_query
 
     def _query_of(
-        self, frame: Any, facts: WriterFacts, where: str
-    ) -> tuple[ProgramQuery, tuple[PlannedVertex, ...]]:
+        self, writer: DataStreamWriter, facts: WriterFacts, where: str, begin: Begin
+    ) -> ProgramQuery:
+        frame = writer_frame(writer)
         session = frame.sparkSession
         own = checkpoint_of(session, facts)
         taken = {vertex.name for vertex in self._found}
@@ -257,17 +236,32 @@ class ProgramAttempt(InMainThread, Attempt):
         self._found += found
         if own and place is not None:
             claim_own_checkpoint(place, lock_file=self._lock_file)
-        return (
-            ProgramQuery(
-                query,
-                session=session,
-                plans=self._plans,
-                checkpoint_dir=Path(own) if own else own_dir,
-                own_dir=own_dir,
-                ends_by_itself=facts.trigger in ("available-now", "once"),
-            ),
-            found,
+        # The program may go on using its writer, and the query may have to be started again.
+        kept = copy_of_writer(writer).option("checkpointLocation", own or str(own_dir))
+        properties = scala_context(session.sparkContext).getLocalProperties().clone()
+        ids = {vertex.name: vertex.id for vertex in query.flow}
+
+        def begin_at(parallelism: Mapping[str, int]) -> StreamingQuery:
+            # Spark's thread of a query takes them, such as its scheduler pool, from the one that starts it.
+            scala_context(session.sparkContext).setLocalProperties(properties)
+            replace_frame(kept, insert_valves(frame, found, ids, parallelism))
+            return begin(kept)
+
+        make = self._make[query.key] = partial(
+            ProgramQuery,
+            query,
+            session=session,
+            plans=self._plans,
+            checkpoint_dir=Path(own) if own else own_dir,
+            own_dir=own_dir,
+            ends_by_itself=facts.trigger in ("available-now", "once"),
+            begin=begin_at,
         )
+        return make()
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
+        return self._may_hold(describe(error))
 
     def waits(self, where: str) -> None:
         """The program waits for its queries."""
@@ -281,7 +275,3 @@ class ProgramAttempt(InMainThread, Attempt):
 
 def _never_started() -> Failure:
     return Failure("The program ended without having started a streaming query.", "", recoverable=False)
-
-
-def _never_restarted(_failed: Any) -> Any:
-    raise AssertionError("a query of a program is not started again by itself")

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from app.driver.failures import DriverError, Failure, Fenced
 from app.driver.program.executor_slots import ExecutorSlots
 from app.driver.program.held_slots import GROUP, HeldSlots
 from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
+from app.driver.program.takeover import Begin
 from app.driver.scala import scala_context
 from app.driver.session import is_stopped
 from app.driver.valves.spark import writer_facts
@@ -28,6 +29,7 @@ from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.protocol import Orders
 
 if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -203,7 +205,7 @@ class BatchProgramAttempt(InMainThread):
         writer: DataStreamWriter,
         table: str | None,
         where: str,
-        begin: Callable[[], StreamingQuery],
+        begin: Begin,
     ) -> StreamingQuery:
         """Start a streaming query, if it ends by itself.
 
@@ -215,7 +217,11 @@ class BatchProgramAttempt(InMainThread):
                 f"{where}: a BATCH program starts a streaming query that runs for ever: give it "
                 "trigger(availableNow=True), or submit the program as STREAMING (without --batch)."
             )
-        return begin()
+        return begin(writer)
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        """The program is told of all failures."""
+        return False
 
     def waits(self, where: str) -> None:
         """Nothing depends on what the program waits for."""

@@ -174,9 +174,7 @@ class Planner:
 
     # -- Host
 
-    def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, begin: Callable[[], StreamingQuery]
-    ) -> StreamingQuery:
+    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Any) -> StreamingQuery:
         with self._lock:
             facts = writer_facts(writer, table)
             frame = writer_frame(writer)
@@ -205,6 +203,10 @@ class Planner:
         session = self.queries[0]._frame.sparkSession
         self._threads.await_idle(lambda: self.has_running and not has_active_jobs(session))
         self.answer()
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        """No query is started."""
+        return False
 
     def waits(self, where: str) -> None:
         self.wait(None)

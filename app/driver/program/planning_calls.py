@@ -92,9 +92,6 @@ class PlanningTakeover(Takeover):
 
         return maybe
 
-    def handle(self, query: StreamingQuery) -> StreamingQuery:
-        return query
-
     def running(self) -> list[StreamingQuery]:
         return [query for query in self._planner.queries if not query.has_ended]
 

@@ -1,14 +1,13 @@
 """One started query of a program: Spark's own query with valves in its plan, and how far it has come.
 
-It has the face of `app.driver.running_query.RunningQuery`, for the attempt. Nothing of ours stands between two batches
-here: a batch runs at the numbers that its valves had when Spark planned it, which is looked up afterwards.
+Nothing of ours stands between two batches here: a batch runs at the numbers that its valves had when Spark planned it,
+which is looked up afterwards.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from app.driver.gateway import BatchRun
 from app.driver.plans import DriverPlan, Plans
 from app.driver.program.origin import SINK_NOTE
 from app.driver.progress import Committed
-from app.driver.recovery import GapMeter, mark_begun, read_past
+from app.driver.recovery import mark_begun
+from app.driver.started_query import StartedQuery
 from app.driver.valves.labels import Label
 from app.driver.valves.running import Valves
 from app.driver.valves.stages import StageReader, vertex_batches
@@ -34,8 +34,8 @@ _POISONED = "Number of partitions (0) must be positive"
 _ANY_BATCH = 2**62
 
 
-class ProgramQuery:
-    """Everything about one query. Its methods are called by the attempt's own thread only, but for `start`."""
+class ProgramQuery(StartedQuery):
+    """One run of a query of a program."""
 
     def __init__(
         self,
@@ -46,59 +46,51 @@ class ProgramQuery:
         checkpoint_dir: Path,
         own_dir: Path,
         ends_by_itself: bool,
+        begin: Callable[[Mapping[str, int]], StreamingQuery],
     ) -> None:
         """``checkpoint_dir`` is Spark's, which the program may have chosen; ``own_dir`` is for notes of this driver.
 
-        ``ends_by_itself``: its trigger lets it end when there is nothing left.
+        ``ends_by_itself``: its trigger lets it end when there is nothing left. ``begin`` starts it with valves in its
+        plan, at these numbers by vertex id.
         """
-        self.query = query
-        self.checkpoint_dir = checkpoint_dir
-        self.reached = 0
-        self.applied_version = 0
-        self.begun_version = plans.current.version
-        self.reprocessed_records: int | None = None
-        self.ends_by_itself = ends_by_itself
-        self._session = session
-        self._plans = plans
-        self._own_dir = own_dir
         own_dir.mkdir(parents=True, exist_ok=True)
         (own_dir / SINK_NOTE).write_text(query.sink.name, encoding="utf-8")
-        self._past = read_past(checkpoint_dir, begun_in=own_dir)
-        self.gaps = GapMeter(self._past)
-        self._query: StreamingQuery | None = None
+        super().__init__(query, plans=plans, checkpoint_dir=checkpoint_dir, begun_in=own_dir)
+        self.ends_by_itself = ends_by_itself
+        self._session = session
+        self._own_dir = own_dir
+        self._begin = begin
         self._valves: Valves | None = None
-        self._stages: StageReader | None = None
         self._ran: DriverPlan = plans.current
+        self._begun_version = plans.current.version
         self._set_ms = 0
-        self._last_batch = -1
-        self._backlog_rows: int | None = None
+        self._last_batch = self._past.newest
         self._busy_since: float | None = None
         self._longest_s = 0.0
         self._stopping = False
 
     # -- start
 
-    def start(self, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
-        """Start it: ``begin`` starts the writer, whose plan has its valves already. In the thread of the program."""
+    def start(self) -> None:
+        """In the thread of the program, and when it is started again in that of the attempt."""
         # A batch that is planned from here on may have been begun when this process dies.
         mark_begun(self._own_dir, _ANY_BATCH)
-        self._query = begin()
-        self._valves = Valves(self._query, self.query, Label.of)
+        self._spark_query = self._begin(self._plans.current.parallelism)
+        self._valves = Valves(self._spark_query, self.query, Label.of)
         self._stages = StageReader(self._session.sparkContext, self.run_id)
-        return self._query
+
+    @property
+    def spark_query(self) -> StreamingQuery:
+        assert self._spark_query is not None
+        return self._spark_query
 
     @property
     def query_id(self) -> str:
-        return "" if self._query is None else str(self._query.id)
-
-    @property
-    def run_id(self) -> str:
-        return "" if self._query is None else str(self._query.runId)
+        return "" if self._spark_query is None else str(self._spark_query.id)
 
     # -- what happened
 
     def plan_changed(self) -> None:
-        """Batches that Spark plans from now on run at the newest plan."""
         self.gaps.changing()
         self.take_plan()
 
@@ -109,19 +101,13 @@ class ProgramQuery:
             self._set_ms = time.time_ns() // 1_000_000
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun, DriverPlan]:
-        """A batch was committed: its run, and the plan it ran at."""
-        self._note_end()
-        self._backlog_rows = happening.backlog_rows
         self._last_batch = happening.batch_id
+        self._busy_since = None
+        self._longest_s = max(self._longest_s, happening.duration_ms / 1000)
         started_ms = now_ms - happening.duration_ms
         planned = None if self._valves is None else self._valves.planned(happening.batch_id)
         plan = self._ran = self._plan_of(planned, started_ms)
-        self._reached(plan)
-        self.gaps.committed(now_ms, at_plan=plan.whole and plan.number >= self._plans.current.number)
-        if happening.batch_id == self._past.interrupted:
-            self.reprocessed_records = happening.input_rows
-        elif self.reprocessed_records is None:
-            self.reprocessed_records = 0
+        self._note_committed(happening, plan, now_ms)
         run = BatchRun(happening.batch_id, plan, planned, started_ms, happening.output_rows)
         return run, plan
 
@@ -136,51 +122,33 @@ class ProgramQuery:
         # None: it was planned while the valves were being set, one after another.
         return plan if plan is not None else self._ran
 
-    def was_reprocessed(self, batch_id: int) -> bool:
-        """Whether an earlier attempt had begun this batch."""
-        return batch_id == self._past.interrupted
-
     def idle(self, at_ms: int) -> None:
-        """At ``at_ms`` the query had nothing to do: its next batch will run at the plan of now."""
         self._reached(self._plans.current)
         self._busy_since = None
 
     def _reached(self, plan: DriverPlan) -> None:
-        self.reached = max(self.reached, plan.number)
-        self.begun_version = max(self.begun_version, plan.version)
-        if plan.whole:
-            self.applied_version = max(self.applied_version, plan.version)
+        super()._reached(plan)
+        self._begun_version = max(self._begun_version, plan.version)
 
     @property
-    def settled(self) -> int:
-        """The number of the newest plan that it has run at."""
-        return self.reached
-
-    @property
-    def is_active(self) -> bool:
-        return self._query is not None and bool(self._query.isActive)
+    def begun_version(self) -> int:
+        return self._begun_version
 
     @property
     def has_ended_well(self) -> bool:
         """Whether it is over because the program, or its trigger, wanted it."""
-        return not self.is_active and self._query is not None and self._query.exception() is None
-
-    def is_gone(self) -> bool:
-        """Whether nothing of the query writes any more: neither its thread nor a task that it has started."""
-        return not self.is_active and (self._stages is None or not self._stages.has_active_tasks())
+        return not self.is_active and self._spark_query is not None and self._spark_query.exception() is None
 
     @property
     def running_batch(self) -> int | None:
-        """The batch that may be under way; None if there is none for certain."""
         return self._last_batch + 1 if self._is_triggered else None
 
     @property
     def _is_triggered(self) -> bool:
-        return self.is_active and bool(self._query.status["isTriggerActive"])  # type: ignore[union-attr]
+        return self.is_active and bool(self._spark_query.status["isTriggerActive"])  # type: ignore[union-attr]
 
     @property
     def backlog(self) -> int | None:
-        """Records that wait at the sources; None if a source cannot tell."""
         return self._backlog_rows
 
     @property
@@ -189,7 +157,6 @@ class ProgramQuery:
         return False
 
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
-        """What Spark says of each vertex in a batch of ``input_rows`` rows."""
         if self._valves is None or self._stages is None:
             return ()
         return vertex_batches(
@@ -201,36 +168,23 @@ class ProgramQuery:
             output_rows=run.output_rows,
         )
 
-    def overdue(self, limit_ms: int) -> Failure | None:
-        """The failure of a batch that takes longer than ``limit_ms``; 0 is no limit."""
-        if not limit_ms:
-            return None
+    @property
+    def _batch_age_s(self) -> float:
+        # Spark does not say when a batch began: it is as old as the first look at it.
         if not self._is_triggered:
             self._busy_since = None
         elif self._busy_since is None:
             self._busy_since = time.monotonic()
-        elif (time.monotonic() - self._busy_since) * 1000 > limit_ms:
-            name = self.query.sink.name
-            return Failure(
-                f"A micro-batch of sink {name} takes longer than {limit_ms} ms (slotwise.batch.timeout).", ""
-            )
-        return None
-
-    def _note_end(self) -> None:
-        """A batch has ended: the next one has its own time."""
-        if self._busy_since is not None:
-            self._longest_s = max(self._longest_s, time.monotonic() - self._busy_since)
-            self._busy_since = time.monotonic()
+        return 0.0 if self._busy_since is None else time.monotonic() - self._busy_since
 
     @property
-    def longest_batch_ms(self) -> int:
-        """How long the longest of its batches took in this attempt, as far as it was looked at."""
+    def _longest_ms(self) -> int:
         return int(self._longest_s * 1000)
 
     # -- ending
 
     def stop_at_boundary(self) -> None:
-        """The batch in flight is the last: the next one cannot be planned."""
+        # The next one cannot be planned.
         if not self._stopping and self._valves is not None:
             self._stopping = True
             self._valves.poison()
@@ -240,12 +194,8 @@ class ProgramQuery:
         return True
 
     def try_stop(self) -> bool:
-        """End the query between two batches, if it is between two now; whether it has ended.
-
-        `stop_at_boundary` must have been called: a batch that begins meanwhile ends itself before it is planned.
-        """
-        if self._query is not None and self.is_active and not self._is_triggered:
-            self._query.stop()
+        if self._spark_query is not None and self.is_active and not self._is_triggered:
+            self._spark_query.stop()
         if self.is_active:
             return False
         if self._is_poisoned or self.has_ended_well:
@@ -255,23 +205,17 @@ class ProgramQuery:
 
     @property
     def _is_poisoned(self) -> bool:
-        return self._stopping and self._query is not None and _POISONED in str(self._query.exception() or "")
+        return (
+            self._stopping
+            and self._spark_query is not None
+            and _POISONED in str(self._spark_query.exception() or "")
+        )
 
     def failure(self) -> Failure | None:
-        """Why the query ended; None if nothing failed."""
-        error = None if self._query is None else self._query.exception()
+        error = None if self._spark_query is None else self._spark_query.exception()
         if error is None or self._is_poisoned:
             return None
         return replace(describe(error), query_id=self.query_id, batch_id=self._last_batch + 1)
-
-    def close(self) -> None:
-        """Stop whatever runs, at once."""
-        if self._query is not None:
-            with contextlib.suppress(Exception):
-                self._query.stop()
-
-    def release(self) -> None:
-        """Nothing of it lives any more, and nothing is to be let go of."""
 
 
 def differences(query: Query, found: Sequence[PlannedVertex]) -> list[str]:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import DriverError, Failure
 from app.driver.program.ending import failure_of
+from app.driver.program.handle import Beginning, Queries
 from app.driver.program.places import Places
 from app.driver.program.settings import changed_fixed_setting, session_conf, settings_of
 from app.model.ownsettings import FIXED_SETTINGS
@@ -28,13 +29,13 @@ from app.model.ownsettings import FIXED_SETTINGS
 _context_init: Any = SparkContext.__init__
 _stop: Any = SparkSession.stop
 _stop_context: Any = SparkContext.stop
-_await_any: Any = StreamingQueryManager.awaitAnyTermination
-_active: Any = StreamingQueryManager.active.fget  # type: ignore[attr-defined]
-_get: Any = StreamingQueryManager.get
 _fork = os.fork
 _exit = os._exit
 
 _SQL = tuple(name for name in FIXED_SETTINGS if name.startswith("spark.sql."))
+
+
+Begin = Callable[[DataStreamWriter], StreamingQuery]
 
 
 class Host(Protocol):
@@ -47,49 +48,19 @@ class Host(Protocol):
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         """The session of the program. ``conf``: all settings that the job and the program make."""
 
-    def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, begin: Callable[[], StreamingQuery]
-    ) -> StreamingQuery:
-        """Start the query of ``writer``. ``begin`` is Spark's own `start`, or its `toTable` if there is a ``table``;
+    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Begin) -> StreamingQuery:
+        """Start the query of ``writer``. ``begin`` starts a writer, by Spark's own `start`, or by its `toTable` if
+        there is a ``table``. Called again for the same query, it lets the program's handle be that of the newest run.
         ``where`` is the place in the program, for sentences: "job.py, line 12"."""
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
 
     def waits(self, where: str) -> None:
         """The program is about to wait for its queries."""
 
     def program_ended(self, failure: Failure | None) -> None:
         """The program has ended, or has done what ends it."""
-
-
-class Handle(StreamingQuery):
-    """A query as its program has it. What ends because the job is stopped does not end for the program."""
-
-    def __init__(self, taken: Takeover, jsq: Any) -> None:
-        super().__init__(jsq)
-        self._taken = taken
-
-    @property
-    def isActive(self) -> bool:
-        return bool(self._taken.unless_stopping(lambda: StreamingQuery.isActive.fget(self)))  # type: ignore[attr-defined]
-
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        # Whoever waits for some time only may start another query afterwards.
-        if timeout is None:
-            self._taken.waits()
-        result: bool | None = self._taken.waited(lambda: StreamingQuery.awaitTermination(self, timeout))
-        return result
-
-    def processAllAvailable(self) -> None:
-        self._taken.waited(lambda: StreamingQuery.processAllAvailable(self))
-
-    def exception(self) -> StreamingQueryException | None:
-        error = super().exception()
-        if error is not None:
-            self._taken.hang_if_stopping()
-        return error
-
-    def stop(self) -> None:
-        self._taken.hang_if_stopping()
-        super().stop()
 
 
 class Takeover:
@@ -103,6 +74,7 @@ class Takeover:
         self._session: SparkSession | None = None
         self._lock = threading.RLock()
         self._opening = False
+        self.queries = Queries(self)
 
     def install(self) -> None:
         """From here on PySpark is the job's, in this process."""
@@ -135,7 +107,7 @@ class Takeover:
             if path is not None:
                 options["path"] = path
             _set_all(self, format, outputMode, partitionBy, queryName, options)
-            return ours.start(self, None, lambda: StreamingQuery(self._jwrite.start()))
+            return ours.start(self, None, lambda writer: writer._jwrite.start())
 
         def to_table(
             self: Any,
@@ -147,7 +119,7 @@ class Takeover:
             **options: Any,
         ) -> StreamingQuery:
             _set_all(self, format, outputMode, partitionBy, queryName, options)
-            return ours.start(self, tableName, lambda: StreamingQuery(self._jwrite.toTable(tableName)))
+            return ours.start(self, tableName, lambda writer: writer._jwrite.toTable(tableName))
 
         builder.getOrCreate = lambda self: ours.session(self._options)
         builder.create = lambda self: ours.session(self._options).newSession()
@@ -161,6 +133,7 @@ class Takeover:
         manager.active = property(lambda self: ours.active(self))
         manager.get = lambda self, id: ours.get(self, id)
         manager.awaitAnyTermination = lambda self, timeout=None: ours.await_any(self, timeout)
+        manager.resetTerminated = lambda self: ours.queries.reset_terminated(self)
         system.fork = ours.fork
         system._exit = ours.exit
 
@@ -211,14 +184,12 @@ class Takeover:
 
     def running(self) -> list[StreamingQuery]:
         """The program's queries that run."""
-        if self._session is None:
-            return []
-        return [StreamingQuery(jsq) for jsq in self._session.streams._jsqm.active()]
+        return self.queries.running()
 
     # -- queries
 
     def start(
-        self, writer: DataStreamWriter, table: str | None, begin: Callable[[], StreamingQuery]
+        self, writer: DataStreamWriter, table: str | None, begin: Callable[[DataStreamWriter], Any]
     ) -> StreamingQuery:
         where = self.places.here()
         self.hang_if_stopping()
@@ -227,27 +198,25 @@ class Takeover:
         if changed is not None and not self._batch:
             self.refuse(changed)
         try:
-            return self.handle(self.host.start(writer, table, where, begin))
+            beginning = Beginning(self.queries, begin)
+            query = self.host.start(writer, table, where, beginning)
+            return beginning.handle or query
         except DriverError as error:
             # No `except` of the program is to go on behind it.
             self.host.program_ended(failure_of(error, self.places))
             _hang()
 
-    def handle(self, query: StreamingQuery) -> StreamingQuery:
-        return Handle(self, query._jsq)
-
     def active(self, manager: StreamingQueryManager) -> list[StreamingQuery]:
-        return [self.handle(each) for each in _active(manager)]
+        return self.queries.active(manager)
 
     def get(self, manager: StreamingQueryManager, query_id: str) -> StreamingQuery | None:
-        found = _get(manager, query_id)
-        return None if found is None else self.handle(found)
+        return self.queries.get(manager, query_id)
 
     def await_any(self, manager: StreamingQueryManager, timeout: int | None) -> bool | None:
-        if timeout is None:
-            self.waits()
-        result: bool | None = self.waited(lambda: _await_any(manager, timeout))
-        return result
+        return self.queries.await_any(manager, timeout)
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        return self.host.restarts(error)
 
     def waits(self) -> None:
         self.host.waits(self.places.here())
@@ -260,12 +229,6 @@ class Takeover:
             self.hang_if_stopping()
             raise
         if result is not False:
-            self.hang_if_stopping()
-        return result
-
-    def unless_stopping(self, ask: Callable[[], Any]) -> Any:
-        result = ask()
-        if not result:
             self.hang_if_stopping()
         return result
 

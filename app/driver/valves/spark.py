@@ -163,6 +163,16 @@ def writer_frame(writer: DataStreamWriter) -> DataFrame:
     return writer._df
 
 
+def copy_of_writer(writer: DataStreamWriter) -> DataStreamWriter:
+    """Another writer of the same frame, of which the same was asked."""
+    made = writer_frame(writer).writeStream
+    jwriter: Any = writer._jwrite
+    for each in jwriter.getClass().getDeclaredFields():
+        each.setAccessible(True)
+        each.set(made._jwrite, each.get(jwriter))
+    return made
+
+
 def replace_frame(writer: DataStreamWriter, frame: DataFrame) -> None:
     """Let ``writer`` write ``frame``; whatever else it was asked stays."""
     jwriter: Any = writer._jwrite
@@ -333,7 +343,7 @@ def self_test(session: SparkSession) -> None:
         _expect([valve.label for valve in valves] == ["self-test", "by key"], what)
         _expect(_LOGICAL.findall(made.numberedTreeString()) == [("3", ""), ("", "4")], what)
         what = "a DataStreamWriter whose frame can be replaced"
-        writer = frame.writeStream.format("noop").queryName("self-test")
+        writer = copy_of_writer(frame.writeStream.format("noop").queryName("self-test"))
         replace_frame(writer, frame_of(frame, made))
         facts = writer_facts(writer)
         _expect(

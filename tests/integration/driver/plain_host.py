@@ -8,10 +8,11 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from app.driver.failures import Failure
 from app.driver.program.places import Places
 from app.driver.program.run import run_program
-from app.driver.program.takeover import install
+from app.driver.program.takeover import Begin, install
 from app.model.jobgraph import ProgramSpec
 
 
@@ -49,14 +50,15 @@ class PlainHost:
         self._session = SparkSession(context)
         return self._session
 
-    def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, begin: Callable[[], StreamingQuery]
-    ) -> StreamingQuery:
+    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Begin) -> StreamingQuery:
         self.started.append(where)
-        query = begin()
+        query = begin(writer)
         if (self._directory / "stop when it has started").exists():
             threading.Timer(3.0, self._stop).start()
         return query
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        return False
 
     def waits(self, where: str) -> None:
         self.waited.append(where)

@@ -28,7 +28,7 @@ def test_a_new_query_has_no_past(tmp_path: Path) -> None:
 
 def test_a_query_that_ended_after_a_commit_has_nothing_to_repeat(tmp_path: Path) -> None:
     past = read_past(checkpoint(tmp_path, planned=3, committed=3))
-    assert past == Past((1_000_000, 1_001_000, 1_002_000), None)
+    assert past == Past((1_000_000, 1_001_000, 1_002_000), None, newest=2)
 
 
 def test_a_batch_that_was_begun_runs_again(tmp_path: Path) -> None:

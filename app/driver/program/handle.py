@@ -1,0 +1,186 @@
+"""A query as its program has it: one handle over all runs of the query.
+
+A run that fails and is started again alone does not fail for the program: its query is active, and whoever waits for it
+goes on waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_POLL_S = 0.1
+
+_await_any: Any = StreamingQueryManager.awaitAnyTermination
+_reset: Any = StreamingQueryManager.resetTerminated
+
+
+class Calls(Protocol):
+    """What a handle asks of the one who took over the program's calls."""
+
+    def waits(self) -> None:
+        """The program is about to wait for its queries."""
+
+    def waited(self, wait: Callable[[], Any]) -> Any:
+        """What ``wait`` gives; it does not return if it ends because the job is stopped."""
+
+    def hang_if_stopping(self) -> None:
+        """It does not return if the job is being stopped."""
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        """Whether a query that ended with ``error`` is started again without the program."""
+
+
+class Handle(StreamingQuery):
+    """What ends because the job is stopped does not end for the program. ``manager``: Spark's, of its session."""
+
+    def __init__(self, calls: Calls, manager: Any, jsq: Any) -> None:
+        super().__init__(jsq)
+        self.manager = manager
+        self._calls = calls
+        self._changed = threading.Condition()
+
+    def renew(self, jsq: Any) -> None:
+        """``jsq`` is the run of the query from now on."""
+        with self._changed:
+            self._jsq = jsq
+            self._changed.notify_all()
+
+    @property
+    def isActive(self) -> bool:
+        run = self._run()
+        if run.isActive or self._is_restarted(run):
+            return True
+        self._calls.hang_if_stopping()
+        return False
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:
+        # Whoever waits for some time only may start another query afterwards.
+        if timeout is None:
+            self._calls.waits()
+        until = time.monotonic() + timeout if isinstance(timeout, int | float) else None
+        left: Any = timeout
+        while True:
+            run = self._run()
+            try:
+                result: bool | None = self._calls.waited(partial(run.awaitTermination, left))
+                return result
+            except StreamingQueryException:
+                if not self._is_restarted(run):
+                    raise
+            if not self._await_next(run, until):
+                return False
+            left = None if until is None else max(0.001, until - time.monotonic())
+
+    def processAllAvailable(self) -> None:
+        while True:
+            run = self._run()
+            try:
+                self._calls.waited(run.processAllAvailable)
+                return
+            except StreamingQueryException:
+                if not self._is_restarted(run):
+                    raise
+            self._await_next(run)
+
+    def exception(self) -> StreamingQueryException | None:
+        error = self._run().exception()
+        if error is None:
+            return None
+        self._calls.hang_if_stopping()
+        return None if self._calls.restarts(error) else error
+
+    def stop(self) -> None:
+        self._calls.hang_if_stopping()
+        while True:
+            run = self._run()
+            run.stop()
+            if not self._is_restarted(run):
+                return
+            # It would be started again behind the back of the program.
+            self._await_next(run)
+
+    def _run(self) -> StreamingQuery:
+        return StreamingQuery(self._jsq)
+
+    def _is_restarted(self, run: StreamingQuery) -> bool:
+        error = run.exception()
+        return error is not None and self._calls.restarts(error)
+
+    def _await_next(self, run: StreamingQuery, until: float | None = None) -> bool:
+        """Wait until another run is in the place of ``run``; False if that is not so at ``until``."""
+        left_s = None if until is None else until - time.monotonic()
+        with self._changed:
+            return self._changed.wait_for(lambda: self._jsq is not run._jsq, left_s)
+
+
+class Beginning:
+    """Starts a query, once or several times. The program has one ``handle`` of it, from the first time on."""
+
+    def __init__(self, queries: Queries, start: Callable[[DataStreamWriter], Any]) -> None:
+        """``start`` is Spark's own: it starts a writer, and gives the query of Java."""
+        self._queries = queries
+        self._start = start
+        self.handle: Handle | None = None
+
+    def __call__(self, writer: DataStreamWriter) -> StreamingQuery:
+        jsq = self._start(writer)
+        if self.handle is None:
+            self.handle = self._queries.add(writer._spark.streams, jsq)
+        else:
+            self.handle.renew(jsq)
+        return StreamingQuery(jsq)
+
+
+class Queries:
+    """The queries that a program has started, as `StreamingQueryManager` tells of them."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._all: list[Handle] = []
+
+    def add(self, manager: StreamingQueryManager, jsq: Any) -> Handle:
+        handle = Handle(self._calls, manager._jsqm, jsq)
+        self._all.append(handle)
+        return handle
+
+    def running(self) -> list[StreamingQuery]:
+        """Those of all sessions."""
+        return [each for each in self._all if each.isActive]
+
+    def active(self, manager: StreamingQueryManager) -> list[StreamingQuery]:
+        return [each for each in self._of(manager) if each.isActive]
+
+    def get(self, manager: StreamingQueryManager, query_id: str) -> StreamingQuery | None:
+        return next((each for each in self._of(manager) if each.id == query_id and each.isActive), None)
+
+    def await_any(self, manager: StreamingQueryManager, timeout: int | None) -> bool | None:
+        """Spark's own would end with each run that fails."""
+        if timeout is None:
+            self._calls.waits()
+        elif timeout < 0:
+            return _await_any(manager, timeout)  # type: ignore[no-any-return] # it raises
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            for each in self._of(manager):
+                if not each.isActive:
+                    each.awaitTermination()
+                    return None if timeout is None else True
+            if until is not None and time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_S)
+
+    def reset_terminated(self, manager: StreamingQueryManager) -> None:
+        ended = [each for each in self._of(manager) if not each.isActive]
+        self._all = [each for each in self._all if each not in ended]
+        _reset(manager)
+
+    def _of(self, manager: StreamingQueryManager) -> list[Handle]:
+        return [each for each in self._all if each.manager == manager._jsqm]

@@ -1,0 +1,194 @@
+"""One started query of an attempt, whoever wrote it: its Spark query, and how far it has come.
+
+That of a graph document is `app.driver.running_query.RunningQuery`, that of a program
+`app.driver.program.query.ProgramQuery`. Methods are called by the attempt's own thread only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.driver.failures import Failure
+from app.driver.gateway import BatchRun
+from app.driver.plans import DriverPlan, Plans
+from app.driver.progress import Committed
+from app.driver.recovery import GapMeter, read_past
+from app.driver.valves.stages import StageReader
+from app.model.analysis import Query
+from app.model.protocol import VertexBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class StartedQuery(ABC):
+    """Everything about one run of one query."""
+
+    def __init__(
+        self, query: Query, *, plans: Plans, checkpoint_dir: Path, begun_in: Path | None = None
+    ) -> None:
+        """``begun_in``: where begun batches are noted, if not in the checkpoint."""
+        self.query = query
+        self.checkpoint_dir = checkpoint_dir
+        # The number and the version of the newest plan that it has run at, the version only if as a whole.
+        self.reached = 0
+        self.applied_version = 0
+        self.reprocessed_records: int | None = None
+        self.longest_before_ms = 0
+        self._plans = plans
+        self._past = read_past(checkpoint_dir, begun_in=begun_in)
+        self.gaps = GapMeter(self._past)
+        self._spark_query: StreamingQuery | None = None
+        self._stages: StageReader | None = None
+        self._backlog_rows: int | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it.
+
+        Raises:
+            DriverError: a vertex cannot be built, or its sink cannot be written.
+        """
+
+    @property
+    @abstractmethod
+    def query_id(self) -> str:
+        """Spark's id of the query: it comes from the checkpoint, so it is the same in every attempt."""
+
+    @property
+    def run_id(self) -> str:
+        return "" if self._spark_query is None else str(self._spark_query.runId)
+
+    # -- what happened
+
+    @abstractmethod
+    def plan_changed(self) -> None:
+        """Batches that Spark plans from now on run at the newest plan."""
+
+    @abstractmethod
+    def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
+        """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
+
+    def _note_committed(self, happening: Committed, plan: DriverPlan, now_ms: int) -> None:
+        self._backlog_rows = happening.backlog_rows
+        self._reached(plan)
+        self.gaps.committed(now_ms, at_plan=plan.whole and plan.number >= self._plans.current.number)
+        if self.was_reprocessed(happening.batch_id):
+            self.reprocessed_records = happening.input_rows
+        elif self.reprocessed_records is None:
+            self.reprocessed_records = 0
+
+    def was_reprocessed(self, batch_id: int) -> bool:
+        """Whether an earlier attempt had begun this batch."""
+        return batch_id == self._past.interrupted
+
+    @abstractmethod
+    def idle(self, at_ms: int) -> None:
+        """At ``at_ms`` the query had nothing to do: its next batch will run at the plan of now."""
+
+    def _reached(self, plan: DriverPlan) -> None:
+        self.reached = max(self.reached, plan.number)
+        if plan.whole:
+            self.applied_version = max(self.applied_version, plan.version)
+
+    @property
+    def settled(self) -> int:
+        """The number of the newest plan that it has run at and all of whose state is in its place, 0 if some is not."""
+        return self.reached
+
+    @property
+    @abstractmethod
+    def begun_version(self) -> int:
+        """The newest plan that a batch was begun with, or its sources were split by; 0 without any."""
+
+    @property
+    @abstractmethod
+    def backlog(self) -> int | None:
+        """Records that wait at the sources; None if a source cannot tell."""
+
+    @property
+    @abstractmethod
+    def running_batch(self) -> int | None:
+        """The batch that may have been begun and is not known to be committed yet; None if certainly none is."""
+
+    @abstractmethod
+    def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
+        """What Spark says of each vertex in a batch of ``input_rows`` rows."""
+
+    @property
+    def longest_batch_ms(self) -> int:
+        """How long the longest of its batches took in this attempt, one that failed too."""
+        return max(self.longest_before_ms, self._longest_ms)
+
+    @property
+    @abstractmethod
+    def _longest_ms(self) -> int:
+        """That of this run."""
+
+    @property
+    @abstractmethod
+    def _batch_age_s(self) -> float:
+        """How long the batch in flight has been running; 0 without one."""
+
+    def overdue(self, limit_ms: int) -> Failure | None:
+        """The failure of a batch that takes longer than ``limit_ms``; 0 is no limit."""
+        if not limit_ms or self._batch_age_s * 1000 <= limit_ms:
+            return None
+        name = self.query.sink.name
+        return Failure(
+            f"A micro-batch of sink {name} takes longer than {limit_ms} ms (slotwise.batch.timeout).", ""
+        )
+
+    # -- ending
+
+    @property
+    def is_active(self) -> bool:
+        return self._spark_query is not None and bool(self._spark_query.isActive)
+
+    def is_gone(self) -> bool:
+        """Whether nothing of the query writes any more: neither its thread nor a task that it has started."""
+        return not self.is_active and (self._stages is None or not self._stages.has_active_tasks())
+
+    @property
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Whether nothing will come any more, and the attempt has to end it."""
+
+    @abstractmethod
+    def stop_at_boundary(self) -> None:
+        """The batch in flight is the last."""
+
+    @abstractmethod
+    def is_drained(self, since_ms: int) -> bool:
+        """Whether every planned batch is committed, the sources having been told to advance no more at ``since_ms``.
+
+        A source that Spark plans itself cannot be told: then the end of a batch has to do.
+        """
+
+    @abstractmethod
+    def try_stop(self) -> bool:
+        """End the query between two batches, if it is between two now; whether it has ended.
+
+        `stop_at_boundary` must have been called: a batch that begins meanwhile ends itself, untouched.
+        """
+
+    @abstractmethod
+    def failure(self) -> Failure | None:
+        """Why the query ended; None if it ended between two batches, as asked, or because it was to."""
+
+    def ended_for(self) -> Failure | None:
+        """Why the query ended while nobody had asked it to; None if it may end by itself, and did."""
+        return self.failure()
+
+    def close(self) -> None:
+        """Stop whatever runs, at once."""
+        if self._spark_query is not None:
+            with contextlib.suppress(Exception):
+                self._spark_query.stop()
+
+    def release(self) -> None:
+        """Nothing of it lives any more, and another one is in its place."""
+        return
