@@ -200,6 +200,18 @@ async def test_a_program_gets_its_own_files_and_keeps_those_before(any_world: Wo
     assert answer.status_code == 400
     assert "has its checkpoint in '/c' now, and had it with the job" in answer.json()["errors"][0]
 
+    # What the driver that plans it finds in the state stops nothing either.
+    sentence = (
+        "job.py, line 9: the query of store does not go with the state in /c: the key of 'counts' has ..."
+    )
+    world.host.plan = answers(Planned(error=sentence, conflict=True))
+    answer = await world.http.put(f"/jobs/{job_id}/graph", files=form(document))
+    assert (answer.status_code, answer.json()["errors"]) == (409, [sentence])
+    assert (await world.get(f"/jobs/{job_id}/versions"))["current"] == 2
+    assert [driver.spec["artifacts_dir"] for driver in world.host.drivers if driver.alive] == [
+        str(job_dir / "artifacts-2")
+    ]
+
     # Once there is a third one, nobody needs the first.
     world.host.plan = answers(PLANNED)
     assert (await world.http.put(f"/jobs/{job_id}/graph", files=form(document))).status_code == 202

@@ -39,8 +39,8 @@ _REPLACE = Doc(
     errors={
         400: "The query of 'store' reads 'orders' now, and its checkpoint is of 'numbers': the sources of a checkpoint "
         "cannot be changed, nor their order.",
-        409: f"Job {JOB} has reached the terminal state FINISHED: it cannot be replaced. Submit the new version as a "
-        "job of its own.",
+        409: "counts.py, line 12: the query of store does not go with the state in /data/counts: the key of 'counts' "
+        "has field 1, k, as string now, and had it as bigint.",
         415: SUBMIT.errors[415],
     },
 )

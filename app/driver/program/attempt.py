@@ -221,7 +221,7 @@ class ProgramAttempt(InMainThread, Attempt):
         place = local_path(own) if own else own_dir
         if query is not None:
             if self._origin is not None and place is not None:
-                adopt(self._origin.checkpoint_of(sink), place)
+                adopt(partial(self._origin.checkpoint_of, sink), place)
             found = with_partitions(found, state_partitions_of(session, place))
         told = (
             differences(query, found)

@@ -6,7 +6,7 @@ are never written to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.driver.checkpoints import (
@@ -104,8 +104,9 @@ class Origin:
             _check_sink(sink, place, sink_folder)
 
 
-def adopt(place: Path, checkpoint: Path) -> None:
-    """Let ``checkpoint`` be a copy of ``place``, unless an attempt before has done that. It is whole or not there.
+def adopt(find: Callable[[], Path], checkpoint: Path) -> None:
+    """Let ``checkpoint`` be a copy of what ``find`` gives, unless an attempt before has done that: the original may be
+    gone by then. The copy is whole or not there.
 
     Raises:
         DriverError: it could not be done.
@@ -116,6 +117,7 @@ def adopt(place: Path, checkpoint: Path) -> None:
             if (checkpoint / "offsets").is_dir():
                 return
             raise DriverError(f"from: the checkpointLocation {checkpoint} is not empty: it has {left}.")
+        place = find()
         refuse_if_written(place)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         copy_beside(checkpoint, place)
@@ -124,7 +126,7 @@ def adopt(place: Path, checkpoint: Path) -> None:
         forget_old(checkpoint)
     except OSError as error:
         raise DriverError(
-            f"from: the checkpoint {place} could not be copied to {checkpoint}: {error.strerror}.",
+            f"from: the checkpoint could not be copied to {checkpoint}: {error.strerror}.",
             recoverable=True,
         ) from error
 

@@ -25,6 +25,7 @@ from app.driver.locks import BeingWritten
 from app.driver.program.origin import Origin
 from app.driver.program.places import Places
 from app.driver.program.sparkchecks import check_with_spark
+from app.driver.program.state_check import StateMismatch, check_state
 from app.driver.program.threads import ProgramThreads
 from app.driver.valves.reading import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
@@ -153,16 +154,17 @@ class Planner:
         places: Places,
         open_session: Callable[[Mapping[str, str]], SparkSession],
         done: Callable[[Planned], NoReturn],
+        scratch: Path,
         *,
         origin: Origin | None = None,
         before: Callable[[str], Path | None] = lambda _: None,
     ) -> None:
-        """``origin``: what its queries go on from. ``before``: where the job that the program is a new version of has
-        the checkpoint of a query, by the name of its sink."""
+        """``scratch``: a directory for what is tried out. ``origin``: what its queries go on from. ``before``: where
+        the job that the program is a new version of has the checkpoint of a query, by the name of its sink."""
         self.places = places
         self.open_session = open_session
         self._done = done
-        self._origin, self._before = origin, before
+        self._scratch, self._origin, self._before = scratch, origin, before
         self.queries: list[PlannedQuery] = []
         self._vertices: list[PlannedVertex] = []
         self._checkpoints: dict[str, str] = {}
@@ -184,9 +186,14 @@ class Planner:
                 taken = {vertex.name for vertex in self._vertices}
                 found = read_query(frame, facts, taken, state_partitions_of(frame.sparkSession, None))
                 place = self._goes_on_from(found, checkpoint, facts)
+                if place is not None:
+                    scratch = self._scratch / str(len(self.queries))
+                    check_state(frame, facts.output_mode, found, place, scratch)
                 found = with_partitions(found, state_partitions_of(frame.sparkSession, place))
             except DriverError as error:
-                self._refuse(where, str(error), conflict=isinstance(error, BeingWritten))
+                is_mismatch = isinstance(error, StateMismatch)
+                told = f"from: {error}" if is_mismatch and self._origin is not None else str(error)
+                self._refuse(where, told, conflict=is_mismatch or isinstance(error, BeingWritten))
             self._vertices += (
                 *found[:-1],
                 replace(found[-1], checkpoint=checkpoint, path=facts.path or None),

@@ -54,6 +54,7 @@ def plan_program(
         places,
         opened,
         done,
+        Path(spec.work_dir) / "state",
         origin=origin,
         before=lambda sink: before / vertex_id(spec.job_name, sink) if before is not None else None,
     )

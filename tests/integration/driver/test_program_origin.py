@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,19 @@ def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: P
     origin = Path(the_end(rig, "stopped")["location"])
     rig.drivers[-1].exit_status()
     before, rows = files(origin), len(counted(out))
+
+    # A new version of it with another key would be refused; that of a new job, below, goes with the state.
+    answer, _ = plan(
+        rig,
+        job=FIRST.replace("% 10)", "% 10).cast('string')"),
+        args=str(out),
+        version_of=str(rig.checkpoint_dir),
+    )
+    assert answer["conflict"] and re.fullmatch(
+        r"job\.py, line \d+: the query of windows does not go with the state in \S+: the key of 'aggregate' has "
+        r"field 2, _groupingexpression, as string now, and had it as bigint\.",
+        answer["error"],
+    )
 
     (tmp_path / "next").mkdir()
     with bench(tmp_path / "next") as other:

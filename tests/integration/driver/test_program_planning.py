@@ -28,8 +28,8 @@ query = counts.writeStream.queryName("counts").outputMode("update").format("cons
 
 def plan(rig: Bench, **files: str) -> tuple[dict[str, Any], Driver]:
     """What a driver answers to a program: ``job`` is the script, ``args`` its arguments, ``origin`` what it goes on
-    from, and the others are files beside it."""
-    args, origin = files.pop("args", ""), files.pop("origin", "")
+    from, ``version_of`` the checkpoints of the job that it replaces, and the others are files beside it."""
+    args, origin, version_of = (files.pop(name, "") for name in ("args", "origin", "version_of"))
     for name, text in files.items():
         (rig.artifacts_dir / f"{name}.py").write_text(dedent(text), encoding="utf-8")
     spec = {
@@ -47,6 +47,7 @@ def plan(rig: Bench, **files: str) -> tuple[dict[str, Any], Driver]:
         "slots": 2,
         "work_dir": str(rig.directory / "planning"),
         "artifacts_dir": str(rig.artifacts_dir),
+        "checkpoint_dir": version_of,
     }
     path = rig.directory / "planning.json"
     path.write_text(json.dumps(spec), encoding="utf-8")

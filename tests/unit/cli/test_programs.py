@@ -104,6 +104,19 @@ def test_the_name_of_a_program_is_that_of_its_file(slotwise: Run, fake: Any, job
     assert sent(fake)[0]["name"] == "job"
 
 
+def test_the_checkpoint_of_another_is_named_by_its_whole_path(
+    slotwise: Run, fake: Any, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job.parent)
+    assert slotwise("submit", str(job), "--from", "runs/counts").status == 0
+    assert sent(fake)[0]["from"] == str(job.parent / "runs" / "counts")
+    outcome = slotwise("submit", str(job), "--from", "s3://bucket/counts")
+    assert outcome.status == 2 and "from: should be an absolute path on the host of the server" in outcome.err
+    outcome = slotwise("submit", str(job), "--from", "/data/counts", "--replace", "counts")
+    assert outcome.status == 2 and "--from and --replace exclude each other" in outcome.err
+    assert len(fake.sent("POST", "/jobs")) == 1
+
+
 def test_everything_that_is_wrong_is_said_at_once(slotwise: Run, fake: Any, job: Path) -> None:
     outcome = slotwise(
         *("submit", str(job), "--bounds", "counts=4", "--bounds", "store=2:1", "--conf", "spark"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ def test_one_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     assert held is not None
     for touch in (
         lambda: Origin(place).check(place, (SOURCE, COUNTS, STORE), None, None),
-        lambda: adopt(place, tmp_path / "copy"),
+        lambda: adopt(lambda: place, tmp_path / "copy"),
     ):
         with pytest.raises(BeingWritten, match="is still being written by another driver"):
             touch()
@@ -120,7 +121,7 @@ def test_one_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "owner.json").write_text(json.dumps({"lock_file": str(tmp_path / "own.lock")}))
     held = filelocks.lock(tmp_path / "own.lock")
     with pytest.raises(BeingWritten):
-        adopt(place, tmp_path / "copy")
+        adopt(lambda: place, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
     assert held is not None
     os.close(held)
@@ -129,13 +130,14 @@ def test_one_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
 def test_the_copy_is_whole_and_the_original_as_it_was(tmp_path: Path) -> None:
     place, copy = checkpoint(tmp_path / "place"), tmp_path / "job" / "copy"
     before = files(place)
-    adopt(place, copy)
+    adopt(lambda: place, copy)
     assert files(copy) == {name: text for name, text in before.items() if name != "slotwise-writer.json"}
     committed(copy, 3, 8)
     (copy / "state" / "0" / "1" / "3.delta").unlink()
-    adopt(place, copy)
+    adopt(lambda: place, copy)
     assert standing(copy).committed == 3, "what has gone on is not copied again"
     assert files(place) == before and sorted(each.name for each in copy.parent.iterdir()) == ["copy"]
+    adopt(partial(Origin(tmp_path / "gone").checkpoint_of, "store"), copy)
 
 
 @pytest.mark.parametrize("point", ["copying", "ready", "between", "old"])
@@ -155,7 +157,7 @@ def test_a_kill_in_the_middle_is_made_good(
     if point == "old":
         monkeypatch.setattr(checkpoints, "forget_old", lambda _: None)
         checkpoints.finish_replacing(copy)
-    adopt(place, copy)
+    adopt(lambda: place, copy)
     assert standing(copy).committed == 2
     assert not any(beside(copy, what).exists() for what in ("next", "ready"))
 
@@ -165,5 +167,5 @@ def test_files_of_others_are_not_replaced(tmp_path: Path) -> None:
     copy.mkdir()
     (copy / "notes.txt").write_text("mine")
     with pytest.raises(DriverError, match=r"is not empty: it has notes\.txt"):
-        adopt(place, copy)
+        adopt(lambda: place, copy)
     assert (copy / "notes.txt").read_text() == "mine"
