@@ -19,7 +19,7 @@ from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening, Idle, tell_nobody
 from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
-from app.driver.session import check_conf, is_stopped
+from app.driver.session import check_conf, is_stopped, query_session
 from app.driver.sources.control import ControlFile
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
@@ -158,9 +158,8 @@ class Attempt(BaseAttempt):
         told = queries(self._graph)
         work = Repartitioner(
             told,
-            session=session,
-            conf=self.spec.spark_conf,
-            checkpoint_dir=self._checkpoint_dir,
+            session=partial(query_session, session, self.spec.spark_conf),
+            place=lambda query: self._checkpoint_dir / query.key,
             settle=lambda query: make(query).settle(self.spec.batch_timeout_ms, self._may_commit),
             may_commit=self._may_commit,
         )

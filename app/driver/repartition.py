@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 from app.driver import checkpoints
 from app.driver.failures import DriverError
 from app.driver.recovery import mark_repartitioned
-from app.driver.session import query_session
 from app.model.analysis import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+_MANAGER = "_streamingCheckpointManager"
 
 
 class RepartitionFailed(DriverError):
@@ -36,24 +37,22 @@ class RepartitionFailed(DriverError):
 class Repartitioner:
     """For the queries with state of one job. Used before any of them is started.
 
-    ``settle(query)`` runs what is planned of a query, and nothing else. ``may_commit`` raises if the job is somebody
-    else's now.
+    ``session`` gives one that is for so many state partitions, ``place`` the checkpoint of a query. ``settle(query)``
+    runs what is planned of a query, and nothing else. ``may_commit`` raises if the job is somebody else's now.
     """
 
     def __init__(
         self,
         queries: Sequence[Query],
         *,
-        session: SparkSession,
-        conf: Mapping[str, str],
-        checkpoint_dir: Path,
+        session: Callable[[int], SparkSession],
+        place: Callable[[Query], Path],
         settle: Callable[[Query], None],
         may_commit: Callable[[], None],
     ) -> None:
         self._wanted = {query: number for query in queries if (number := query.state_partitions) is not None}
         self._session = session
-        self._conf = conf
-        self._checkpoint_dir = checkpoint_dir
+        self._place = place
         self._settle = settle
         self._may_commit = may_commit
 
@@ -93,9 +92,6 @@ class Repartitioner:
         for query in concerned:
             self._swap(query)
 
-    def _place(self, query: Query) -> Path:
-        return self._checkpoint_dir / query.key
-
     def _found(self, query: Query, wanted: int) -> int:
         place = self._place(query)
         if not checkpoints.has_state(place):
@@ -113,8 +109,7 @@ class Repartitioner:
         for number in numbers:
             if checkpoints.standing(copy).partitions == number:
                 continue
-            session = query_session(self._session, self._conf, number)
-            _redistribute(session, copy, number)
+            _redistribute(self._session(number), copy, number)
         after = checkpoints.standing(copy)
         if not after.is_whole or after.partitions != wanted:
             raise DriverError(
@@ -136,8 +131,20 @@ class Repartitioner:
                 log.warning("the copy of a checkpoint could not be removed: %s", error)
 
 
+def why_impossible() -> str | None:
+    """Why this PySpark cannot redistribute state, as a clause; None if it can."""
+    from pyspark import __version__
+    from pyspark.sql import SparkSession
+
+    if hasattr(SparkSession, _MANAGER):
+        return None
+    return f"PySpark {__version__} cannot redistribute state, which 4.3 and newer can"
+
+
 def _redistribute(session: SparkSession, checkpoint: Path, partitions: int) -> None:
-    manager: Any = session._streamingCheckpointManager
+    if (why := why_impossible()) is not None:
+        raise DriverError(f"{why}.")
+    manager: Any = getattr(session, _MANAGER)
     manager.repartition(str(checkpoint), partitions, True)
 
 

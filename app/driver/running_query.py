@@ -33,8 +33,6 @@ from app.model.protocol import VertexBatch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_POLL_S = 0.1
-
 
 class RunningQuery(StartedQuery):
     """One run of a query of a graph document."""
@@ -146,27 +144,14 @@ class RunningQuery(StartedQuery):
         self.gateway.started(self._valves)
 
     def settle(self, limit_ms: int, may_commit: Callable[[], None]) -> None:
-        """Run the batch that is planned, and nothing else. ``limit_ms`` is that of `overdue`.
-
-        Raises:
-            DriverError: it failed.
-            Fenced: ``may_commit`` says that the job is somebody else's.
-        """
         self._control.set_draining(True)
         try:
-            self.start(available_now=True)
-            while self.is_active:
-                may_commit()
-                if overdue := self.overdue(limit_ms):
-                    raise DriverError(overdue.sentence, recoverable=True)
-                with contextlib.suppress(Exception):
-                    self._spark_query.awaitTermination(_POLL_S)  # type: ignore[union-attr, arg-type]
-            failure = self.failure()
+            super().settle(limit_ms, may_commit)
         finally:
-            self.close()
             self._control.set_draining(False)
-        if failure is not None:
-            raise DriverError.of(failure)
+
+    def _start_to_settle(self) -> None:
+        self.start(available_now=True)
 
     def _between_batches(self) -> None:
         self._trim()

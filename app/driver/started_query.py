@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.driver.failures import Failure
+from app.driver.failures import DriverError, Failure
 from app.driver.gateway import BatchRun
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
@@ -22,6 +23,8 @@ from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+_POLL_S = 0.1
 
 
 class StartedQuery(ABC):
@@ -182,6 +185,31 @@ class StartedQuery(ABC):
     def ended_for(self) -> Failure | None:
         """Why the query ended while nobody had asked it to; None if it may end by itself, and did."""
         return self.failure()
+
+    def settle(self, limit_ms: int, may_commit: Callable[[], None]) -> None:
+        """Run the batch that is planned, and nothing else. ``limit_ms`` is that of `overdue`.
+
+        Raises:
+            DriverError: it failed.
+            Fenced: ``may_commit`` says that the job is somebody else's.
+        """
+        try:
+            self._start_to_settle()
+            while self.is_active:
+                may_commit()
+                if overdue := self.overdue(limit_ms):
+                    raise DriverError(overdue.sentence, recoverable=True)
+                with contextlib.suppress(Exception):
+                    self._spark_query.awaitTermination(_POLL_S)  # type: ignore[union-attr, arg-type]
+            failure = self.failure()
+        finally:
+            self.close()
+        if failure is not None:
+            raise DriverError.of(failure)
+
+    def _start_to_settle(self) -> None:
+        """Start it so that it ends by itself behind the batch that is planned."""
+        self.start()
 
     def close(self) -> None:
         """Stop whatever runs, at once."""

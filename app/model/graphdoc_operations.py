@@ -221,18 +221,18 @@ def read_python(fields: Fields) -> PythonSpec | None:
 
 def read_planned(fields: Fields) -> PlannedSpec | None:
     """The ``planned`` of a vertex of a program."""
-    planned = _inner(fields, "planned", ("role", "operator", "checkpoint", "path"), "a planned vertex")
+    planned = _inner(
+        fields, "planned", ("role", "operator", "checkpoint", "path", "fixed"), "a planned vertex"
+    )
     if planned is None:
         return None
     for name in ("role", "operator"):
         planned.present(name, "a text")
     role, operator = planned.choice("role", Role), planned.name("operator", "a text")
-    checkpoint, path = (
-        planned.text(each, "a path") if each in planned else None for each in ("checkpoint", "path")
-    )
-    return (
-        PlannedSpec(role, operator, checkpoint, path) if role is not None and operator is not None else None
-    )
+    others = {
+        name: planned.text(name, "a text") for name in ("checkpoint", "path", "fixed") if name in planned
+    }
+    return PlannedSpec(role, operator, **others) if role is not None and operator is not None else None
 
 
 def _entry(fields: Fields, name: str) -> PythonSpec | None:

@@ -218,7 +218,7 @@ def _vertex(
     return {
         "name": vertex.name,
         "planned": planned_document(
-            PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path)
+            PlannedSpec(vertex.role, vertex.operator, vertex.checkpoint, vertex.path, vertex.fixed)
         ),
         **({"inputs": list(vertex.inputs)} if vertex.inputs else {}),
         "parallelism": upper or default,

@@ -36,7 +36,6 @@ MAX_ARGS: Final = 1_000
 _WHOLE = re.compile(r"[0-9]{1,9}\Z")
 _NOT_FOR_PROGRAMS: Final = {
     "slotwise.batch.interval": "a program says itself how often its queries run, with trigger(processingTime=...)",
-    "slotwise.state.repartition.": "the state of a program cannot be redistributed yet",
 }
 
 

@@ -61,8 +61,8 @@ def _vertex(vertex: JobVertex) -> dict[str, object]:
 
 
 def planned_document(operation: PlannedSpec) -> dict[str, object]:
-    places = {"checkpoint": operation.checkpoint, "path": operation.path}
-    own = {name: place for name, place in places.items() if place is not None}
+    others = {"checkpoint": operation.checkpoint, "path": operation.path, "fixed": operation.fixed}
+    own = {name: text for name, text in others.items() if text is not None}
     return {"role": operation.role.value, "operator": operation.operator, **own}
 
 

@@ -132,12 +132,14 @@ class Role(StrEnum):
 class PlannedSpec:
     """A vertex that was read from the plan that Spark made of a program. ``operator`` says in Spark's words what it is:
     the operator that keeps state (`Aggregate`), the format of a source or of a sink. ``checkpoint``, of a sink: where
-    the program wants that of its query; None if it lies with the job. ``path``: of a sink that has one."""
+    the program wants that of its query; None if it lies with the job. ``path``: of a sink that has one. ``fixed``, of
+    an operator: why its state cannot be redistributed, as a clause; None if it can."""
 
     role: Role
     operator: str
     checkpoint: str | None = None
     path: str | None = None
+    fixed: str | None = None
 
 
 Operation = SourceSpec | SqlSpec | PythonSpec | SinkSpec | PlannedSpec

@@ -18,7 +18,7 @@ class PlannedVertex:
 
     ``inputs`` are names. ``stateful``: it keeps state; then ``state_partitions`` is how many partitions the state of
     its query has, which is fixed by its checkpoint. ``checkpoint`` and ``path``, of a sink: as in
-    `jobgraph.PlannedSpec`.
+    `jobgraph.PlannedSpec`. ``fixed``, of an operator with state: as there.
     """
 
     name: str
@@ -29,6 +29,7 @@ class PlannedVertex:
     state_partitions: int | None = None
     checkpoint: str | None = None
     path: str | None = None
+    fixed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ def planned_to_json(planned: Planned) -> dict[str, object]:
                 "statePartitions": vertex.state_partitions,
                 "checkpoint": vertex.checkpoint,
                 "path": vertex.path,
+                "fixed": vertex.fixed,
             }
             for vertex in planned.vertices
         ]
@@ -86,6 +88,7 @@ def planned_from_json(value: Mapping[str, object]) -> Planned:
                 state_partitions=each["statePartitions"],
                 checkpoint=None if each.get("checkpoint") is None else str(each["checkpoint"]),
                 path=None if each.get("path") is None else str(each["path"]),
+                fixed=None if each.get("fixed") is None else str(each["fixed"]),
             )
             for each in vertices
         )

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Mapping
 
 from app.model.analysis import queries
-from app.model.jobgraph import JobGraph, JobType, JobVertex
+from app.model.jobgraph import JobGraph, JobType, JobVertex, PlannedSpec
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 
@@ -104,11 +104,9 @@ def why_fixed(graph: JobGraph, options: JobOptions, vertex: JobVertex, wanted: i
     """Why the state of ``vertex`` cannot have ``wanted`` partitions, as a sentence without its subject; else None."""
     if graph.type is not JobType.STREAMING or not vertex.stateful:
         return "It has no state that could be redistributed."
-    if graph.program is not None:
-        return (
-            f"Its state has {vertex.max_parallelism} partitions, which is the most: the state of a program cannot be "
-            "redistributed yet."
-        )
+    operation = vertex.operation
+    if isinstance(operation, PlannedSpec) and operation.fixed is not None:
+        return f"Its state has {vertex.max_parallelism} partitions, which is the most: {operation.fixed}."
     if not options.repartition_enabled:
         return (
             f"Its state has {vertex.max_parallelism} partitions, and slotwise.state.repartition.enabled is false "

@@ -10,19 +10,22 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance import program_results
-from tests.acceptance.deployment import Deployment, deployed
+from tests.acceptance.deployment import Deployment, deployed, wait_for
 from tests.acceptance.program_results import Rows
 from tests.acceptance.programs import (
     BOTH_WAYS,
+    INPUT_S,
     SOON_NOTICED,
     Outcome,
     Place,
     Program,
+    await_running,
     printed,
     rescale,
     run_plain,
     run_rescaled,
     submit,
+    submit_program,
 )
 from tests.acceptance.programs import PROGRAMS as SCRIPTS
 from tests.databases import PostgresServer
@@ -112,6 +115,69 @@ def test_a_program_that_ends_reads_its_output_as_it_would_alone(
     assert results(printed(deployment)) == results(text) != []
     assert (outcome.in_place, outcome.others) == (RESCALES, [])
     print(f"OUTCOME nightly: {outcome.in_place} rescales in place, exact: {len(program.rows(ours)[''])} rows")
+
+
+@pytest.mark.long
+def test_a_query_that_fails_alone_and_more_state_partitions_leave_the_output_as_it_is(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    program = PROGRAMS["two queries"]
+    alone, ours = (Place(tmp_path / "input", tmp_path / run) for run in ("plain", "slotwise"))
+    feeder = program.feeder(ours.input)
+    feeder.write(10)
+    feeder.start()
+    kept, broken = tmp_path / "kept", tmp_path / "broken"
+    kept.mkdir()
+    broken.touch()
+    ours.output.mkdir(parents=True)
+    point(ours.output / "large", kept)
+    # Long enough for the cause of the failure to end before the query is started again.
+    submit_program(deployment, program, ours, **{"restart-strategy.fixed-delay.delay": "10 s"})
+    before = runs(deployment)
+    driver = deployment.job()["driverPid"]
+
+    point(ours.output / "large", broken)
+    entries = f"/jobs/{deployment.job_id}/exceptions"
+    (failure,) = wait_for(
+        "one query has failed", lambda: deployment.get(entries)["exceptionHistory"]["entries"]
+    )
+    assert failure["failureLabels"] == {"failover": "local"}, failure
+    point(ours.output / "large", kept)
+    wait_for("it runs again", lambda: len(set(before.items()) - set(runs(deployment).items())) == 1)
+    assert deployment.job()["driverPid"] == driver
+
+    bounds = {
+        one["name"]: (1, 12 if one["name"] == "aggregate" else 2) for one in deployment.job()["vertices"]
+    }
+    assert deployment.put(bounds, "more state").status_code in (200, 202)
+    wait_for("the state has 12 partitions", lambda: deployment.history()[0]["rung"] == "state-repartition")
+    await_running(deployment)
+    feeder.finish()
+    wait_for("the job has done all of its input", lambda: program.is_at_end(ours), INPUT_S)
+    deployment.stop()
+    run_plain(program, alone)
+    rows = program.rows(ours)
+    assert differences(rows, program.rows(alone)) == {} and all(rows.values())
+    newest = max(int(each.name) for each in (ours.checkpoint / "figures/offsets").glob("[0-9]*"))
+    offsets = (ours.checkpoint / "figures/offsets" / str(newest)).read_text(encoding="utf-8")
+    assert '"spark.sql.shuffle.partitions":"12"' in offsets
+
+
+def point(link: Path, target: Path) -> None:
+    """``link`` leads to ``target`` from now on, and is there at every instant."""
+    new = link.with_name("new link")
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def runs(deployment: Deployment) -> dict[str, str]:
+    """The run ids of both queries, by their ids, once both have committed a batch."""
+
+    def both() -> dict[str, str] | None:
+        found = {one["id"]: one["runId"] for one in await_running(deployment)["queries"]}
+        return found if len(found) == 2 else None
+
+    return dict(wait_for("both queries run", both))
 
 
 def differences(ours: dict[str, Rows], alone: dict[str, Rows]) -> dict[str, tuple[Rows, Rows]]:

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 
 from app.model.jobgraph import Role
 from app.model.planned import Planned, PlannedVertex, planned_to_json
+from tests.contract.test_state_partitions import AT_ONCE
 from tests.contract.world import GRAPH, World, bounds, eventually
 
 SCRIPT = b"from pyspark.sql import SparkSession\n"
@@ -203,7 +205,9 @@ async def test_bounds_are_checked_against_the_plan(world: World) -> None:
 
 
 async def test_bounds_of_a_running_program(world: World) -> None:
-    world.host.plan = answers(PLANNED)
+    words, counts, *others = PLANNED.vertices
+    fixed = replace(counts, fixed="PySpark 4.1.1 cannot redistribute state, which 4.3 and newer can")
+    world.host.plan = answers(Planned((words, fixed, *others)))
     job_id = (await post(world)).json()["jobid"]
     await world.completed(job_id, 1)
     wanted = {"words": (1, 3), "counts": (1, 2), "store": (1, 1), "raw": (1, 1), "copy": (1, 1)}
@@ -214,12 +218,23 @@ async def test_bounds_of_a_running_program(world: World) -> None:
     refused = await world.put(job_id, bounds(**{**wanted, "counts": (1, 13)}))
     assert refused.status_code == 400
     [sentence] = refused.json()["errors"]
-    assert "exceeds its maximum parallelism 12" in sentence
-    assert "the state of a program cannot be redistributed yet" in sentence
+    assert "12 partitions, which is the most: PySpark 4.1.1 cannot redistribute state, which" in sentence
     stated = bounds(**wanted)
     stated["counts"]["parallelism"]["upperBound"] = 2
     stated["counts"]["statePartitions"] = 24
-    assert "cannot be redistributed yet" in (await world.put(job_id, stated)).text
+    assert "PySpark 4.1.1 cannot redistribute state" in (await world.put(job_id, stated)).text
+
+
+async def test_the_state_of_a_program_is_redistributed(world: World) -> None:
+    world.host.plan = answers(PLANNED)
+    job_id = (await post(world, {"config": AT_ONCE})).json()["jobid"]
+    await world.completed(job_id, 1)
+    wanted = bounds(words=(1, 1), counts=(1, 13), store=(1, 1), raw=(1, 1), copy=(1, 1))
+    assert (await world.put(job_id, wanted)).status_code == 200
+    await world.completed(job_id, 2)
+    record = (await world.get(f"/jobs/{job_id}/rescales/history"))[0]
+    assert record["rung"] == "state-repartition", record
+    assert "Redistributed the state of counts from 12 to 13 partitions" in record["message"]
 
 
 async def test_a_client_that_hangs_up_ends_the_planning(world: World) -> None:

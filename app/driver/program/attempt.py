@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
-from app.driver.failures import DriverError, Failure, describe
-from app.driver.locks import claim_own_checkpoint
+from app.driver.failures import DriverError, Failure, Fenced, describe
+from app.driver.program.asked import Asked
+from app.driver.program.handle import Beginning
 from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
 from app.driver.program.origin import Origin, adopt
-from app.driver.program.planner import checkpoint_of, local_path, state_partitions_of
+from app.driver.program.planner import checkpoint_of, local_path
 from app.driver.program.query import ProgramQuery, differences
-from app.driver.program.takeover import Begin
 from app.driver.progress import Committed, QueryListener
-from app.driver.scala import scala_context
-from app.driver.valves.insert import insert_valves
-from app.driver.valves.reading import read_query, with_partitions
-from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, writer_facts, writer_frame
+from app.driver.repartition import RepartitionFailed
+from app.driver.valves.reading import read_query
+from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
 from app.model.planned import PlannedVertex
+from app.model.state_partitions import partitions_of_queries
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
@@ -63,6 +63,7 @@ class ProgramAttempt(InMainThread, Attempt):
         self._starting = threading.Lock()
         # What a query reports before it is known that it was started.
         self._early: list[Committed] = []
+        self._partitions: dict[str, int] = {}
         # What makes a run of each query that was started, by its key.
         self._make: dict[str, Callable[[], ProgramQuery]] = {}
         self._listeners: dict[int, QueryListener] = {}
@@ -108,6 +109,10 @@ class ProgramAttempt(InMainThread, Attempt):
             case ProgramEnded():
                 self._program_ended = message
                 return self._on_program_ended(message)
+            case RepartitionFailed():
+                return self._fail(describe(message), repartition_failed=True)
+            case Fenced():
+                raise message
             case _:
                 return None
 
@@ -127,6 +132,9 @@ class ProgramAttempt(InMainThread, Attempt):
         if not self._told_running and self._queries:
             self._told_running = True
             assert self._client is not None
+            told = partitions_of_queries(self._graph)
+            if self.spec.repartition or any(told[key] != found for key, found in self._partitions.items()):
+                self._client.report(type="repartitioned", state_partitions=self._partitions)
             self._client.report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
 
     def _check_complete(self, where: str) -> Ending | None:
@@ -190,7 +198,9 @@ class ProgramAttempt(InMainThread, Attempt):
         self._until_taken_up(session)
         return session
 
-    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Begin) -> StreamingQuery:
+    def start(
+        self, writer: DataStreamWriter, table: str | None, where: str, begin: Beginning
+    ) -> StreamingQuery:
         """Start the query of ``writer`` with valves in its plan, now and whenever it has failed.
 
         Raises:
@@ -200,7 +210,13 @@ class ProgramAttempt(InMainThread, Attempt):
         session = writer_frame(writer).sparkSession
         with self._starting:
             self._hang_if_over()
-            running = self._query_of(writer, facts, where, begin)
+            try:
+                running = self._query_of(writer, facts, where, begin)
+            except (RepartitionFailed, Fenced) as error:
+                self._inbox.put(error)
+                self._over.wait()
+                self._hang_if_over()
+                raise
             if id(session) not in self._listeners:
                 self._listeners[id(session)] = QueryListener(session, self._inbox.put)
             running.start()
@@ -208,21 +224,14 @@ class ProgramAttempt(InMainThread, Attempt):
             return running.spark_query
 
     def _query_of(
-        self, writer: DataStreamWriter, facts: WriterFacts, where: str, begin: Begin
+        self, writer: DataStreamWriter, facts: WriterFacts, where: str, begin: Beginning
     ) -> ProgramQuery:
         frame = writer_frame(writer)
         session = frame.sparkSession
-        own = checkpoint_of(session, facts)
-        taken = {vertex.name for vertex in self._found}
-        found = read_query(frame, facts, taken, state_partitions_of(session, None))
+        # How many state partitions there are is for the job to say, and for the checkpoint.
+        found = read_query(frame, facts, {vertex.name for vertex in self._found}, 0)
         sink = found[-1].name
         query = self._stored.get(sink)
-        own_dir = self._checkpoint_dir / (query.key if query is not None else "")
-        place = local_path(own) if own else own_dir
-        if query is not None:
-            if self._origin is not None and place is not None:
-                adopt(partial(self._origin.checkpoint_of, sink), place)
-            found = with_partitions(found, state_partitions_of(session, place))
         told = (
             differences(query, found)
             if query is not None
@@ -234,29 +243,29 @@ class ProgramAttempt(InMainThread, Attempt):
             )
         assert query is not None
         self._found += found
-        if own and place is not None:
-            claim_own_checkpoint(place, lock_file=self._lock_file)
-        # The program may go on using its writer, and the query may have to be started again.
-        kept = copy_of_writer(writer).option("checkpointLocation", own or str(own_dir))
-        properties = scala_context(session.sparkContext).getLocalProperties().clone()
-        ids = {vertex.name: vertex.id for vertex in query.flow}
-
-        def begin_at(parallelism: Mapping[str, int]) -> StreamingQuery:
-            # Spark's thread of a query takes them, such as its scheduler pool, from the one that starts it.
-            scala_context(session.sparkContext).setLocalProperties(properties)
-            replace_frame(kept, insert_valves(frame, found, ids, parallelism))
-            return begin(kept)
-
-        make = self._make[query.key] = partial(
-            ProgramQuery,
-            query,
-            session=session,
-            plans=self._plans,
-            checkpoint_dir=Path(own) if own else own_dir,
+        own = checkpoint_of(session, facts)
+        own_dir = self._checkpoint_dir / query.key
+        place = local_path(own) if own else own_dir
+        if self._origin is not None and place is not None:
+            adopt(partial(self._origin.checkpoint_of, sink), place)
+        asked = Asked.of(
+            writer,
+            query=query,
+            vertices=found,
+            facts=facts,
+            begin=begin,
+            checkpoint=own,
             own_dir=own_dir,
-            ends_by_itself=facts.trigger in ("available-now", "once"),
-            begin=begin_at,
+            place=own_dir if own is None else place and place.resolve(),
         )
+        self._partitions |= asked.give_partitions(
+            self._plans,
+            lock_file=self._lock_file,
+            ordered=self.spec.repartition,
+            limit_ms=self.spec.batch_timeout_ms,
+            may_commit=self._may_commit,
+        )
+        make = self._make[query.key] = partial(asked.run, self._plans)
         return make()
 
     def restarts(self, error: StreamingQueryException) -> bool:

@@ -19,9 +19,9 @@ from app.driver.batch.tasks import GroupTasks
 from app.driver.client import ControlPlaneClient
 from app.driver.failures import DriverError, Failure, Fenced
 from app.driver.program.executor_slots import ExecutorSlots
+from app.driver.program.handle import Beginning
 from app.driver.program.held_slots import GROUP, HeldSlots
 from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
-from app.driver.program.takeover import Begin
 from app.driver.scala import scala_context
 from app.driver.session import is_stopped
 from app.driver.valves.spark import writer_facts
@@ -205,7 +205,7 @@ class BatchProgramAttempt(InMainThread):
         writer: DataStreamWriter,
         table: str | None,
         where: str,
-        begin: Begin,
+        begin: Beginning,
     ) -> StreamingQuery:
         """Start a streaming query, if it ends by itself.
 

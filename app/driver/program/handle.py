@@ -138,6 +138,10 @@ class Beginning:
             self.handle.renew(jsq)
         return StreamingQuery(jsq)
 
+    def unseen(self, writer: DataStreamWriter) -> StreamingQuery:
+        """A run that the program does not get."""
+        return StreamingQuery(self._start(writer))
+
 
 class Queries:
     """The queries that a program has started, as `StreamingQueryManager` tells of them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,21 +24,22 @@ from app.driver.failures import DriverError, Failure
 from app.driver.locks import BeingWritten
 from app.driver.program.origin import Origin
 from app.driver.program.places import Places
+from app.driver.program.sinklog import FILE_FORMATS
 from app.driver.program.sparkchecks import check_with_spark
 from app.driver.program.state_check import StateMismatch, check_state
 from app.driver.program.threads import ProgramThreads
+from app.driver.repartition import why_impossible
 from app.driver.valves.reading import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
 from app.model.planned import Planned, PlannedVertex
+from app.model.state_partitions import PROVIDER_SETTING, ROCKSDB
 
 _ENDS_BY_ITSELF = ("available-now", "once")
 _REFUSED_TRIGGERS = {
     "real-time": "a real-time trigger (realTime)",
     "continuous": "a continuous trigger (continuous)",
 }
-FILES = frozenset({"parquet", "orc", "json", "csv", "text", "avro", "xml"})
-"""Sinks that need a path."""
 
 
 def checkpoint_of(session: SparkSession, facts: WriterFacts) -> str | None:
@@ -67,6 +68,22 @@ def local_path(location: str | None) -> Path | None:
     if parts.scheme in ("", "file"):
         return Path(unquote(parts.path) if parts.scheme else location)
     return None
+
+
+def _why_fixed(
+    session: SparkSession, checkpoint: str | None, vertices: Iterable[PlannedVertex]
+) -> str | None:
+    """Why the state of a query with this checkpoint cannot be redistributed, as a clause; None if it can."""
+    if (why := why_impossible()) is not None:
+        return why
+    if any(each.operator == "GlobalLimit" for each in vertices):
+        return "its query has a limit, which counts in one place"
+    if checkpoint is not None and local_path(checkpoint) is None:
+        return f"its checkpoint {checkpoint} is in no directory of a host, so it cannot be copied by links"
+    provider = session.conf.get(PROVIDER_SETTING)
+    if provider == ROCKSDB:
+        return None
+    return f"only state of the RocksDB provider can be redistributed, and {PROVIDER_SETTING} is {provider}"
 
 
 def has_active_jobs(session: SparkSession) -> bool:
@@ -190,6 +207,8 @@ class Planner:
                     scratch = self._scratch / str(len(self.queries))
                     check_state(frame, facts.output_mode, found, place, scratch)
                 found = with_partitions(found, state_partitions_of(frame.sparkSession, place))
+                fixed = _why_fixed(frame.sparkSession, checkpoint, found)
+                found = tuple(replace(each, fixed=fixed if each.stateful else None) for each in found)
             except DriverError as error:
                 is_mismatch = isinstance(error, StateMismatch)
                 told = f"from: {error}" if is_mismatch and self._origin is not None else str(error)
@@ -285,7 +304,7 @@ class Planner:
                 f"{_REFUSED_TRIGGERS[facts.trigger]} is not possible: its tasks run for ever and cannot be rescaled. "
                 "Use processingTime, availableNow or once.",
             )
-        if facts.format in FILES and not facts.path and not facts.table:
+        if facts.format in FILE_FORMATS and not facts.path and not facts.table:
             self._refuse(
                 where,
                 f"the query has no sink: start() without a format is {facts.format}, which needs a path. Give it a "
@@ -326,7 +345,7 @@ class Planner:
                 "checkpoint can be copied."
             )
         place = self._origin.checkpoint_of(sink)
-        folder = local_path(facts.path) if facts.format in FILES and not facts.table else None
+        folder = local_path(facts.path) if facts.format in FILE_FORMATS and not facts.table else None
         self._origin.check(place, vertices, local_path(own), folder)
         return place
 

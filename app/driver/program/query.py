@@ -234,10 +234,6 @@ def differences(query: Query, found: Sequence[PlannedVertex]) -> list[str]:
             told.append(f"{name} reads {_listed(vertex.inputs)} now, and read {_listed(inputs)} before")
         if before.stateful is not vertex.stateful:
             told.append(f"{name} {'keeps' if vertex.stateful else 'does not keep'} state now")
-        elif vertex.stateful and vertex.state_partitions != before.max_parallelism:
-            told.append(
-                f"{name} has {vertex.state_partitions} state partitions now, and had {before.max_parallelism} before"
-            )
     return told
 
 

@@ -35,9 +35,6 @@ _exit = os._exit
 _SQL = tuple(name for name in FIXED_SETTINGS if name.startswith("spark.sql."))
 
 
-Begin = Callable[[DataStreamWriter], StreamingQuery]
-
-
 class Host(Protocol):
     """What the calls of a program end in. Its methods are called in the threads of the program."""
 
@@ -48,7 +45,9 @@ class Host(Protocol):
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         """The session of the program. ``conf``: all settings that the job and the program make."""
 
-    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Begin) -> StreamingQuery:
+    def start(
+        self, writer: DataStreamWriter, table: str | None, where: str, begin: Beginning
+    ) -> StreamingQuery:
         """Start the query of ``writer``. ``begin`` starts a writer, by Spark's own `start`, or by its `toTable` if
         there is a ``table``. Called again for the same query, it lets the program's handle be that of the newest run.
         ``where`` is the place in the program, for sentences: "job.py, line 12"."""

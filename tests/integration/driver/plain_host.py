@@ -18,9 +18,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import Failure
+from app.driver.program.handle import Beginning
 from app.driver.program.places import Places
 from app.driver.program.run import run_program
-from app.driver.program.takeover import Begin, install
+from app.driver.program.takeover import install
 from app.model.jobgraph import ProgramSpec
 
 
@@ -50,7 +51,9 @@ class PlainHost:
         self._session = SparkSession(context)
         return self._session
 
-    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Begin) -> StreamingQuery:
+    def start(
+        self, writer: DataStreamWriter, table: str | None, where: str, begin: Beginning
+    ) -> StreamingQuery:
         self.started.append(where)
         query = begin(writer)
         if (self._directory / "stop when it has started").exists():

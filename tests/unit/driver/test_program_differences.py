@@ -30,10 +30,6 @@ def test_the_query_that_was_planned_has_no_differences() -> None:
         ((SOURCE, replace(SINK, inputs=("words",))), "store reads words now, and read counts before"),
         ((*PLANNED[:2], replace(SINK, name="other")), "other (parquet) is there now and was not before"),
         ((SOURCE, replace(COUNTS, stateful=False), SINK), "counts does not keep state now"),
-        (
-            (SOURCE, replace(COUNTS, state_partitions=12), SINK),
-            "counts has 12 state partitions now, and had 8 before",
-        ),
     ],
 )
 def test_each_difference_is_told(found: tuple[PlannedVertex, ...], sentence: str) -> None:

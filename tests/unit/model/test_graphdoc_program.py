@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,10 +113,6 @@ def test_a_program_in_full() -> None:
         ({"config": {"spark.master": "local"}}, "config: The setting spark.master is not allowed"),
         ({"config": {"spark.sql.streaming.checkpointLocation": "/x"}}, "option('checkpointLocation', ...)"),
         ({"config": {"slotwise.batch.interval": "1 s"}}, "trigger(processingTime=...)"),
-        (
-            {"config": {"slotwise.state.repartition.max-partitions": 200}},
-            "the state of a program cannot be redistributed yet",
-        ),
         ({"config": {"slotwise.batch.parallelism-decider": "flip-187"}}, "is for BATCH jobs"),
         ({"from": "counts"}, "from: should be an absolute path on the host of the server"),
         ({"from": "hdfs://host/c"}, "A checkpoint on another file system has to be copied there before."),
@@ -219,11 +216,16 @@ def test_the_queries_of_a_program() -> None:
     assert graph.by_name["one"].parallelism == 12
 
 
-def test_the_state_of_a_program_is_fixed() -> None:
-    graph = planned(source("in"), stateful("counts", "in"), sink("out", "counts"))
+def test_what_fixes_the_state_of_a_program_is_known_since_it_was_planned() -> None:
+    counts = stateful("counts", "in")
+    graph = planned(source("in"), counts, sink("out", "counts"))
+    assert why_fixed(graph, JobOptions(), graph.by_name["counts"], 24) is None
+    fixed = replace(counts, fixed="its checkpoint is far away")
+    graph = planned(source("in"), fixed, sink("out", "counts"))
     why = why_fixed(graph, JobOptions(), graph.by_name["counts"], 24)
-    assert why is not None
-    assert "12 partitions" in why
+    assert why == "Its state has 12 partitions, which is the most: its checkpoint is far away."
+    assert parse_document(to_document(graph), stored=True) == graph
+    assert planned_from_json(planned_to_json(Planned((fixed,)))) == Planned((fixed,))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""The log of Spark's own file sink. It has to have every batch of its query, also one that redistributed the state.
+
+Spark's redistribution takes a number of a batch and gives nothing out, so the sink does not hear of it; where its log
+is compacted, every tenth batch, Spark then looks for the number and fails.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from app.driver.checkpoints import standing
+from app.driver.recovery import repartition_batches
+from app.driver.scala import scala_option
+from app.driver.valves.spark import WriterFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE_FORMATS: Final = frozenset({"parquet", "orc", "json", "csv", "text", "avro", "xml"})
+
+
+def complete_sink_log(session: SparkSession, facts: WriterFacts, checkpoint: Path) -> None:
+    """Let the log have the redistributions behind its newest batch, each as one without files.
+
+    Only once they count, in ``checkpoint``: what the log has is given out no more, so an entry for a redistribution
+    that is given up would swallow the batch that gets its number.
+    """
+    made = repartition_batches(checkpoint)
+    if not made or standing(checkpoint).committed not in made or (folder := _folder(session, facts)) is None:
+        return
+    jvm: Any = session._jvm
+    gateway: Any = session.sparkContext._gateway
+    state = session._jsparkSession.sessionState()
+    sinks = jvm.org.apache.spark.sql.execution.streaming.sinks
+    path = jvm.org.apache.hadoop.fs.Path(folder)
+    place = sinks.FileStreamSink.getMetadataLogPath(
+        path.getFileSystem(state.newHadoopConf()), path, state.conf()
+    )
+    log = sinks.FileStreamSinkLog(
+        sinks.FileStreamSinkLog.VERSION(), session._jsparkSession, place.toString(), scala_option(jvm, None)
+    )
+    latest = log.getLatestBatchId()
+    newest = int(latest.get()) if latest.isDefined() else -1
+    for batch_id in sorted(made):
+        if batch_id > newest:
+            log.add(batch_id, gateway.new_array(sinks.SinkFileStatus, 0))
+
+
+def _folder(session: SparkSession, facts: WriterFacts) -> str | None:
+    """Where a file sink writes; None if the sink is another."""
+    if facts.table is None:
+        return facts.path if facts.format in FILE_FORMATS else None
+    rows = session.sql(f"DESCRIBE TABLE EXTENDED {facts.table}").collect()
+    about = {row["col_name"]: row["data_type"] for row in rows}
+    return about.get("Location") if str(about.get("Provider")).lower() in FILE_FORMATS else None
