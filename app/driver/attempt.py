@@ -21,6 +21,7 @@ from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
 from app.driver.session import check_conf, is_stopped, query_session
 from app.driver.sources.control import ControlFile
+from app.driver.spec import trigger_of
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
@@ -91,7 +92,7 @@ class Attempt(BaseAttempt):
                 work_dir=self._work_dir,
                 slots=spec.slots,
                 conf=spec.spark_conf,
-                batch_interval_ms=spec.batch_interval_ms,
+                trigger=trigger_of(spec),
                 epoch=lambda: client.epoch,
                 may_commit=self._may_commit,
                 tell=tell,
@@ -192,7 +193,8 @@ class Attempt(BaseAttempt):
             case Idle():
                 self._on_idle(message)
             case Ended():
-                pass
+                if ended := self._by_run.get(message.run_id):
+                    ended.ended()
             case _:
                 return self._on_other(message)
         # By time too: with many queries there may always be another message.
@@ -273,7 +275,8 @@ class Attempt(BaseAttempt):
     def _report_applied(self, *, idle: bool) -> None:
         """Say once that a plan is in force in every query."""
         version = self._plans.current.version
-        if version <= self._reported_version or any(each.applied_version < version for each in self._queries):
+        behind = [each for each in self._queries if each.applied_version < version and not each.is_over]
+        if behind or version <= self._reported_version:
             return
         gaps = [gap for each in self._queries if (gap := each.gaps.take()) is not None]
         repeated = [
@@ -325,6 +328,7 @@ class Attempt(BaseAttempt):
                 self._failover.hold(running, failure)
             else:
                 return self._fail(failure)
+        self._finishing = bool(self._queries) and all(each.is_over for each in self._queries)
         hanging = self._failover.turn()
         return None if hanging is None else self._fail(hanging)
 
@@ -353,11 +357,7 @@ class Attempt(BaseAttempt):
     def _try_stop(self) -> Ending | None:
         draining = isinstance(self._stop, Orders) and self._stop.stop == "drain"
         # What is held has been told, and starts again with the next attempt. It cannot be drained.
-        ended = [
-            each
-            for each in self._queries
-            if not each.is_active and (draining or not self._failover.holds(each))
-        ]
+        ended = [e for e in self._queries if not e.is_active and (draining or not self._failover.holds(e))]
         failures = [f for each in ended if (f := each.failure()) is not None]
         if failures:
             return self._fail(failures[0])

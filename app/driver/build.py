@@ -1,7 +1,7 @@
 """Builds a query as one streaming plan of Spark's, from its sources to what its sink gets.
 
-Where a vertex gets its parallelism: at its valves (`app.driver.valves.graph`), a source of our own in the control file
-besides.
+Where a vertex gets its parallelism: at its valves (`app.driver.valves.graph`); a source splits its rows finely enough
+(`app.driver.sources.splits`), one of our own by the control file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.functions import Functions
 from app.driver.plan_check import check_keys, check_plan
-from app.driver.sources import open_stream, read_static
 from app.driver.sources.control import ControlFile
+from app.driver.sources.opening import open_stream, read_static
+from app.driver.sources.splits import Splits
 from app.driver.valves.graph import GraphValve
 from app.driver.valves.spark import kind_of
 from app.driver.vertices import apply_operation, guarded
@@ -29,11 +30,17 @@ class QueryBuilder:
     """One query's vertices as DataFrames. ``valves``: those of the plan that was built, by their labels."""
 
     def __init__(
-        self, query: Query, *, control: ControlFile, functions: Functions, checkpoint_dir: Path
+        self,
+        query: Query,
+        control: ControlFile,
+        splits: Splits,
+        functions: Functions,
+        checkpoint_dir: Path,
     ) -> None:
         self.query = query
         self.valves: dict[str, GraphValve] = {}
         self._control = control
+        self._splits = splits
         self._functions = functions
         self._checkpoint_dir = checkpoint_dir
         self._frames: dict[str, DataFrame] = {}
@@ -98,7 +105,9 @@ class QueryBuilder:
         self, session: SparkSession, vertex: JobVertex, parallelism: Mapping[str, int]
     ) -> DataFrame:
         if isinstance(vertex.operation, SourceSpec):
-            frame = open_stream(session, vertex, self._control, self.query.key, self._checkpoint_dir)
+            frame = open_stream(
+                session, vertex, self._splits, self._control, self.query.key, self._checkpoint_dir
+            )
             return self._through(GraphValve(vertex.id), frame, parallelism)
         check_keys(vertex, self._frames)
         inputs = dict(self._frames)

@@ -78,8 +78,8 @@ class Failure:
 
 
 _LOST_EXECUTOR = re.compile(r"exited unrelated to the running tasks|[Ww]orker lost|decommission")
+_READING = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
 _SOURCE_ERROR = "SourceError"
-_IN_THE_WAY = "written by another process"
 
 # What Spark's own words leave out.
 _HINTS = {
@@ -107,9 +107,9 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
     name, message, found = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
     if name == _SOURCE_ERROR:
-        # Our own words; the same rows would be met again, unless somebody was in the way.
+        # Our own words; the same would be met again.
         sentence = one_line(f"{where} failed: {message}")
-        return _ruled(Failure(sentence, stack, vertex, recoverable=_IN_THE_WAY in message), chain)
+        return _ruled(Failure(sentence, stack, vertex, recoverable=False), chain)
     text = _spark_text(error) if came_through_spark(error) else ""
     message += _HINTS.get(message.rstrip("."), "")
     lead = place or (f"{where} failed at {found}" if found else f"{where} failed")
@@ -155,16 +155,21 @@ def _root_cause(error: BaseException, stack: str) -> tuple[str, str, str | None]
 def _spark_text(error: BaseException) -> str:
     if type(error).__name__ == "Py4JJavaError":
         java = getattr(error, "java_exception", None)
-        found = ""
+        found, file = "", ""
         try:
             while java is not None:
                 name, message = java.getClass().getSimpleName(), java.getMessage()
+                if message and (read := _READING.search(message)):
+                    file = read[1]
                 # A cause without a message, as a NullPointerException, says less than what it caused.
                 if message or not found:
                     found = f"{name}: {message or 'no message'}"
                 java = java.getCause()
         except Exception:
             return str(error)
+        if file and file not in found:
+            name, _, message = found.partition(": ")
+            found = f"{name}: file {file}: {message}"
         return found or str(error)
     return str(error)
 

@@ -74,7 +74,7 @@ class DriverProcess:
         with contextlib.suppress(ImportError):
             # The environment of a program need not have what sources of ours are made with.
             import app.driver.batch.attempt
-            import app.driver.sources.opening  # noqa: F401
+            import app.driver.sources.rate  # noqa: F401
         self.jvm.wait_for_gateway()
         if warm:
             from app.driver.warmup import warm_up

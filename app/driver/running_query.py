@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.driver.build import QueryBuilder
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
@@ -20,8 +20,9 @@ from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.recovery import mark_begun
 from app.driver.session import query_session
 from app.driver.sinks import open_sink
-from app.driver.sources import register_all
 from app.driver.sources.control import ControlFile
+from app.driver.sources.planned_files import check_planned_files
+from app.driver.sources.splits import Splits
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.driver.valves.graph import behind_state
@@ -49,30 +50,32 @@ class RunningQuery(StartedQuery):
         work_dir: Path,
         slots: int,
         conf: Mapping[str, str],
-        batch_interval_ms: int,
+        trigger: Mapping[str, Any],
         epoch: Callable[[], int],
         may_commit: Callable[[], None],
         tell: Callable[[Happening], None],
         between_batches: Callable[[], None] = lambda: None,
         places: Callable[[str], StatePlaces] | None = None,
     ) -> None:
-        """``places`` makes those of some state on a cluster, for a key; None: state is in this process."""
+        """``places`` makes those of some state on a cluster, for a key; None: state is in this process.
+
+        ``trigger``: what `DataStreamWriter.trigger` is given; empty: one batch after the other.
+        """
         own_dir = checkpoint_dir / query.key
         own_dir.mkdir(parents=True, exist_ok=True)
         super().__init__(query, plans=plans, checkpoint_dir=own_dir)
         self._state_is_even = True
         self._control = control
         self._trim = between_batches
-        self._batch_interval_ms = batch_interval_ms
+        self._trigger = {**trigger}
+        self._has_ended = False
         # A session of its own: its number of state partitions, its views, its listener.
         # Without state, tasks of what shuffles by itself, which a valve can only make fewer.
         widest = max(slots, *(vertex.parallelism for vertex in query.flow))
         self._session = query_session(session, conf, query.state_partitions or widest)
-        register_all(self._session)
         self._listener = QueryListener(self._session, tell)
-        self._builder = QueryBuilder(
-            query, control=control, functions=functions, checkpoint_dir=self.checkpoint_dir
-        )
+        self._splits = Splits(conf, plans.current.parallelism)
+        self._builder = QueryBuilder(query, control, self._splits, functions, self.checkpoint_dir)
         # The state of each vertex, on a cluster.
         self._places: dict[str, StatePlaces] = {}
         if places is not None:
@@ -114,13 +117,14 @@ class RunningQuery(StartedQuery):
             self._builder.check()
             self._sink.check(self._frame)
 
-    def start(self, *, available_now: bool = False) -> None:
-        """Build the plan and start. ``available_now``: end by itself, without a planned batch, when nothing is left.
+    def start(self, *, once: bool = False) -> None:
+        """Build the plan and start. ``once``: run one batch, the planned one if there is one, and end.
 
         Raises:
             DriverError: a vertex cannot be built, or its sink cannot be written.
         """
         self._sink.prepare()
+        check_planned_files(self.checkpoint_dir)
         frame, self._frame = self._frame, None
         if frame is None:
             frame = self._builder.build(self._session, self._plans.current.parallelism)
@@ -129,10 +133,8 @@ class RunningQuery(StartedQuery):
             .option("checkpointLocation", str(self.checkpoint_dir))
             .foreachBatch(self.gateway)
         )
-        if available_now:
-            writer = writer.trigger(availableNow=True)
-        elif self._batch_interval_ms:
-            writer = writer.trigger(processingTime=f"{self._batch_interval_ms} milliseconds")
+        if trigger := {"once": True} if once else self._trigger:
+            writer = writer.trigger(**trigger)
         try:
             self._builder.check_state()
             self._spark_query = writer.start()
@@ -143,15 +145,8 @@ class RunningQuery(StartedQuery):
         self._stages = StageReader(self._session.sparkContext, self.run_id)
         self.gateway.started(self._valves)
 
-    def settle(self, limit_ms: int, may_commit: Callable[[], None]) -> None:
-        self._control.set_draining(True)
-        try:
-            super().settle(limit_ms, may_commit)
-        finally:
-            self._control.set_draining(False)
-
     def _start_to_settle(self) -> None:
-        self.start(available_now=True)
+        self.start(once=True)
 
     def _between_batches(self) -> None:
         self._trim()
@@ -173,6 +168,8 @@ class RunningQuery(StartedQuery):
         plan = run.plan if run is not None else self._plans.current
         self._state_is_even = run is None or run.state_is_even
         self._note_committed(happening, plan, now_ms)
+        if plan.number >= self._plans.current.number:
+            self._splits.settle(plan.parallelism)
         return run, plan
 
     def idle(self, at_ms: int) -> None:
@@ -243,6 +240,7 @@ class RunningQuery(StartedQuery):
 
     def plan_changed(self) -> None:
         self.gaps.changing()
+        self._splits.raise_to(self._plans.current.parallelism)
         if self._valves is not None and self.is_active:
             self._valves.set(self._plans.current.parallelism)
 
@@ -270,7 +268,16 @@ class RunningQuery(StartedQuery):
         return replace(failure, query_id=self.query_id)
 
     def ended_for(self) -> Failure | None:
+        if "availableNow" in self._trigger:
+            return self.failure()
         return self.failure() or Failure("A query of the job ended by itself.", "")
+
+    def ended(self) -> None:
+        self._has_ended = True
+
+    @property
+    def is_over(self) -> bool:
+        return self._has_ended and not self.is_active and self.ended_for() is None
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

@@ -38,6 +38,13 @@ def read_spec(path: Path) -> tuple[DriverSpec, JobGraph]:
         raise DriverError(f"The job graph of the assignment {path} is not usable: {error}") from error
 
 
+def trigger_of(spec: DriverSpec) -> dict[str, Any]:
+    """When the queries of a job run a batch, and whether they end by themselves: what Spark's `trigger` is given."""
+    if spec.available_now:
+        return {"availableNow": True}
+    return {"processingTime": f"{spec.batch_interval_ms} milliseconds"} if spec.batch_interval_ms else {}
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -211,6 +211,15 @@ class StartedQuery(ABC):
         """Start it so that it ends by itself behind the batch that is planned."""
         self.start()
 
+    def ended(self) -> None:
+        """Spark has said that it is over; what it had to say of batches was said before."""
+        return
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended by itself, as it may, and nothing more will be heard of it."""
+        return False
+
     def close(self) -> None:
         """Stop whatever runs, at once."""
         if self._spark_query is not None:

@@ -78,7 +78,7 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
 def _has_sources() -> bool:
     """Whether there are sources of ours. The environment of a program need not have what they are made with."""
     try:
-        import app.driver.sources.opening  # noqa: F401
+        import app.driver.sources.rate  # noqa: F401
     except ImportError:
         return False
     return True
@@ -103,7 +103,7 @@ def _run(session: SparkSession, directory: Path) -> None:
         work_dir=directory,
         slots=2,
         conf={},
-        batch_interval_ms=0,
+        trigger={},
         epoch=lambda: 0,
         may_commit=lambda: None,
         tell=tell,

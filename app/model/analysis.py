@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.model.formats import OWN_FORMATS
 from app.model.jobgraph import JobGraph, JobVertex, SourceSpec, VertexInput
-
-_OWN_SOURCES = frozenset({"csv", "json", "parquet", "text", "rate", "rate-micro-batch"})
-"""Formats of sources that are read by data sources of our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Query:
         return tuple(
             vertex.id
             for vertex in self.streams
-            if isinstance(vertex.operation, SourceSpec) and vertex.operation.format in _OWN_SOURCES
+            if isinstance(vertex.operation, SourceSpec) and vertex.operation.format in OWN_FORMATS
         )
 
     @property

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from app.model.formats import FILE_FORMATS, FORMATS, option_faults
 from app.model.graphdoc_fields import Fields
 from app.model.jobgraph import (
     JobType,
@@ -20,15 +21,7 @@ from app.model.jobgraph import (
 )
 from app.model.sentences import hint, shown
 from app.model.sink_options import BATCH_TABLE, file_option_faults
-from app.model.source_options import option_faults
 from app.model.sqltext import SqlTextError, check_query, tokens_of
-
-FILE_SOURCES: Final = ("csv", "json", "parquet", "orc", "text")
-NEEDS_SCHEMA: Final = ("csv", "json", "orc")
-REPLAYED: Final = ("csv", "json", "parquet", "text")
-GENERATORS: Final = ("rate", "rate-micro-batch")
-NUMBERS: Final = {"rowsPerSecond": False, "filesPerSecond": False, "maxFilesPerTrigger": True}
-"""Options of files that Spark reads that are numbers above 0, and whether they are whole."""
 
 FILE_SINKS: Final = ("parquet", "json", "csv")
 DATABASE_OPTIONS: Final = {
@@ -43,8 +36,6 @@ _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_.$-]{0,199}\Z")
 _ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z", re.ASCII)
 _FILE_URL = re.compile(r"file:(//)?(?=/)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_WHOLE = re.compile(r"[0-9]{1,18}\Z")
-_NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?\Z")
 _ARCHIVES = (".zip", ".whl")
 
 
@@ -66,42 +57,27 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
     if not _FORMAT.match(name):
         source.wrong("format", f"should be the name of a format, found {shown(name)}.")
         return None
-    if name.lower() in (*FILE_SOURCES, *GENERATORS):
-        name = name.lower()
-    streams = job_type is JobType.STREAMING and not static
-    path = _path(source, needed=name in FILE_SOURCES, local=streams and name in REPLAYED)
-    _check_options(source, name, options, streams=streams)
-    if static and name not in FILE_SOURCES:
+    name = name.lower() if name.lower() in FORMATS else name
+    known_format = FORMATS.get(name)
+    is_files = known_format is not None and known_format.is_files
+    path = _path(source, needed=is_files)
+    for key, sentence in () if source.errors.stored else option_faults(name, dict(options)):
+        source.wrong_option(key, sentence)
+    if static and not is_files:
         source.wrong(
-            "static", f"is for the formats {', '.join(FILE_SOURCES)} only, found format {shown(name)}."
+            "static", f"is for the formats {', '.join(FILE_FORMATS)} only, found format {shown(name)}."
         )
-    if name in FILE_SOURCES:
-        if name in NEEDS_SCHEMA and streams and "schema" not in source:
+    if known_format is not None and known_format.needs_schema and "schema" not in source:
+        if job_type is JobType.STREAMING and not static:
             source.wrong(
                 "schema",
                 f"is missing: a streaming {name} source needs one, such as 'carrier STRING, delay INT'.",
             )
-    elif name in GENERATORS:
+    elif known_format is not None and known_format.is_own:
         _check_generator(source, name, job_type)
     if fields.errors.count > known:
         return None
     return SourceSpec(name, path, schema, options, static)
-
-
-def _check_options(source: Fields, name: str, options: tuple[tuple[str, str], ...], *, streams: bool) -> None:
-    """Those of what we read ourselves, all of them; of files that Spark reads, only numbers."""
-    if (streams and name in REPLAYED) or name in GENERATORS:
-        for key, sentence in () if source.errors.stored else option_faults(name, dict(options)):
-            source.wrong_option(key, sentence)
-        return
-    if name not in FILE_SOURCES:
-        return
-    _check_numbers(source, options)
-    for key, _ in options:
-        if key.lower() not in ("rowspersecond", "filespersecond"):
-            continue
-        why = f"is for the formats {', '.join(REPLAYED)}" if streams else "is for sources that stream"
-        source.wrong_option(key, f"{why}: this one is read as fast as it can be.")
 
 
 def _check_generator(source: Fields, name: str, job_type: JobType) -> None:
@@ -290,13 +266,3 @@ def _path(fields: Fields, *, needed: bool, local: bool = False) -> str | None:
             "from the graph file's folder.)",
         )
     return None
-
-
-def _check_numbers(fields: Fields, options: tuple[tuple[str, str], ...]) -> None:
-    for key, value in options:
-        name = next((name for name in NUMBERS if name.lower() == key.lower()), None)
-        if name is None:
-            continue
-        form, allowed = (_WHOLE, "a whole number") if NUMBERS[name] else (_NUMBER, "a number")
-        if not form.match(value) or float(value) <= 0:
-            fields.wrong_option(key, f"should be {allowed} above 0, found {shown(value)}.")

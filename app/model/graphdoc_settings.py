@@ -36,6 +36,7 @@ MAX_ARGS: Final = 1_000
 _WHOLE = re.compile(r"[0-9]{1,9}\Z")
 _NOT_FOR_PROGRAMS: Final = {
     "slotwise.batch.interval": "a program says itself how often its queries run, with trigger(processingTime=...)",
+    "slotwise.batch.trigger": "a program says itself when its queries end, with trigger(availableNow=True)",
 }
 
 

@@ -237,6 +237,7 @@ BOOLEAN: Final = Kind(_boolean, lambda value: str(value).lower())
 SCHEDULER: Final = _choice({"adaptive": "Adaptive"})
 MODE: Final = _choice({"none": "none", "reactive": "reactive"})
 DECIDER: Final = _choice({rule.value: rule.value for rule in DeciderRule})
+TRIGGER: Final = _choice({one: one for one in ("processing-time", "available-now")})
 SKEW_STRATEGY: Final = _choice({one.value: one.value for one in SkewStrategy})
 POSITIVE_SIZE: Final = Kind(parse_size_bytes, format_size_bytes)
 STRATEGY: Final = _choice(

@@ -49,6 +49,7 @@ from app.model.option_values import (
     SCHEDULER,
     SKEW_STRATEGY,
     STRATEGY,
+    TRIGGER,
     WEIGHT,
     InvalidValue,
     Kind,
@@ -134,7 +135,7 @@ class JobOptions:
     ``user_code_attempts``: how often in a row the same error of the user's code may come, 0 for no such limit;
     ``local_timeout_ms``: how long a query may take to commit a batch after it was restarted alone, 0: none is.
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
-    micro-batches, 0 for none.
+    micro-batches, 0 for none; ``batch_trigger`` available-now: the job ends when it has read what is there.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
     longer than `start_timeout_ms` an attempt may take that redistributes state first; ``cluster_start_ms`` is how much
     longer any may, as the cluster takes its time to bring executors: no option, it follows from the server's settings.
@@ -159,6 +160,7 @@ class JobOptions:
     stop_timeout_ms: int = 30_000
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
+    batch_trigger: str = "processing-time"
     apply_timeout_ms: int = 60_000
     slots_weight: int = 1
     slots_priority: int = 0
@@ -284,6 +286,7 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.driver.stop-timeout", "stop_timeout_ms", POSITIVE_DURATION),
     ("slotwise.batch.timeout", "batch_timeout_ms", DURATION),
     ("slotwise.batch.interval", "batch_interval_ms", DURATION),
+    ("slotwise.batch.trigger", "batch_trigger", TRIGGER),
     ("slotwise.rescale.apply-timeout", "apply_timeout_ms", POSITIVE_DURATION),
     ("slotwise.slots.weight", "slots_weight", WEIGHT),
     ("slotwise.slots.priority", "slots_priority", PRIORITY),

@@ -29,6 +29,7 @@ _STREAMING_ONLY: Final = frozenset(
     _SCHEDULER + "submission.resource-stabilization-timeout",
     "slotwise.batch.timeout",
     "slotwise.batch.interval",
+    "slotwise.batch.trigger",
     "slotwise.rescale.apply-timeout",
     LOCAL_TIMEOUT,
 }

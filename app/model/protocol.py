@@ -48,7 +48,7 @@ class DriverSpec:
     query that fails is held until the orders say what becomes of it, while the others go on.
     ``private``: directories in which no source and no sink may lie.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
-    data.
+    data. ``available_now``: its queries end when they have read what is there.
     """
 
     job_id: str
@@ -68,6 +68,7 @@ class DriverSpec:
     spark_conf: dict[str, str] = field(default_factory=dict)
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
+    available_now: bool = False
     executors: int = 0
     executor_conf: dict[str, str] = field(default_factory=dict)
     results_dir: str = ""

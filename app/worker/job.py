@@ -375,6 +375,7 @@ class Job:
             spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
+            available_now=state.options.batch_trigger == "available-now",
             executors=0 if cluster is None else max(len(state.slots), effect.plan.slot_count),
             executor_conf=dict(cluster.executor_conf(state.job_id, effect.attempt)) if cluster else {},
             results_dir=places.results_dir(state.job_id) if batch else "",
@@ -395,6 +396,5 @@ class Job:
             for job_id, view in self._ended.items()
             if view.state.graph.runs_by_regions and view.status.is_globally_terminal
         ]
-        return tuple(
-            self._places.results_dir(job_id) for _, job_id in heapq.nlargest(_ENDED_JOBS_TOLD, ended)
-        )
+        newest = heapq.nlargest(_ENDED_JOBS_TOLD, ended)
+        return tuple(self._places.results_dir(job_id) for _, job_id in newest)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from app.driver.batch.region import RegionRun
 from app.driver.gateway import Gateway
 from app.driver.sinks import sqlite
 from app.driver.sinks.database import DatabaseSink
-from app.driver.sources import opening
-from app.driver.sources.rate import RateReader, RateSource, Rows
+from app.driver.sources import rate
+from app.driver.sources.rate import Part, RateReader, RateSource
 from tests.acceptance import repartition_points
 from tests.acceptance.kills import DIRECTORY, reached_in_driver
 
@@ -39,10 +38,10 @@ class PointedReader(RateReader):
             reached_in_driver("planner-offset")
         return end
 
-    def divide(self, start: int, end: int, parallelism: int) -> Sequence[Rows]:
+    def divide(self, start: int, end: int, parts: int) -> list[Part]:
         # Spark asks for partitions when the batch is in its offset log.
         reached_in_driver("planner-partitions")
-        return super().divide(start, end, parallelism)
+        return super().divide(start, end, parts)
 
 
 class PointedSource(RateSource):
@@ -52,7 +51,7 @@ class PointedSource(RateSource):
 
 def install() -> None:
     """Put the points around the functions of the driver."""
-    opening.RateSource = PointedSource  # type: ignore[misc]
+    rate.RateSource = PointedSource  # type: ignore[misc]
     _around_the_batch()
     _around_the_sink()
     _around_the_attempt()

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.driver.sources.records import _value_pattern
 from app.model.secret_texts import _pattern_of
 from tests.unit.growth import too_slow
 
@@ -28,7 +27,6 @@ METHODS = ("search", "match", "fullmatch", "sub", "subn", "findall", "finditer",
 
 MADE = {
     ("app.model.secret_texts", "_pattern_of"): (_pattern_of("aaaaab"), _pattern_of("a-a-a-b")),
-    ("app.driver.sources.records", "_value_pattern"): (_value_pattern(ord('"'), ord(",")),),
 }
 """By module and function: examples of what is put together there."""
 

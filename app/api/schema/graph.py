@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.model.formats import FORMATS
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, Exchange, JobType, OutputMode, Partitioner
 
 _PARALLELISM = {"type": "integer", "minimum": 1, "maximum": MAX_PARALLELISM_LIMIT}
@@ -41,7 +42,7 @@ _SOURCE = _closed(
     {
         "format": {
             "type": "string",
-            "description": "csv, json, parquet, text, rate, or a DataSource by its name.",
+            "description": f"{', '.join(FORMATS)}, or another source of Spark's by its name.",
         },
         "path": {"type": "string"},
         "schema": {"type": "string", "description": "Column names and types, as in Spark's DDL."},

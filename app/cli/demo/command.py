@@ -20,6 +20,7 @@ from app.cli.client import Client
 from app.cli.demo import answer
 from app.cli.demo.data import Flights, write_daily_files
 from app.cli.demo.display import Display, LiveDisplay, PlainDisplay
+from app.cli.demo.replay import Replay
 from app.cli.demo.scenario import Scenario
 from app.cli.demo.server import DemoServer
 from app.cli.errors import CliError, UsageError
@@ -96,7 +97,7 @@ def _interrupt_on_sigterm() -> Iterator[None]:
 
 def run(folder: Path, seconds: int, display: Display) -> dict[str, Any]:
     """The whole demo in ``folder``; its report. Leaves no process behind, whatever happens."""
-    display.step(f"write the flights as daily CSV files into {folder / 'in'}")
+    display.step(f"write the flights as daily CSV files into {folder / 'days'}")
     flights = write_daily_files(folder)
     display.note(f"{flights.rows:,} flights on {flights.days} days")
     server = DemoServer(folder, SLOTS)
@@ -107,12 +108,14 @@ def run(folder: Path, seconds: int, display: Display) -> dict[str, Any]:
         client = server.start()
         display.note(f"it listens on {server.url}, data in {folder / 'server'}")
         display.step("submit the job: flights -> routes (stateful) -> named (Python) -> store")
-        job_id = submit_flights(client, folder, flights, seconds)
+        job_id = submit_flights(client, folder, flights)
         display.note(f"job {job_id}")
         wait_until_running(client, job_id, display.note)
         display.note("RUNNING")
         scenario = Scenario(client, job_id, folder / "routes.db", flights.rows, display)
-        scenario.run()
+        display.step(f"let a day come every {1000 * seconds / flights.days:.0f} ms")
+        with Replay(flights.days_dir, flights.input_dir, seconds):
+            scenario.run()
         display.step("compare the sink with the answer that pandas computes from the file")
         history = rescales.history(client, job_id, limit=100)
         report = verdict(flights, folder / "routes.db")
@@ -147,14 +150,15 @@ def example_folder() -> Path:
     raise CliError("The job of the demo is missing from this installation: install Slotwise again.")
 
 
-def submit_flights(client: Client, folder: Path, flights: Flights, seconds: int) -> str:
-    """Submit examples/flights with its paths in ``folder`` and a replay rate that takes about ``seconds``."""
+def submit_flights(client: Client, folder: Path, flights: Flights) -> str:
+    """Submit examples/flights with its paths in ``folder``."""
     example = example_folder()
     document = read_graph(example / "flights.yaml")
     for vertex in document["vertices"]:
         if vertex["name"] == "flights":
             vertex["source"]["path"] = str(flights.input_dir)
-            vertex["source"]["options"]["rowsPerSecond"] = str(max(1, flights.rows // seconds))
+            # After a pause there are many days at once.
+            vertex["source"]["options"]["maxFilesPerTrigger"] = "20"
         elif vertex["name"] == "airlines":
             vertex["source"]["path"] = str(flights.airlines)
         elif vertex["name"] == "store":

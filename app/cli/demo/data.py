@@ -6,7 +6,6 @@ import importlib.util
 import io
 import shutil
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +19,7 @@ class Flights:
 
     archive: Path
     airlines: Path
+    days_dir: Path
     input_dir: Path
     days: int
     rows: int
@@ -41,11 +41,13 @@ def package_data() -> Path:
 
 
 def write_daily_files(folder: Path) -> Flights:
-    """Write `in/flights-<date>.csv` per day, and `airlines.csv`, under ``folder``; lines stay as they are."""
+    """Write `days/flights-<date>.csv` per day, and `airlines.csv`, under ``folder``; lines stay as they are. The job
+    reads them in `in`, where they come one after another."""
     source = package_data()
     archive = source / "flights.csv.zip"
-    input_dir = folder / "in"
-    input_dir.mkdir(parents=True, exist_ok=True)
+    days_dir, input_dir = folder / "days", folder / "in"
+    for made in (days_dir, input_dir):
+        made.mkdir(parents=True, exist_ok=True)
     airlines = folder / "airlines.csv"
     shutil.copyfile(source / "airlines.csv", airlines)
     days = rows = 0
@@ -55,22 +57,14 @@ def write_daily_files(folder: Path) -> Flights:
         for date, day in groupby(lines, key=_date):
             body = list(day)
             # "x": a day that comes twice would silently replace its first half.
-            with open(input_dir / f"flights-{date}.csv", "x", encoding="utf-8", newline="") as output:
+            with open(days_dir / f"flights-{date}.csv", "x", encoding="utf-8", newline="") as output:
                 output.write(header)
                 output.writelines(body)
             days += 1
             rows += len(body)
-    return Flights(archive, airlines, input_dir, days, rows)
+    return Flights(archive, airlines, days_dir, input_dir, days, rows)
 
 
 def _date(line: str) -> str:
     year, month, day, _ = line.split(",", 3)
     return f"{int(year):04}-{int(month):02}-{int(day):02}"
-
-
-def sample_lines(flights: Flights, count: int) -> Iterator[str]:
-    """The first lines of the first day, for the curious."""
-    first = min(flights.input_dir.iterdir())
-    with open(first, encoding="utf-8") as lines:
-        for _, line in zip(range(count), lines, strict=False):
-            yield line.rstrip("\r\n")

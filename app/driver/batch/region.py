@@ -35,7 +35,7 @@ from app.driver.functions import Functions
 from app.driver.scala import scala_context
 from app.driver.session import region_session
 from app.driver.sinks import BatchRef, open_sink
-from app.driver.sources import read_static
+from app.driver.sources.opening import read_static
 from app.driver.vertices import apply_operation, guarded
 from app.model.batch import Read, RegionOrder, Result
 from app.model.jobgraph import JobGraph, JobVertex, PythonSpec, SinkSpec

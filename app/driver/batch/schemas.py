@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from app.driver.session import own_session
-from app.driver.sources import read_static
+from app.driver.sources.opening import read_static
 from app.model.jobgraph import JobGraph, JobVertex, SourceSpec
 
 if TYPE_CHECKING:

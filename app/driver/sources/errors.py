@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class SourceError(Exception):
-    """A source cannot go on: a malformed row, a file that changed, a damaged log. A retry would meet it again."""
+    """A source of ours cannot go on. A retry would meet it again."""

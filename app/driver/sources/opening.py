@@ -1,62 +1,71 @@
-"""Opening the streaming sources: what `app.driver.sources` offers."""
+"""Opening the sources of a graph: streams and side tables, by Spark's own readers or by ours of numbered rows."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as parquet
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from app.driver.failures import DriverError, one_line
-from app.driver.sources import state_directory
-from app.driver.sources.control import ControlFile, SourceSide
-from app.driver.sources.errors import SourceError
-from app.driver.sources.files import FileSource, side_options, spec_to_text
-from app.driver.sources.listing import find_files, path_of
-from app.driver.sources.rate import RateSource, rate_options_text
-from app.driver.sources.slices import ReadSpec
+from app.driver.sources.control import ControlFile
+from app.driver.sources.splits import Splits
+from app.driver.valves.spark import frame_in
+from app.model.formats import FORMATS, option_faults
 from app.model.jobgraph import JobVertex, SourceSpec
-from app.model.source_options import (
-    FILE_FORMATS,
-    RATE_FORMATS,
-    FileOptions,
-    OptionErrors,
-    parse_file_options,
-    parse_rate_options,
-)
+from app.model.rate_options import parse_rate_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def register_all(spark: SparkSession) -> None:
-    """Make the built-in sources known to a session."""
-    spark.dataSource.register(FileSource)
-    spark.dataSource.register(RateSource)
+def state_directory(checkpoint_dir: Path, vertex_id: str) -> Path:
+    """Where in a query's checkpoint a source of ours keeps what it must know after a crash."""
+    return checkpoint_dir / f"slotwise-source-{vertex_id}"
 
 
 def open_stream(
-    spark: SparkSession, vertex: JobVertex, control: ControlFile, query_key: str, checkpoint_dir: Path
+    spark: SparkSession,
+    vertex: JobVertex,
+    splits: Splits,
+    control: ControlFile,
+    query_key: str,
+    checkpoint_dir: Path,
 ) -> DataFrame:
-    """A streaming DataFrame of ``vertex``. ``checkpoint_dir`` is the checkpoint of the query that reads it.
-
-    A built-in format needs `register_all` before, and a published plan before the query starts.
+    """A streaming DataFrame of ``vertex`` in ``spark``. ``checkpoint_dir`` is that of the query that reads it.
 
     Raises:
         DriverError: an option, the path or the schema is wrong. The message names it.
     """
     source = _source(vertex)
-    if source.format in FILE_FORMATS:
-        return _open_files(spark, vertex, source, control, query_key, checkpoint_dir)
-    if source.format in RATE_FORMATS:
+    known = FORMATS.get(source.format)
+    if faults := option_faults(source.format, dict(source.options)):
+        raise _refused(vertex, " ".join(f"Option {name} {rest}" for name, rest in faults))
+    if known is not None and known.is_own:
         return _open_rate(spark, vertex, source, control, query_key, checkpoint_dir)
-    return _loaded(vertex, source, spark.readStream)
+    if known is None or not known.is_files:
+        return _loaded(vertex, source, spark.readStream, with_split_option(source, splits.wanted(vertex.id)))
+    if state_directory(checkpoint_dir, vertex.id).exists():
+        raise _refused(
+            vertex,
+            "its checkpoint was written by a version of Slotwise that read files by a source of its own, and Spark's "
+            "source cannot go on from it. Submit the job again under a new id: it reads all of its files again.",
+        )
+    own = splits.session(vertex.id, spark)
+    frame = _loaded(vertex, source, own.readStream, dict(source.options))
+    return frame_in(spark, frame._jdf.queryExecution().analyzed())
+
+
+def with_split_option(source: SourceSpec, parts: int) -> dict[str, str]:
+    """The options of ``source``, and, where its format has an option for that, into how many parts it is to split."""
+    options = dict(source.options)
+    known = FORMATS.get(source.format)
+    wanted = known.split_option if known is not None else ""
+    if wanted and wanted.lower() not in {name.lower() for name in options}:
+        options[wanted] = str(parts)
+    return options
 
 
 def read_static(spark: SparkSession, vertex: JobVertex, schema: StructType | None = None) -> DataFrame:
@@ -65,7 +74,8 @@ def read_static(spark: SparkSession, vertex: JobVertex, schema: StructType | Non
     Raises:
         DriverError: Spark refuses the format, an option, the path or the schema.
     """
-    return _loaded(vertex, _source(vertex), spark.read, schema)
+    source = _source(vertex)
+    return _loaded(vertex, source, spark.read, dict(source.options), schema)
 
 
 def _source(vertex: JobVertex) -> SourceSpec:
@@ -74,14 +84,18 @@ def _source(vertex: JobVertex) -> SourceSpec:
 
 
 def _loaded(
-    vertex: JobVertex, source: SourceSpec, reader: Any, schema: StructType | str | None = None
+    vertex: JobVertex,
+    source: SourceSpec,
+    reader: Any,
+    options: dict[str, str],
+    schema: StructType | None = None,
 ) -> DataFrame:
     """What Spark's own reader makes of a source, batch or streaming."""
     try:
-        reader = reader.format(source.format).options(**dict(source.options))
-        schema = schema if source.schema is None else source.schema
-        if schema is not None:
-            reader = reader.schema(schema)
+        reader = reader.format(source.format).options(**options)
+        chosen = schema if source.schema is None else source.schema
+        if chosen is not None:
+            reader = reader.schema(chosen)
         frame: DataFrame = reader.load(source.path) if source.path is not None else reader.load()
     except (PySparkException, Py4JJavaError) as error:
         raise _refused(vertex, _why_not_loaded(source, error)) from error
@@ -99,32 +113,6 @@ def _why_not_loaded(source: SourceSpec, error: PySparkException | Py4JJavaError)
     return f"Spark cannot read it as {source.format}: {_first_line(error)}"
 
 
-def _open_files(
-    spark: SparkSession,
-    vertex: JobVertex,
-    source: SourceSpec,
-    control: ControlFile,
-    query_key: str,
-    checkpoint_dir: Path,
-) -> DataFrame:
-    try:
-        options = parse_file_options(source.format, dict(source.options))
-    except OptionErrors as errors:
-        raise _refused(vertex, str(errors)) from None
-    if source.path is None:
-        raise _refused(vertex, f"a {source.format} source needs a path: a directory or a file.")
-    root = Path(source.path)
-    if not root.exists():
-        raise _refused(vertex, f"there is no directory or file {root}.")
-    schema = _schema(vertex, source, root, options)
-    _check_types(vertex, source.format, schema)
-    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    spec = ReadSpec(vertex.name, FILE_FORMATS[source.format], options, zone)
-    reader = spark.readStream.format(FileSource.name()).schema(schema)
-    own = {"spec": spec_to_text(spec), "root": str(root.absolute())}
-    return reader.options(**own, **_common_options(vertex, control, query_key, checkpoint_dir)).load()
-
-
 def _open_rate(
     spark: SparkSession,
     vertex: JobVertex,
@@ -133,108 +121,22 @@ def _open_rate(
     query_key: str,
     checkpoint_dir: Path,
 ) -> DataFrame:
-    try:
-        options = parse_rate_options(source.format, dict(source.options))
-    except OptionErrors as errors:
-        raise _refused(vertex, str(errors)) from None
+    from app.driver.sources.rate import RateSource, rate_options_text
+
     for name, value in (("path", source.path), ("schema", source.schema)):
         if value is not None:
             raise _refused(vertex, f"the source {source.format} takes no {name}.")
-    reader = spark.readStream.format(RateSource.name())
-    own = {"spec": rate_options_text(options), "kind": source.format}
-    return reader.options(**own, **_common_options(vertex, control, query_key, checkpoint_dir)).load()
-
-
-def _common_options(
-    vertex: JobVertex, control: ControlFile, query_key: str, checkpoint_dir: Path
-) -> dict[str, str]:
-    side = SourceSide(control.directory, vertex.id, vertex.name, query_key)
-    return {**side_options(side), "state_dir": str(state_directory(checkpoint_dir, vertex.id))}
-
-
-def _schema(vertex: JobVertex, source: SourceSpec, root: Path, options: FileOptions) -> StructType:
-    if source.schema is not None:
-        try:
-            parsed = StructType.fromDDL(source.schema)
-        except PySparkException as error:
-            raise _refused(vertex, f"the schema is not a Spark DDL text: {_first_line(error)}") from None
-        if not isinstance(parsed, StructType) or not parsed.fields:
-            raise _refused(vertex, f"the schema {source.schema!r} names no columns.")
-        # As for Spark's own file sources, every column may be null, whatever the schema says.
-        nullable = StructType.fromJson(_nullable(json.loads(parsed.json())))
-        return nullable
-    if source.format == "text":
-        return StructType([StructField("value", StringType())])
-    if source.format == "parquet":
-        return _parquet_schema(vertex, root, options)
-    raise _refused(vertex, f"a {source.format} source needs a schema, for example: id BIGINT, name STRING.")
-
-
-def _parquet_schema(vertex: JobVertex, root: Path, options: FileOptions) -> StructType:
-    """The schema of the first file."""
-    try:
-        found = find_files(root, (), glob=options.glob, recursive=options.recursive)
-        if not found:
-            raise _refused(vertex, f"{root} holds no file yet, so the source needs a schema.")
-        path = path_of(root, found[0].name)
-        with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-            arrow = file.schema_arrow
-            leaves = [file.schema.column(index) for index in range(len(file.schema))]
-            physical = {leaf.path: leaf.physical_type for leaf in leaves}
-    except (SourceError, OSError, pa.ArrowException) as error:
-        raise _refused(vertex, f"the schema cannot be read from a file: {one_line(str(error))}") from None
-    # Spark's INT96 is an instant; Arrow cannot tell it from a local time.
-    fields = [
-        pa.field(f.name, pa.timestamp("us", "UTC"))
-        if physical.get(f.name) == "INT96"
-        else pa.field(f.name, f.type)
-        for f in arrow
-    ]
-    return from_arrow_schema(pa.schema(fields))
-
-
-def _check_types(vertex: JobVertex, file_format: str, schema: StructType) -> None:
-    """Refuse columns that the format cannot be decoded into."""
-    if file_format == "text" and not (len(schema) == 1 and isinstance(schema[0].dataType, StringType)):
-        raise _refused(vertex, "a text source has one column of type STRING.")
-    try:
-        arrow = to_arrow_schema(schema, timezone="UTC")
-    except PySparkException as error:
-        raise _refused(vertex, _first_line(error)) from None
-    for field, kind in zip(schema.fields, arrow.types, strict=True):
-        if file_format != "parquet" and not _decodable(file_format, field.dataType, kind):
-            name = field.dataType.simpleString()
-            raise _refused(
-                vertex, f"column {field.name}: a {file_format} source cannot read values of type {name}."
-            )
-
-
-def _decodable(file_format: str, spark_type: DataType, kind: pa.DataType) -> bool:
-    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    plain = plain or pa.types.is_boolean(kind) or pa.types.is_string(kind)
-    if plain:
-        return True
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return True
-    if file_format == "csv":
-        return bool(pa.types.is_binary(kind))
-    # Inside arrays and structs there are no dates: those are read as texts first, column by column.
-    if isinstance(spark_type, MapType):
-        return False
-    if isinstance(spark_type, ArrayType):
-        inner = [(spark_type.elementType, kind.value_type)]
-    elif isinstance(spark_type, StructType):
-        inner = [(f.dataType, kind.field(i).type) for i, f in enumerate(spark_type.fields)]
-    else:
-        return False
-    return all(not pa.types.is_temporal(k) and _decodable(file_format, s, k) for s, k in inner)
-
-
-def _nullable(value: Any) -> Any:
-    if isinstance(value, dict):
-        flags = ("nullable", "containsNull", "valueContainsNull")
-        return {key: True if key in flags else _nullable(item) for key, item in value.items()}
-    return [_nullable(item) for item in value] if isinstance(value, list) else value
+    spark.dataSource.register(RateSource)
+    own = {
+        "spec": rate_options_text(parse_rate_options(source.format, dict(source.options))),
+        "kind": source.format,
+        "control": str(control.directory),
+        "vertex_id": vertex.id,
+        "vertex_name": vertex.name,
+        "query_key": query_key,
+        "state_dir": str(state_directory(checkpoint_dir, vertex.id)),
+    }
+    return spark.readStream.format(RateSource.name()).options(**own).load()
 
 
 def _first_line(error: Exception) -> str:

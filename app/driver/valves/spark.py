@@ -62,11 +62,15 @@ def analysed(frame: DataFrame) -> Any:
 
 def frame_of(frame: DataFrame, plan: Any) -> DataFrame:
     """A DataFrame of ``plan`` in the session of ``frame``."""
+    return frame_in(frame.sparkSession, plan)
+
+
+def frame_in(session: SparkSession, plan: Any) -> DataFrame:
+    """A DataFrame of ``plan`` in ``session``."""
     from pyspark.sql import DataFrame
 
-    jvm: Any = frame.sparkSession._jvm
-    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame._jdf.sparkSession(), plan)
-    return DataFrame(made, frame.sparkSession)
+    jvm: Any = session._jvm
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 
 def java_array(jvm: Any, values: Sequence[Any]) -> Any:

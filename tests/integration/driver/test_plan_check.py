@@ -16,6 +16,7 @@ from app.driver.build import QueryBuilder
 from app.driver.failures import DriverError
 from app.driver.functions import Functions
 from app.driver.sources.control import ControlFile
+from app.driver.sources.splits import Splits
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
 from app.model.sqltext import mentioned, tokens_of
@@ -41,7 +42,7 @@ def check(spark: SparkSession, directory: Path, query: Query, functions: Functio
     parallelism = {vertex.id: 1 for vertex in (*query.flow, *query.static)}
     control = ControlFile(directory / "control")
     control.publish(1, parallelism)
-    builder = QueryBuilder(query, control=control, functions=functions, checkpoint_dir=directory)
+    builder = QueryBuilder(query, control, Splits({}, parallelism), functions, directory)
     builder.build(spark, parallelism)
     builder.check()
 

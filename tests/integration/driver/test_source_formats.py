@@ -1,4 +1,4 @@
-"""The formats of the sources on the real Spark: what each gives, and in which words a wrong one is refused."""
+"""The sources of numbered rows and side tables on the real Spark, and in which words a wrong source is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.driver.failures import DriverError
-from app.driver.sources import open_stream, read_static
+from app.driver.sources.opening import read_static, state_directory
 from app.model.jobgraph import JobVertex
 from tests.integration.driver.source_support import QUERY, Rig, csv_source, source, source_session
 
@@ -27,36 +27,6 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def rig(spark: SparkSession, tmp_path: Path) -> Rig:
     return Rig(spark, tmp_path)
-
-
-def test_json_parquet_and_text_give_what_sparks_own_readers_give(
-    rig: Rig, spark: SparkSession, tmp_path: Path
-) -> None:
-    columns = [
-        "id BIGINT",
-        "cast(id AS STRING) AS name",
-        "id / 4 AS part",
-        "id % 2 = 0 AS even",
-        "timestamp_millis(id * 1000) AS at",
-        "date_add(DATE '2013-01-01', cast(id AS INT)) AS day",
-        "cast(id AS DECIMAL(10, 2)) AS money",
-    ]
-    table = spark.range(200).selectExpr("cast(id AS BIGINT) AS id").selectExpr("id", *columns[1:])
-    schema = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in table.schema.fields)
-    for file_format in ("json", "parquet", "csv", "text"):
-        folder = tmp_path / file_format
-        written = table.selectExpr("name") if file_format == "text" else table
-        written.coalesce(3).write.format(file_format).save(str(folder))
-        asked = None if file_format in ("parquet", "text") else schema
-        own = Rig(spark, tmp_path / f"rig-{file_format}")
-        own.plan(3)
-        # Spark writes instants into CSV and JSON with their offset.
-        with own.run(source(file_format, folder, asked)) as query:
-            own.wait(query, lambda own=own: own.committed >= 0)  # type: ignore[misc]
-        reader = spark.read.format(file_format)
-        expected = (reader.schema(asked) if asked else reader).load(str(folder))
-        assert sorted(own.rows()) == sorted(tuple(row) for row in expected.collect()), file_format
-        assert own.batches[0].tasks == 3
 
 
 def test_rate_is_numbered_steady_and_the_same_when_it_is_read_again(rig: Rig) -> None:
@@ -88,14 +58,6 @@ def test_rate_micro_batch(rig: Rig) -> None:
     assert (local, [row[1] for row in rig.rows()]) == (times, list(range(25)))
 
 
-def test_another_format_is_sparks_own(rig: Rig, spark: SparkSession, tmp_path: Path) -> None:
-    spark.range(5).write.orc(str(tmp_path / "in"))
-    with rig.run(source("orc", tmp_path / "in", "id BIGINT")) as query:
-        rig.wait(query, lambda: rig.committed >= 0)
-    assert sorted(rig.rows()) == [(i,) for i in range(5)]
-    assert rig.batches[0].version is None
-
-
 def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,name\n1,x\n")
     assert read_static(spark, csv_source(tmp_path / "a.csv")).collect() == [(1, "x")]
@@ -110,32 +72,34 @@ def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) ->
     ("vertex", "message"),
     [
         (source("csv", Path("/nowhere"), "id INT"), "there is no directory or file /nowhere"),
-        (source("csv", None, "id INT"), "a csv source needs a path: a directory or a file"),
-        (source("csv", Path("/"), None), "a csv source needs a schema, for example"),
-        (source("csv", Path("/"), "id INT,,"), "the schema is not a Spark DDL text"),
-        (
-            source("csv", Path("/"), "id ARRAY<INT>"),
-            "column id: a csv source cannot read values of type array<int>",
-        ),
-        (
-            source("json", Path("/"), "m MAP<STRING, INT>"),
-            "column m: a json source cannot read values of type map",
-        ),
-        (source("text", Path("/"), "a STRING, b STRING"), "a text source has one column of type STRING"),
-        (
-            source("json", Path("/"), "id INT", header="true"),
-            "Option header is not an option of a streaming json source",
-        ),
-        (
-            source("rate", None, None, rowsPerSecond="0"),
-            "Option rowsPerSecond should be a number above 0, found '0'",
-        ),
+        (source("csv", Path("/"), "id INT,,"), "Spark cannot read it as csv: [PARSE_SYNTAX_ERROR]"),
+        (source("json", Path("/"), "id INT", finite="true"), "set slotwise.batch.trigger to available-now"),
+        (source("rate", rowsPerSecond="0"), "Option rowsPerSecond should be a number above 0, found '0'"),
         (source("rate", Path("/x")), "the source rate takes no path"),
         (source("nonsense", Path("/x")), "Spark cannot read it as nonsense"),
+        (source("kafka", subscribe="orders"), "Spark cannot read it as kafka: "),
     ],
 )
 def test_wrong_sources_are_refused_in_words(rig: Rig, vertex: JobVertex, message: str) -> None:
     with pytest.raises(DriverError) as raised:
-        open_stream(rig.spark, vertex, rig.control, QUERY, rig.checkpoint)
+        rig.open(vertex)
     assert message in str(raised.value)
     assert raised.value.vertex == "src" and "\n" not in str(raised.value)
+
+
+def test_a_parquet_source_without_a_schema_has_that_of_its_files(
+    rig: Rig, spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DriverError, match="has no parquet file from which the columns could be read"):
+        rig.open(source("parquet", tmp_path / "empty"))
+    spark.range(1).selectExpr("id", "'a' AS name").write.parquet(str(tmp_path / "in"))
+    assert rig.open(source("parquet", tmp_path / "in")).columns == ["id", "name"]
+
+
+def test_a_checkpoint_of_the_sources_of_old_is_refused(rig: Rig, tmp_path: Path) -> None:
+    state_directory(rig.checkpoint, "v").mkdir(parents=True)
+    with pytest.raises(
+        DriverError, match="read files by a source of its own, and Spark's source cannot go on"
+    ):
+        rig.open(csv_source(tmp_path))

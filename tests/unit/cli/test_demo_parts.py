@@ -17,6 +17,7 @@ import app
 from app.cli import submit
 from app.cli.demo import answer, command, data
 from app.cli.demo.answer import Row, differences, found_rows, rows_in_sink
+from app.cli.demo.replay import Replay
 from app.cli.demo.scenario import QUIET_LOOKS, STALLED_LOOKS, EndOfRows
 from app.cli.errors import CliError, UsageError
 
@@ -43,7 +44,7 @@ def test_each_day_becomes_a_file_with_its_lines_unchanged(package: Path, tmp_pat
     write_archive(package, LINES)
     flights = data.write_daily_files(tmp_path)
     assert (flights.days, flights.rows) == (2, 3)
-    files = {path.name: path.read_bytes().decode() for path in (tmp_path / "in").iterdir()}
+    files = {path.name: path.read_bytes().decode() for path in (tmp_path / "days").iterdir()}
     assert files == {
         "flights-2013-01-01.csv": HEADER + LINES[0] + LINES[1],
         "flights-2013-12-31.csv": HEADER + LINES[2],
@@ -54,6 +55,17 @@ def test_a_day_that_comes_twice_does_not_replace_its_first_half(package: Path, t
     write_archive(package, [LINES[0], LINES[2], LINES[1]])
     with pytest.raises(FileExistsError):
         data.write_daily_files(tmp_path)
+
+
+def test_the_days_come_whole_in_their_order_and_stop_when_told(tmp_path: Path) -> None:
+    days, target = tmp_path / "days", tmp_path / "in"
+    days.mkdir()
+    for name in "cab":
+        (days / name).write_text(name)
+    with Replay(days, target, seconds=3_000):
+        pass
+    moved, left = ([path.read_text() for path in sorted(folder.iterdir())] for folder in (target, days))
+    assert moved + left == ["a", "b", "c"] and len(moved) <= 1
 
 
 def row(route: str, flights: int = 1) -> Row:
@@ -97,29 +109,21 @@ def test_the_sink_is_counted_and_read(tmp_path: Path) -> None:
     assert found_rows(database) == [row("UA EWR IAH", 7)]
 
 
-def looks(rows: int, count: int, backlog: int | None = 0) -> list[tuple[int, int | None]]:
-    return [(rows, backlog)] * count
-
-
 @pytest.mark.parametrize(
     ("seen", "reached"),
     [
         # A slow batch, or a night between two days of the replay, is not the end.
-        (looks(60, STALLED_LOOKS) + looks(70, STALLED_LOOKS), False),
-        (looks(60, STALLED_LOOKS + 1), True),
-        (looks(60, STALLED_LOOKS + 1, backlog=5), False),
-        (looks(60, STALLED_LOOKS + 1, backlog=None), False),
-        (looks(100, QUIET_LOOKS), False),
-        (looks(100, QUIET_LOOKS + 1, backlog=None), True),
+        ([60] * STALLED_LOOKS + [70] * STALLED_LOOKS, False),
+        ([60] * (STALLED_LOOKS + 1), True),
+        ([100] * QUIET_LOOKS, False),
+        ([100] * (QUIET_LOOKS + 1), True),
         # Rows that come twice are waited for too, so that the comparison sees them.
-        (looks(100, QUIET_LOOKS) + looks(110, QUIET_LOOKS), False),
+        ([100] * QUIET_LOOKS + [110] * QUIET_LOOKS, False),
     ],
 )
-def test_the_end_is_when_all_rows_are_there_or_none_come_for_long(
-    seen: list[tuple[int, int | None]], reached: bool
-) -> None:
+def test_the_end_is_when_all_rows_are_there_or_none_come_for_long(seen: list[int], reached: bool) -> None:
     end = EndOfRows(rows_total=100)
-    assert [end.is_reached(*look) for look in seen] == [False] * (len(seen) - 1) + [reached]
+    assert [end.is_reached(rows) for rows in seen] == [False] * (len(seen) - 1) + [reached]
 
 
 def report(**changes: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Looped(Attempt):
 
 
 def query_that_hangs(overdue: Failure | None) -> Any:
-    return SimpleNamespace(overdue=lambda _limit_ms: overdue, is_active=True)
+    return SimpleNamespace(overdue=lambda _limit_ms: overdue, is_active=True, is_over=False)
 
 
 def test_a_batch_that_hangs_is_seen_however_much_the_other_queries_say(

@@ -47,23 +47,30 @@ class JavaError:
         return self.cause
 
 
-def test_of_the_causes_in_java_the_innermost_that_says_something_is_named() -> None:
-    """Spark names the file that it cannot read; under that is a NullPointerException of the decoder."""
-
+def of_java(error: JavaError) -> Exception:
     class Py4JJavaError(Exception):
         __module__ = "py4j.protocol"
-        java_exception = JavaError(
-            "SparkException",
-            "Job aborted.",
-            JavaError(
-                "SparkException",
-                "[FAILED_READ_FILE] Cannot read /data/x",
-                JavaError("NullPointerException", None),
-            ),
-        )
+        java_exception = error
 
-    sentence = describe(Py4JJavaError()).sentence
+    return Py4JJavaError()
+
+
+def test_of_the_causes_in_java_the_innermost_that_says_something_is_named() -> None:
+    """Spark names the file that it cannot read; under that is a NullPointerException of the decoder."""
+    cause = JavaError("NullPointerException", None)
+    cause = JavaError("SparkException", "[FAILED_READ_FILE] Cannot read /data/x", cause)
+    sentence = describe(of_java(JavaError("SparkException", "Job aborted.", cause))).sentence
     assert "Cannot read /data/x" in sentence and "None" not in sentence
+
+
+@pytest.mark.parametrize("end", [".  SQLSTATE: KD001", ". File does not exist.", "."])
+def test_a_cause_that_does_not_name_the_file_is_told_with_it(end: str) -> None:
+    cause = JavaError("SparkRuntimeException", "Malformed records are detected.")
+    read = f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///data/a.csv{end}"
+    sentence = describe(of_java(JavaError("SparkException", read, cause))).sentence
+    assert sentence == (
+        "The job failed: SparkRuntimeException: file file:///data/a.csv: Malformed records are detected."
+    )
 
 
 LOST = (

@@ -13,6 +13,7 @@ from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, Past
 from app.driver.running_query import RunningQuery
 from app.driver.sources.control import ControlFile, SourceSide
+from app.driver.sources.splits import Splits
 
 KEY = "q"
 
@@ -32,6 +33,7 @@ class Place:
         query.reprocessed_records = None
         query._control = control
         query._plans = Plans(control, 1, dict.fromkeys(sources, 1))
+        query._splits = Splits({}, dict.fromkeys(sources, 1))
         query._past = Past((), None)
         query._idle, query._idle_ms, query._valves = False, 0, None
         self.query: RunningQuery = query

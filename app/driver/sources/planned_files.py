@@ -1,0 +1,91 @@
+"""Whether the files of a batch that is to be run again are what they were when it was planned.
+
+Spark's log of a source of files has their names and modification times, but Spark reads what is there now: of a file
+that is gone it reads nothing, and says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from app.driver.failures import DriverError
+
+_LOG_START = "v1"
+
+
+def check_planned_files(checkpoint: Path) -> None:
+    """Look at the files of the batch that is planned and not committed; those on a mounted file system only.
+
+    Raises:
+        DriverError: one of them is gone, or was written again. The message names it.
+    """
+    newest, before = _newest(checkpoint / "offsets"), _newest(checkpoint / "commits")
+    if newest <= before:
+        return
+    ends = list(_logs(checkpoint, newest))
+    begins = dict(_logs(checkpoint, newest - 1)) if newest else {}
+    for source, end in ends:
+        for batch in range(begins.get(source, -1) + 1, end + 1):
+            for entry in _entries(checkpoint / "sources" / str(source), batch):
+                _check(entry, newest)
+
+
+def _check(entry: dict[str, Any], batch_id: int) -> None:
+    place = urlsplit(str(entry["path"]))
+    if place.scheme != "file":
+        return
+    path = Path(unquote(place.path))
+    about = f"Batch {batch_id} is to be run again, and its file {path}"
+    advice = "Put it back as it was: a file must stay as it is until its rows are committed."
+    try:
+        changed_ms = path.stat().st_mtime_ns // 1_000_000
+    except FileNotFoundError:
+        raise DriverError(f"{about} is gone. {advice}", recoverable=True) from None
+    except OSError:
+        # Spark says what is wrong with it.
+        return
+    if changed_ms != entry["timestamp"]:
+        raise DriverError(f"{about} was written again since it was planned. {advice}", recoverable=True)
+
+
+def _logs(checkpoint: Path, batch: int) -> Iterator[tuple[int, int]]:
+    """How far the log of each source of files is in a batch, by the number of the source."""
+    try:
+        lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2:]
+    except OSError:
+        return
+    for number, line in enumerate(lines):
+        value = _read(line)
+        if isinstance(value, dict) and isinstance(value.get("logOffset"), int):
+            yield number, value["logOffset"]
+
+
+def _entries(log: Path, batch: int) -> Iterator[dict[str, Any]]:
+    """The files of a batch in the log of a source."""
+    for name in (str(batch), f"{batch}.compact"):
+        try:
+            lines = (log / name).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            continue
+        for line in lines if lines[:1] == [_LOG_START] else ():
+            value = _read(line)
+            if isinstance(value, dict) and value.get("batchId") == batch and "path" in value:
+                yield value
+
+
+def _read(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _newest(directory: Path) -> int:
+    try:
+        return max((int(entry.name) for entry in directory.iterdir() if entry.name.isdigit()), default=-1)
+    except FileNotFoundError:
+        return -1

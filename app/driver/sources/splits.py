@@ -1,0 +1,64 @@
+"""How finely Spark's own sources of files split a batch: into as many parts as its tasks are, hardly more.
+
+What reads files asks the session that its stream was made with for this in every batch. So each source has a session of
+its own, in which the number can be set while the query runs; a valve behind the source then puts parts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PARTS: Final = "spark.sql.files.minPartitionNum"
+_OPEN_COST: Final = "spark.sql.files.openCostInBytes"
+_INFERENCE: Final = "spark.sql.streaming.schemaInference"
+
+
+class Splits:
+    """Of one query; its methods are called by one thread, while Spark plans batches in another.
+
+    ``conf``: the settings of the job; what it says about this itself holds.
+    """
+
+    def __init__(self, conf: Mapping[str, str], parallelism: Mapping[str, int]) -> None:
+        self._conf = conf
+        self._numbers = dict(parallelism)
+        self._sessions: dict[str, SparkSession] = {}
+
+    def wanted(self, vertex_id: str) -> int:
+        """Into how many parts the batches of a source are to be split, at least."""
+        return self._numbers[vertex_id]
+
+    def session(self, vertex_id: str, session: SparkSession) -> SparkSession:
+        """The session for the stream of a source of files, with the settings of ``session``."""
+        from pyspark.sql import SparkSession
+
+        own = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+        # By Spark's own measure, 4 MB a file, small files would all be one part.
+        for name, value in ((_OPEN_COST, "1"), (_INFERENCE, "true")):
+            if name not in self._conf:
+                own.conf.set(name, value)
+        self._sessions[vertex_id] = own
+        self._set(vertex_id)
+        return own
+
+    def raise_to(self, parallelism: Mapping[str, int]) -> None:
+        """Split no batch that is planned from here on into less parts than this; it may be at an older plan."""
+        for vertex_id, number in parallelism.items():
+            if number > self._numbers[vertex_id]:
+                self._numbers[vertex_id] = number
+                self._set(vertex_id)
+
+    def settle(self, parallelism: Mapping[str, int]) -> None:
+        """A batch was planned at the newest plan: no later one needs more parts than that says."""
+        for vertex_id, number in parallelism.items():
+            if number != self._numbers[vertex_id]:
+                self._numbers[vertex_id] = number
+                self._set(vertex_id)
+
+    def _set(self, vertex_id: str) -> None:
+        if vertex_id in self._sessions and _PARTS not in self._conf:
+            self._sessions[vertex_id].conf.set(_PARTS, str(self._numbers[vertex_id]))

@@ -1,0 +1,173 @@
+"""The formats of sources that are known: what a document must say about each, how it splits, and what it promises.
+
+The graph parser, the driver and the documentation read this table. A format that is not in it is Spark's own or that of
+a package: its options go to Spark unchanged.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from app.model.rate_options import rate_option_faults
+from app.model.sentences import shown
+
+_FROM_FILES = "files are cut and put together into as many parts as the plan says"
+_FILES_AGAIN = "exactly once: Spark's log in the checkpoint says which files a batch has"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFormat:
+    """One format of sources.
+
+    ``reads``, ``splits`` and ``again`` (what a batch reads that is run again) are for the documentation. ``options``:
+    those that are documented, by which misspelled ones are found. ``split_option``: what says before the query starts
+    into how many parts a batch is to be split at least, if nothing says it later. ``is_own``: it is made by a data
+    source of ours. ``needs_schema``: a source that streams has to name its columns.
+    """
+
+    name: str
+    reads: str
+    splits: str
+    again: str
+    options: tuple[str, ...] = ()
+    split_option: str = ""
+    is_files: bool = False
+    is_own: bool = False
+    needs_schema: bool = False
+
+    @property
+    def documented(self) -> str:
+        """Its row in the table of docs/sources.md."""
+        return f"| `{self.name}` | {self.reads} | {self.splits} | {self.again} |"
+
+
+_FILE_OPTIONS: Final = (
+    "basePath", "cleanSource", "fileNameOnly", "ignoreCorruptFiles", "ignoreMissingFiles", "latestFirst",
+    "maxBytesPerTrigger", "maxCachedFiles", "maxFileAge", "maxFilesPerTrigger", "modifiedAfter", "modifiedBefore",
+    "pathGlobFilter", "recursiveFileLookup", "sourceArchiveDir",
+)  # fmt: skip
+_TEXTS: Final = (
+    "columnNameOfCorruptRecord", "compression", "dateFormat", "enableDateTimeParsingFallback", "encoding", "lineSep",
+    "locale", "mode", "multiLine", "samplingRatio", "singleVariantColumn", "timeZone", "timestampFormat",
+    "timestampNTZFormat",
+)  # fmt: skip
+_CSV: Final = (
+    "charToEscapeQuoteEscaping", "charset", "comment", "delimiter", "emptyValue", "enforceSchema", "escape", "header",
+    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "inferSchema", "maxCharsPerColumn", "maxColumns",
+    "nanValue", "negativeInf", "nullValue", "positiveInf", "preferDate", "quote", "sep", "unescapedQuoteHandling",
+)  # fmt: skip
+_JSON: Final = (
+    "allowBackslashEscapingAnyCharacter", "allowComments", "allowNonNumericNumbers", "allowNumericLeadingZeros",
+    "allowSingleQuotes", "allowUnquotedControlChars", "allowUnquotedFieldNames", "dropFieldIfAllNull",
+    "prefersDecimal", "primitivesAsString",
+)  # fmt: skip
+_PARQUET: Final = ("datetimeRebaseMode", "int96RebaseMode", "mergeSchema")
+_KAFKA: Final = (
+    "assign", "failOnDataLoss", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix",
+    "includeHeaders", "kafka.bootstrap.servers", "kafka.group.id", "kafkaConsumer.pollTimeoutMs",
+    "maxOffsetsPerTrigger", "maxTriggerDelay", "minOffsetsPerTrigger", "minPartitions", "startingOffsets",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingTimestamp", "subscribe",
+    "subscribePattern",
+)  # fmt: skip
+_DELTA: Final = (
+    "excludeRegex", "failOnDataLoss", "ignoreChanges", "ignoreDeletes", "maxBytesPerTrigger", "maxFilesPerTrigger",
+    "readChangeFeed", "schemaTrackingLocation", "skipChangeCommits", "startingTimestamp", "startingVersion",
+    "withEventTimeOrder",
+)  # fmt: skip
+_ICEBERG: Final = (
+    "file-open-cost", "lookback", "split-size", "stream-from-timestamp", "streaming-max-files-per-micro-batch",
+    "streaming-max-rows-per-micro-batch", "streaming-skip-delete-snapshots", "streaming-skip-overwrite-snapshots",
+)  # fmt: skip
+
+
+def _files(name: str, reads: str, *options: str, needs_schema: bool = False) -> SourceFormat:
+    known = (*_FILE_OPTIONS, *options)
+    return SourceFormat(
+        name, reads, _FROM_FILES, _FILES_AGAIN, known, is_files=True, needs_schema=needs_schema
+    )
+
+
+FORMATS: Final[Mapping[str, SourceFormat]] = {
+    each.name: each
+    for each in (
+        _files("csv", "CSV files of a directory, and those that arrive later", *_TEXTS, *_CSV, needs_schema=True),
+        _files("json", "files with a JSON object in each line", *_TEXTS, *_JSON, needs_schema=True),
+        _files("parquet", "Parquet files; a part begins at a row group", *_PARQUET),
+        _files("orc", "ORC files; a part begins at a stripe", "mergeSchema"),
+        _files("text", "lines of files, in the column `value`", "wholetext", "lineSep", "encoding"),
+        SourceFormat(
+            "kafka", "topics of Kafka",
+            "partitions of the topics, and ranges of them: `minPartitions`, by default the parallelism at the start",
+            "exactly once, from the offsets in the checkpoint", _KAFKA, split_option="minPartitions",
+        ),
+        SourceFormat(
+            "delta", "a Delta table and what is appended to it", "as Delta plans it: by its files",
+            "exactly once, from the versions in the checkpoint", _DELTA,
+        ),
+        SourceFormat(
+            "iceberg", "an Iceberg table and what is appended to it", "as Iceberg plans it: `split-size`",
+            "exactly once, from the snapshots in the checkpoint", _ICEBERG,
+        ),
+        SourceFormat(
+            "rate", "numbered rows, so many a second, for tests and load", "as many parts as the plan says",
+            "the same rows", is_own=True,
+        ),
+        SourceFormat(
+            "rate-micro-batch", "numbered rows, so many a batch, for tests and load", "as many parts as the plan says",
+            "the same rows", is_own=True,
+        ),
+    )
+}  # fmt: skip
+
+FILE_FORMATS: Final = tuple(each.name for each in FORMATS.values() if each.is_files)
+OWN_FORMATS: Final = frozenset(each.name for each in FORMATS.values() if each.is_own)
+
+_PACE: Final = (
+    "files are read as they come: limit a batch with maxFilesPerTrigger or maxBytesPerTrigger, and how often there is "
+    "one with slotwise.batch.interval in the config of the job"
+)
+_GONE: Final = {
+    "rowspersecond": _PACE,
+    "filespersecond": _PACE,
+    "maxrowspertrigger": "take maxFilesPerTrigger or maxBytesPerTrigger",
+    "finite": "set slotwise.batch.trigger to available-now in the config of the job, which then ends when it has read "
+    "what is there",
+}
+"""Options of sources of files that earlier versions had, and what to do instead."""
+
+_COUNTS: Final = ("maxfilespertrigger", "maxbytespertrigger")
+_SIMILAR: Final = 0.8
+
+
+def option_faults(source_format: str, given: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each option that is wrong, and a sentence without its beginning.
+
+    Spark ignores an option that it does not know: one that looks like a known one is refused, any other goes to Spark.
+    """
+    known = FORMATS.get(source_format)
+    if known is None:
+        return []
+    if known.is_own:
+        return rate_option_faults(source_format, given)
+    faults: list[tuple[str, str]] = []
+    names = {option.lower(): option for option in known.options}
+    for option, value in given.items():
+        name = option.lower()
+        if known.is_files and name in _GONE:
+            faults.append((option, f"is not an option of a {source_format} source: {_GONE[name]}."))
+        elif name in names:
+            if known.is_files and name in _COUNTS and not _is_positive(value):
+                faults.append((option, f"should be a whole number above 0, found {shown(value)}."))
+        elif near := difflib.get_close_matches(name[:80], names, n=1, cutoff=_SIMILAR):
+            faults.append(
+                (option, f"is not an option of a {source_format} source. Did you mean {names[near[0]]!r}?")
+            )
+    return faults
+
+
+def _is_positive(text: str) -> bool:
+    value = text.strip()
+    return value.isascii() and value.isdigit() and len(value) <= 18 and int(value) > 0

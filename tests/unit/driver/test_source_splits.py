@@ -1,0 +1,55 @@
+"""Into how many parts sources are told to split, before a query starts and while it runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.driver.sources.opening import with_split_option
+from app.driver.sources.splits import Splits
+from app.model.jobgraph import SourceSpec
+
+PARTS = "spark.sql.files.minPartitionNum"
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (SourceSpec("kafka", options=(("subscribe", "t"),)), {"subscribe": "t", "minPartitions": "4"}),
+        (SourceSpec("kafka", options=(("minpartitions", "9"),)), {"minpartitions": "9"}),
+        (SourceSpec("delta", options=(("startingVersion", "1"),)), {"startingVersion": "1"}),
+        (SourceSpec("another", options=()), {}),
+    ],
+)
+def test_a_format_that_is_told_before_has_the_parallelism_unless_the_job_says_more(
+    source: SourceSpec, options: dict[str, str]
+) -> None:
+    assert with_split_option(source, 4) == options
+
+
+def with_session(splits: Splits) -> dict[str, str]:
+    """The settings of the session of the source "v", which the test made up."""
+    settings: dict[str, str] = {}
+    session: Any = SimpleNamespace(conf=SimpleNamespace(set=settings.__setitem__))
+    splits._sessions["v"] = session
+    return settings
+
+
+def test_up_before_the_next_batch_and_down_only_after_one_at_the_newest_plan() -> None:
+    splits = Splits({}, {"v": 2, "other": 1})
+    settings = with_session(splits)
+    splits.raise_to({"v": 5, "other": 1})
+    assert settings == {PARTS: "5"}
+    splits.raise_to({"v": 3, "other": 1})
+    assert settings == {PARTS: "5"}, "a batch that is being planned may be at the plan before"
+    splits.settle({"v": 3, "other": 1})
+    assert (settings, splits.wanted("v")) == ({PARTS: "3"}, 3)
+
+
+def test_what_the_job_says_of_it_holds() -> None:
+    splits = Splits({PARTS: "7"}, {"v": 2})
+    settings = with_session(splits)
+    splits.raise_to({"v": 5})
+    assert settings == {}
