@@ -76,7 +76,6 @@ class Attempt(BaseAttempt):
         session, functions = self._begin()
         client = self._take_up(session)
         control = self._control
-
         places = None
         if self._executors is not None:
             places = partial(StatePlaces, executors=self._executors.at_work, board={})
@@ -234,6 +233,7 @@ class Attempt(BaseAttempt):
         if running.query.key not in self._past_first_batch:
             self._past_first_batch.add(running.query.key)
             forget_old(running.checkpoint_dir)
+        vertices = running.vertices(run, happening.input_rows) if run is not None else ()
         self._report_applied(idle=False)
         assert self._client is not None
         self._client.report(
@@ -249,7 +249,7 @@ class Attempt(BaseAttempt):
             state_rows=happening.state_rows,
             backlog_rows=running.backlog,
             reprocessed=running.was_reprocessed(happening.batch_id),
-            vertices=running.vertices(run, happening.input_rows) if run is not None else (),
+            vertices=vertices,
             **self._news.known,
         )
         self._note_well(running)
@@ -292,6 +292,7 @@ class Attempt(BaseAttempt):
             # A change in place reprocesses nothing: no batch is run twice.
             reprocessed_records=(sum(repeated) if repeated else None) if first else 0,
             idle=idle,
+            not_followed=next((why for each in self._queries if (why := each.not_followed)), ""),
             **self._news.figures(),
         )
 

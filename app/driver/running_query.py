@@ -27,9 +27,7 @@ from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.driver.valves.graph import behind_state
 from app.driver.valves.running import Rows, Valves
-from app.driver.valves.stages import StageReader, vertex_batches
 from app.model.analysis import Query
-from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,7 +140,7 @@ class RunningQuery(StartedQuery):
             vertex = (*self.query.stateful, self.query.sink)[0]
             raise DriverError.of(describe(error, vertex=vertex.name)) from error
         self._valves = Valves(self._spark_query, self.query, self._builder.valves.get)
-        self._stages = StageReader(self._session.sparkContext, self.run_id)
+        self._read_batches(self._valves, self._session.sparkContext)
         self.gateway.started(self._valves)
 
     def _start_to_settle(self) -> None:
@@ -178,19 +176,6 @@ class RunningQuery(StartedQuery):
         self._reached(self._plans.current)
         self._idle_ms = max(self._idle_ms, at_ms)
         self._idle = True
-
-    def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
-        reader = self._stages
-        if reader is None or self._valves is None:
-            return ()
-        return vertex_batches(
-            self.query,
-            run.plan.parallelism,
-            self._valves.rows(run.planned).values(),
-            reader.of_batch(run.batch_id),
-            input_rows=input_rows,
-            output_rows=run.output_rows,
-        )
 
     @property
     def _batch_age_s(self) -> float:

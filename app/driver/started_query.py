@@ -17,11 +17,14 @@ from app.driver.gateway import BatchRun
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, read_past
+from app.driver.valves.batches import BatchReader
+from app.driver.valves.running import Valves
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.1
@@ -46,6 +49,7 @@ class StartedQuery(ABC):
         self.gaps = GapMeter(self._past)
         self._spark_query: StreamingQuery | None = None
         self._stages: StageReader | None = None
+        self._batches: BatchReader | None = None
         self._backlog_rows: int | None = None
 
     @abstractmethod
@@ -117,9 +121,18 @@ class StartedQuery(ABC):
     def running_batch(self) -> int | None:
         """The batch that may have been begun and is not known to be committed yet; None if certainly none is."""
 
-    @abstractmethod
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
+        return () if self._batches is None else self._batches.vertices(run, input_rows)
+
+    @property
+    def not_followed(self) -> str:
+        """A sentence on a vertex that Spark does not run as the newest plan says; empty if there is none."""
+        return "" if self._batches is None else self._batches.not_followed(self._plans.current.number)
+
+    def _read_batches(self, valves: Valves, context: SparkContext) -> None:
+        self._stages = StageReader(context, self.run_id)
+        self._batches = BatchReader(self.query, valves, self._stages)
 
     @property
     def longest_batch_ms(self) -> int:

@@ -145,6 +145,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 idle=report.idle,
                 before=meter.before(report.plan_version),
                 missing_executors=report.missing_executors,
+                not_followed=report.not_followed,
             )
         case "region-finished":
             return RegionFinished(attempt, report.region, report.run, report.results)

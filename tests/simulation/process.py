@@ -1,9 +1,8 @@
 """Driver processes of the simulated world: a Python process with its JVM, and what it does with an attempt.
 
 Modelled after `app.driver` and `app.cluster.processes`: the lock is held as long as either lives; a process without a
-job ends with the control plane that started it; `owner.json` fences an older attempt out when a newer one has
-claimed the checkpoint, and a batch looks at it before it is committed. What the fence does not do: it ends nobody,
-and a batch that has passed the look is committed.
+job ends with the control plane that started it; a batch looks at `owner.json`, which says whether a newer attempt has
+claimed the checkpoint.
 """
 
 from __future__ import annotations
@@ -267,7 +266,8 @@ class SimAttempt:
     def _say_applied(self, plan: Orders, *, idle: bool) -> None:
         if plan.plan_version > self.applied and not (self.side and self.side.is_behind(plan)):
             self.applied = plan.plan_version
-            self.report("plan-applied", plan_version=plan.plan_version, output_gap_ms=5, idle=idle)
+            more = {"idle": idle, "not_followed": "It does not." * ((self.number + self.applied) % 5 == 3)}
+            self.report("plan-applied", plan_version=self.applied, output_gap_ms=5, **more)
 
     async def _carry_out_stop(self) -> bool | None:
         order, self.stop = self.stop, None

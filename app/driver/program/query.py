@@ -21,10 +21,8 @@ from app.driver.recovery import mark_begun
 from app.driver.started_query import StartedQuery
 from app.driver.valves.labels import Label
 from app.driver.valves.running import Valves
-from app.driver.valves.stages import StageReader, vertex_batches
 from app.model.analysis import Query
 from app.model.planned import PlannedVertex
-from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +75,7 @@ class ProgramQuery(StartedQuery):
         mark_begun(self._own_dir, _ANY_BATCH)
         self._spark_query = self._begin(self._plans.current.parallelism)
         self._valves = Valves(self._spark_query, self.query, Label.of)
-        self._stages = StageReader(self._session.sparkContext, self.run_id)
+        self._read_batches(self._valves, self._session.sparkContext)
 
     @property
     def spark_query(self) -> StreamingQuery:
@@ -155,18 +153,6 @@ class ProgramQuery(StartedQuery):
     def is_done(self) -> bool:
         """A query is done when it has ended, and the program says what follows from that."""
         return False
-
-    def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
-        if self._valves is None or self._stages is None:
-            return ()
-        return vertex_batches(
-            self.query,
-            run.plan.parallelism,
-            self._valves.rows(run.planned).values(),
-            self._stages.of_batch(run.batch_id),
-            input_rows=input_rows,
-            output_rows=run.output_rows,
-        )
 
     @property
     def _batch_age_s(self) -> float:

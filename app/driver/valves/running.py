@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.driver.failures import DriverError
-from app.driver.valves.spark import Valve, execution_of, left_in, numbers_of, valves_in
+from app.driver.valves.spark import Left, Valve, execution_of, left_in, numbers_of, valves_in
 from app.model.analysis import Query
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ class Purpose(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a valve is in the plan of a batch: an RDD of so many partitions."""
+    """What a valve is in the plan of a batch: an RDD of so many partitions. ``shuffles``: rows are spread over them."""
 
     vertex_id: str
     rdd: Any
     rdd_id: int
     partitions: int
+    shuffles: bool = False
 
 
 class Valves:
@@ -136,23 +137,96 @@ class Valves:
 
     def rows(self, planned: Any) -> dict[str, Rows]:
         """What became of each valve in a batch, by label, inputs first. Spark leaves out those without data."""
+        found: dict[str, Rows] = {}
+        for place, left in reversed(self._left_in(planned)[1]):
+            purpose, valve = self._all[place] if place is not None else (None, None)
+            if purpose is not None and valve is not None and purpose.vertex_id:
+                rdd = left.rdd
+                partitions = int(rdd.getNumPartitions())
+                found[valve.label] = Rows(
+                    purpose.vertex_id, rdd, int(rdd.id()), partitions, shuffles=left.shuffles
+                )
+        return found
+
+    def removed(self, planned: Any, *, has_rows: bool) -> list[str]:
+        """The vertices whose valve is not in the plan of a batch although rows came there, so that their tasks are not
+        those that it says. ``has_rows``: of the whole query."""
+        numbers, found = self._left_in(planned)
+        if any(place is None for place, _ in found):
+            return []
+        present = {place: left.shuffles for place, left in found if place is not None}
+        stateful = {vertex.id for vertex in self._query.stateful}
+        places = [
+            Place(valve.above, number, purpose is not None and purpose.vertex_id in stateful)
+            for (purpose, valve), number in zip(self._all, numbers, strict=True)
+        ]
+        purposes = [self._all[place][0] for place in removed(places, present, has_rows=has_rows)]
+        return [each.vertex_id for each in purposes if each is not None and each.vertex_id]
+
+    def _left_in(self, planned: Any) -> tuple[tuple[int, ...], list[tuple[int | None, Left]]]:
+        """The numbers that a batch was planned with, and which repartitions are left in it; None: it may be any."""
         if planned is None or not self.settle():
-            return {}
+            return (), []
         numbers = numbers_of(planned)
         if len(numbers) != len(self._all):
-            return {}
+            return (), []
         left = left_in(self._jvm, planned, self._forms)
         places = matched(
             [(valve.label, number) for (_, valve), number in zip(self._all, numbers, strict=True)],
             [(each.label, each.number) for each in left],
         )
-        found: dict[str, Rows] = {}
-        for place, each in reversed(list(zip(places, left, strict=True))):
-            purpose, valve = self._all[place] if place is not None else (None, None)
-            if purpose is not None and valve is not None and purpose.vertex_id:
-                rdd = each.rdd
-                found[valve.label] = Rows(purpose.vertex_id, rdd, int(rdd.id()), int(rdd.getNumPartitions()))
-        return found
+        return numbers, list(zip(places, left, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A repartition of a plan. ``above``: as in `Valve.above`. ``holds_state``: Spark shuffles below it."""
+
+    above: int
+    number: int
+    holds_state: bool = False
+
+
+def removed(places: Sequence[Place], present: Mapping[int, bool], *, has_rows: bool) -> list[int]:
+    """Which repartitions are missing in a physical plan that has others below and above them, of which none does the
+    same. ``present``: those that it has, and whether they shuffle.
+
+    Spark leaves out what gets no rows: with several sources it may be that one of them has none.
+    """
+    below: list[list[int]] = [[] for _ in places]
+    for at, each in enumerate(places):
+        if each.above >= 0:
+            below[each.above].append(at)
+    has_input = set()
+    for at in present:
+        while (at := places[at].above) >= 0:
+            has_input.add(at)
+    ends = [at for at, inputs in enumerate(below) if not inputs]
+    if has_rows and len(ends) == 1:
+        has_input.update(ends)
+
+    def is_replaced(at: int) -> bool:
+        number, up = places[at].number, _present_above(places, present, at)
+        if up >= 0 and not present[up] and places[up].number == number:
+            return True
+        while at not in present and len(below[at]) == 1 and not places[at].holds_state:
+            (at,) = below[at]
+        return at in present and places[at].number == number
+
+    return [
+        at
+        for at, each in enumerate(places)
+        if at not in present
+        and at in has_input
+        and (each.above < 0 or _present_above(places, present, at) >= 0)
+        and not is_replaced(at)
+    ]
+
+
+def _present_above(places: Sequence[Place], present: Mapping[int, bool], at: int) -> int:
+    while (at := places[at].above) >= 0 and at not in present:
+        pass
+    return at
 
 
 def matched(planned: Sequence[tuple[str, int]], left: Sequence[tuple[str, int]]) -> list[int | None]:

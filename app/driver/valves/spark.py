@@ -189,9 +189,13 @@ def replace_frame(writer: DataStreamWriter, frame: DataFrame) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Valve:
-    """A valve in the plan of a running query, or a repartition of the job's own: that has no ``label``."""
+    """A valve in the plan of a running query, or a repartition of the job's own: that has no ``label``.
+
+    ``above``: which of `valves_of` gets its rows, through nothing but other operators; -1: the sink does.
+    """
 
     label: str
+    above: int
     _jvm: Any
     _node: Any
     _number: Any
@@ -210,17 +214,20 @@ class Valve:
 
 def valves_of(jvm: Any, plan: Any) -> list[Valve]:
     """Every repartition of the streaming part of ``plan``, those of the job too, from the top and from the left."""
-    if not plan.isStreaming():
-        return []
-    kind = kind_of(plan)
-    found = []
-    if kind in KINDS:
-        has_keys = kind == "RepartitionByExpression"
-        number = java_field(plan, "optNumPartitions" if has_keys else "numPartitions")
-        shuffle = None if has_keys else java_field(plan, "shuffle")
-        found.append(Valve(label_of(jvm, plan), jvm, plan, number, shuffle))
-    for child in plan_children(plan):
-        found += valves_of(jvm, child)
+    found: list[Valve] = []
+    waiting = [(plan, -1)]
+    while waiting:
+        node, above = waiting.pop()
+        if not node.isStreaming():
+            continue
+        kind = kind_of(node)
+        if kind in KINDS:
+            has_keys = kind == "RepartitionByExpression"
+            number = java_field(node, "optNumPartitions" if has_keys else "numPartitions")
+            shuffle = None if has_keys else java_field(node, "shuffle")
+            found.append(Valve(label_of(jvm, node), above, jvm, node, number, shuffle))
+            above = len(found) - 1
+        waiting += [(child, above) for child in reversed(plan_children(node))]
     return found
 
 
@@ -257,6 +264,10 @@ class Left:
     label: str
     number: int
     _operator: Any
+
+    @property
+    def shuffles(self) -> bool:
+        return kind_of(self._operator) == "ShuffleExchangeExec"
 
     @property
     def rdd(self) -> Any:

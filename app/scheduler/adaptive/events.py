@@ -123,7 +123,8 @@ class PlanApplied:
 
     ``output_gap_ms``: the longest pause between two completed batches around the change less the steady interval.
     ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
-    cluster it was not given.
+    cluster it was not given. ``not_followed``: a sentence on a vertex that has other tasks in a batch at
+    this plan than the plan says; empty if there is none.
     """
 
     attempt: int
@@ -133,6 +134,7 @@ class PlanApplied:
     idle: bool = False
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0
+    not_followed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

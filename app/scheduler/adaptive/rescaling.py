@@ -2,7 +2,8 @@
 
 Bounds that change meanwhile, and slots that are lost, replace the plan at once. What can only be done by a restart
 follows when the plan is in force. A plan that is not confirmed is sent again, for ever if the batch in flight takes
-for ever; but a driver that keeps committing batches at an older plan is restarted, or the rescale would never end.
+for ever; but a driver that keeps committing batches at an older plan is restarted, or the rescale would never end. So
+is one whose Spark does not run as many tasks as the plan says although the plan is in force.
 """
 
 from __future__ import annotations
@@ -32,10 +33,17 @@ def _rescaling(draft: Draft) -> Rescaling:
 
 
 def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
-    """Every query runs at the target: it is in force, and the rescale is complete."""
+    """Every query runs at the target: it is in force, and the rescale is complete.
+
+    If Spark does not run a vertex at it, the queries are restarted, which plans them anew; while the cluster cannot be
+    seen the job runs on as it does.
+    """
     check_version(draft, event)
     target = _rescaling(draft).target
     if event.plan_version < target.version:
+        return
+    if event.not_followed and not draft.state.is_blind:
+        _restart(draft, f"{event.not_followed} So its queries are restarted.")
         return
     before = draft.state.plan
     rollback.prove(draft)
@@ -43,6 +51,7 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     rollback.put_on_trial(draft, target, before, event.before)
     timeline.in_force(draft, target)
     timeline.note_missing(draft, event.missing_executors)
+    timeline.note_not_followed(draft, event.not_followed)
     timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
     enter_executing(draft, first_batch=True)
 
@@ -112,12 +121,17 @@ def rescaling_timer(draft: Draft, event: TimerFired) -> None:
         return
     phase = _rescaling(draft)
     if phase.sent > 1 and phase.ignored and not draft.state.is_blind:
-        attainable = prospect(draft).attainable
-        timeline.note(draft, "The driver commits batches at an older plan, so its queries are restarted.")
-        restart_for_rescale(draft, attainable or dict(phase.target.parallelism))
+        _restart(draft, "The driver commits batches at an older plan, so its queries are restarted.")
         return
     if phase.sent == 1:
         waited_ms = draft.state.options.apply_timeout_ms
         timeline.note(draft, f"The plan was not confirmed within {waited_ms} ms and is sent again.")
     draft.set_phase(sent=phase.sent + 1, behind=(), ignored=False)
     send_plan(draft, phase.target)
+
+
+def _restart(draft: Draft, why: str) -> None:
+    """The target cannot be reached in place: the next rung."""
+    attainable = prospect(draft).attainable
+    timeline.note(draft, why)
+    restart_for_rescale(draft, attainable or dict(_rescaling(draft).target.parallelism))

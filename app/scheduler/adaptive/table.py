@@ -2,8 +2,7 @@
 
 Rule 1: a pair (phase, event) that is not in the table is refused by `InvalidTransition`, and nothing is changed.
 Rule 2: a phase is left only along an edge of the table. A phase that lists itself may stay.
-Rule 3: `ENTRY` stands for what a phase does at once when it is entered, without waiting for an event. So an event
-        may take a job along several edges in one step: the first under the event, the others under `ENTRY`.
+Rule 3: `ENTRY` stands for what a phase does at once when it is entered: one event may lead along several edges.
 
 Not in the table, because they hold everywhere: an event of an earlier attempt and a timer that the state does not
 hold any more are dropped; a requirements update with equal bounds changes nothing.
@@ -228,6 +227,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     # ---- Rescaling: a plan was sent to the running driver; the job keeps running
     (RESCALING, "PlanApplied"): {
         EXECUTING: "every query commits its batches at the target, or is idle",
+        RESTARTING: "batches are committed at the target, and Spark does not run a vertex at it",
         STAY: "an older plan was confirmed",
     },
     (RESCALING, "RequirementsUpdated"): {STAY: "the target is replaced if the new bounds ask for another"},

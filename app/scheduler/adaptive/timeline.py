@@ -212,6 +212,15 @@ def note_missing(draft: Draft, executors: int) -> None:
         note(draft, f"{executors} executor(s) had not come when its plan was taken up.")
 
 
+def note_not_followed(draft: Draft, sentence: str) -> None:
+    """Say in the open record that a vertex has other tasks than the plan in force says; empty if none has."""
+    record = draft.state.timeline.open
+    if sentence and record is not None and sentence in (record.message or ""):
+        note(draft, "The restart has not changed that.")
+    elif sentence:
+        note(draft, sentence)
+
+
 def has_plan(record: RescaleRecord | None) -> bool:
     """Whether a plan was chosen for ``record`` already."""
     return record is not None and record.rung is not None

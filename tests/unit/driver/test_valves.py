@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from app.driver.valves.batches import fault
 from app.driver.valves.labels import Label
 from app.driver.valves.reading import free_name, sink_name, source_name
-from app.driver.valves.running import Rows, matched
+from app.driver.valves.running import Place, Rows, matched, removed
 from app.driver.valves.shape import (
     Facts,
     Node,
@@ -25,6 +26,7 @@ from app.model.graphdoc_fields import name_fault
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
 from app.model.planned import Planned, PlannedVertex
+from app.model.protocol import VertexBatch
 
 
 @pytest.mark.parametrize(
@@ -187,3 +189,56 @@ def test_a_valve_that_has_lost_its_label_is_known_by_its_place() -> None:
     # What is there has another number.
     assert matched(planned[:2], [("", 2), ("", 4)]) == [None, None]
     assert matched([], []) == []
+
+
+def test_a_valve_that_is_missing_between_others_was_removed() -> None:
+    # The sink, an aggregate behind it, and its source.
+    chain = [Place(-1, 2), Place(0, 3, holds_state=True), Place(1, 4)]
+    spread = dict.fromkeys(range(3), True)
+
+    def gone(*at: int, has_rows: bool = True) -> list[int]:
+        left = {one: shuffles for one, shuffles in spread.items() if one not in at}
+        return removed(chain, left, has_rows=has_rows)
+
+    assert gone() == []
+    assert gone(1) == [1]
+    assert gone(0) == [0], "nothing can be missing behind the sink for want of rows"
+    assert gone(2) == [2]
+    assert gone(2, has_rows=False) == [], "a batch that only lets out what a watermark held back"
+    assert gone(0, 1, 2) == []
+    # Two sources, of which one has no rows.
+    assert removed([Place(-1, 2), Place(0, 2), Place(0, 2)], {0: True, 1: False}, has_rows=True) == []
+    forked = [Place(-1, 2), Place(0, 3, True), Place(1, 4), Place(1, 4)]
+    assert removed(forked, {0: True, 2: False}, has_rows=True) == [1]
+
+
+def test_a_valve_is_replaced_by_its_neighbour() -> None:
+    # Spark has merged all of them, and the number is the same.
+    alike = [Place(-1, 2), Place(0, 2), Place(1, 2), Place(2, 2)]
+    assert removed(alike, {0: False}, has_rows=True) == []
+    other = [Place(-1, 3), Place(0, 3), Place(1, 3), Place(2, 1)]
+    assert removed(other, {2: True}, has_rows=True) == [3]
+    # Before an aggregate Spark shuffles by itself.
+    stateful = [Place(-1, 2), Place(0, 3, holds_state=True), Place(1, 3)]
+    assert removed(stateful, {0: True, 2: False}, has_rows=True) == [1]
+
+
+def test_which_tasks_are_a_fault() -> None:
+    program = parse_program({"name": "p", "script": "job.py", "artifacts": ["job.py"]})
+    planned = (PlannedVertex("a", Role.SOURCE, "rate"), PlannedVertex("out", Role.SINK, "noop", ("a",)))
+    (query,) = queries(graph_of(program, Planned(planned)))
+    a, out = (vertex.id for vertex in query.flow)
+    numbers = {a: 4, out: 2}
+
+    def told(source: int, sink: int, *gone: str, tasks: int = 2) -> str:
+        rows = {"a": Rows(a, None, 1, source), "out": Rows(out, None, 2, sink, shuffles=True)}
+        return fault(query, numbers, rows, gone, (VertexBatch(out, 2, tasks),))
+
+    assert told(4, 2) == ""
+    assert told(3, 2) == "", "the source has three splits"
+    assert told(4, 2, tasks=1) == "", "the job reduces the tasks by itself"
+    assert told(5, 2) == "Vertex a runs as 5 task(s) instead of 4, which its valve says."
+    assert told(4, 1) == "Vertex out runs as 1 task(s) instead of 2, which its valve says."
+    assert told(4, 2, tasks=3) == "Vertex out runs as 3 task(s) instead of 2, which its valve says."
+    gone = "Vertex a does not run as 4 task(s): Spark has removed its valve from the plan."
+    assert told(4, 2, a) == gone

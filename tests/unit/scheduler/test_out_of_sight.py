@@ -10,6 +10,7 @@ from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptStartFailed,
     BatchCompleted,
+    PlanApplied,
     SlotsChanged,
     StartScheduling,
     StateRepartitioned,
@@ -212,3 +213,10 @@ def test_a_driver_that_keeps_to_an_older_plan_is_not_restarted_before_its_slots_
     assert commits_behind().kind == "Rescaling"
     back(job, 4)
     assert commits_behind().kind == "Restarting"
+
+
+def test_a_plan_that_spark_does_not_follow_is_in_force_while_its_slots_cannot_be_seen() -> None:
+    job = away(Job(upper=4).run().hold(4))
+    job.do(PlanApplied(1, job.state.plan_version, not_followed="Vertex a has 2 tasks instead of 4."))
+    assert job.kind == "Executing"
+    assert job.records[-1].message.startswith("Vertex a has 2 tasks instead of 4.")

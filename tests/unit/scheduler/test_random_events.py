@@ -197,9 +197,10 @@ class Life(RuleBasedStateMachine):
     def abort(self, back: int) -> None:
         self.tell(BatchAborted(self.attempt(back), "q1", self.job.batch))
 
-    @rule(back=attempts_back, behind=st.integers(-1, 1), idle=st.booleans())
-    def applied(self, back: int, behind: int, idle: bool) -> None:
-        self.tell(PlanApplied(self.attempt(back), self.job.state.plan_version - behind, idle=idle))
+    @rule(back=attempts_back, behind=st.integers(-1, 1), idle=st.booleans(), ignored=rarely)
+    def applied(self, back: int, behind: int, idle: bool, ignored: bool = False) -> None:
+        why, version = "Vertex a does not." * ignored, self.job.state.plan_version - behind
+        self.tell(PlanApplied(self.attempt(back), version, idle=idle, not_followed=why))
 
     @rule(back=attempts_back)
     def running(self, back: int) -> None:

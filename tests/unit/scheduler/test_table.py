@@ -70,7 +70,11 @@ def variants(kind: str, state: JobState) -> list[Event]:
         ],
         "BatchCompleted": [BatchCompleted(attempt, "q", 5, version), BatchCompleted(attempt, "q", 5, 0)],
         "BatchAborted": [BatchAborted(attempt, "q", 5)],
-        "PlanApplied": [PlanApplied(attempt, version), PlanApplied(attempt, max(0, version - 1))],
+        "PlanApplied": [
+            PlanApplied(attempt, version),
+            PlanApplied(attempt, version, not_followed="Vertex a does not."),
+            PlanApplied(attempt, max(0, version - 1)),
+        ],
         "RegionFinished": [RegionFinished(attempt, 0, 1)],
         "RegionFailed": [RegionFailed(attempt, 0, 1, "boom"), RegionFailed(attempt, 0, 1, "boom", False)],
         "AttemptFailed": [
