@@ -39,7 +39,9 @@ async def standstill(pid: int, after_s: float) -> str:
         if not found:
             return ""
         stopped = [each.name for each in found if each.is_stopped]
-        looks = looks + 1 if stopped or found == before else 0
+        # Not every kernel tells the processor time.
+        is_idle = found == before and any(each.used_ns for each in found)
+        looks = looks + 1 if stopped or is_idle else 0
         before = found
         if looks >= _LOOKS:
             how = f"its {stopped[0]} was stopped by a signal" if stopped else "it used no processor time"
@@ -51,12 +53,17 @@ async def standstill(pid: int, after_s: float) -> str:
 
 def _processes(pid: int) -> list[_Process]:
     """Those that a driver cannot do without; none if it has ended."""
+    found: list[_Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         main = psutil.Process(pid)
         if main.status() != psutil.STATUS_ZOMBIE:
-            jvms = [each for each in main.children() if each.name() == "java"]
-            return [_look("Python process", main), *(_look("JVM", each) for each in jvms)]
-    return []
+            found.append(_look("Python process", main))
+            for child in main.children():
+                # The program may have started it, and it may have ended since.
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if child.name() == "java":
+                        found.append(_look("JVM", child))
+    return found
 
 
 def _look(name: str, process: psutil.Process) -> _Process:

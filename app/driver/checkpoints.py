@@ -5,9 +5,11 @@ A checkpoint is replaced by one that was made beside it, so it is whole at every
 | directory | what it is |
 |---|---|
 | ``<query>`` | the checkpoint |
-| ``<query>.next`` | one in the making; worth nothing |
-| ``<query>.ready`` | one that is complete and is to take the place: this is finished by whoever comes next |
-| ``<query>.old`` | the one before, until the first batch after it is committed |
+| ``<query>.slotwise-next`` | one in the making; worth nothing |
+| ``<query>.slotwise-ready`` | one that is complete and is to take the place: this is finished by whoever comes next |
+| ``<query>.slotwise-old`` | the one before, until the first batch after it is committed |
+
+A program chooses where its checkpoint is: nobody else has directories of these names.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from app.durablefiles import sync_to_disk
 _PARTITIONS = "spark.sql.shuffle.partitions"
 # Spark writes these files once, under another name first, and never changes them.
 _SHARED = "state"
-_BESIDE = ("next", "ready", "old")
+_BESIDE = ".slotwise-"
 CLAIMS = frozenset({"owner.json", "owner.lock", "slotwise-writer.json", "slotwise-writer.lock"})
 """Files that say who writes a checkpoint (`app.driver.locks`)."""
 
@@ -87,7 +89,7 @@ def newest_in_sink(folder: Path) -> int:
 
 def is_one_of_several(name: str) -> bool:
     """Whether the directory is not a checkpoint itself but one that has been or will be in its place."""
-    return name.endswith(tuple(f".{what}" for what in _BESIDE))
+    return _BESIDE in name
 
 
 def has_state(checkpoint: Path) -> bool:
@@ -122,7 +124,7 @@ def _partitions_of(checkpoint: Path, batch: int) -> int | None:
 
 
 def beside(checkpoint: Path, what: str) -> Path:
-    return checkpoint.with_name(f"{checkpoint.name}.{what}")
+    return checkpoint.with_name(f"{checkpoint.name}{_BESIDE}{what}")
 
 
 def copy_beside(checkpoint: Path, of: Path | None = None) -> Path:

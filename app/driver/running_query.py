@@ -32,6 +32,9 @@ from app.model.analysis import Query
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_MAY_BE_GONE = "ignoremissingfiles"
+_FILES_MAY_BE_GONE = "spark.sql.files.ignoreMissingFiles"
+
 
 class RunningQuery(StartedQuery):
     """One run of a query of a graph document."""
@@ -115,6 +118,12 @@ class RunningQuery(StartedQuery):
             self._builder.check()
             self._sink.check(self._frame)
 
+    @property
+    def _files_may_be_gone(self) -> bool:
+        of_sources = (vertex.operation.options for vertex in self.query.streams)  # type: ignore[union-attr]
+        said = [value for options in of_sources for name, value in options if name.lower() == _MAY_BE_GONE]
+        return "true" in map(str.lower, [*said, self._session.conf.get(_FILES_MAY_BE_GONE) or ""])
+
     def start(self, *, once: bool = False) -> None:
         """Build the plan and start. ``once``: run one batch, the planned one if there is one, and end.
 
@@ -122,7 +131,7 @@ class RunningQuery(StartedQuery):
             DriverError: a vertex cannot be built, or its sink cannot be written.
         """
         self._sink.prepare()
-        check_planned_files(self.checkpoint_dir)
+        check_planned_files(self.checkpoint_dir, may_be_gone=self._files_may_be_gone)
         frame, self._frame = self._frame, None
         if frame is None:
             frame = self._builder.build(self._session, self._plans.current.parallelism)

@@ -51,7 +51,7 @@ _FILE_OPTIONS: Final = (
 )  # fmt: skip
 _TEXTS: Final = (
     "columnNameOfCorruptRecord", "compression", "dateFormat", "enableDateTimeParsingFallback", "encoding", "lineSep",
-    "locale", "mode", "multiLine", "samplingRatio", "singleVariantColumn", "timeZone", "timestampFormat",
+    "locale", "mode", "multiLine", "samplingRatio", "singleVariantColumn", "timeFormat", "timeZone", "timestampFormat",
     "timestampNTZFormat",
 )  # fmt: skip
 _CSV: Final = (

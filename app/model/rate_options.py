@@ -13,6 +13,7 @@ from app.model.sentences import hint, shown
 _T = TypeVar("_T")
 
 DEFAULT_MAX_ROWS_PER_TRIGGER: Final = 1_000_000
+_MOST_PER_S: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def parse_rate_options(source_format: str, given: Mapping[str, str]) -> RateOpti
     count = "a whole number above 0"
     row_count = reader.take("rowCount", None, _count, "a whole number of at least 0")
     if source_format == "rate":
-        rate = reader.take("rowsPerSecond", 1.0, _rate, "a number above 0")
+        rate = reader.take("rowsPerSecond", 1.0, _rate, f"a number above 0, at most {_MOST_PER_S:g}")
         # Ten seconds' worth at least: a cap below the rate would never catch up.
         cap = max(DEFAULT_MAX_ROWS_PER_TRIGGER, math.ceil(10 * rate))
         cap = reader.take("maxRowsPerTrigger", cap, _positive, count)
@@ -113,6 +114,6 @@ def _rate(text: str) -> float:
     if len(text) > 40:
         raise ValueError(text)
     value = float(text)
-    if not math.isfinite(value) or value <= 0:
+    if not 0 < value <= _MOST_PER_S:
         raise ValueError(text)
     return value

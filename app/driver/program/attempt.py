@@ -247,7 +247,8 @@ class ProgramAttempt(InMainThread, Attempt):
         own_dir = self._checkpoint_dir / query.key
         place = local_path(own) if own else own_dir
         if self._origin is not None and place is not None:
-            adopt(partial(self._origin.checkpoint_of, sink), place)
+            is_only = len(self._stored) == 1
+            adopt(partial(self._origin.checkpoint_of, sink, is_only_query=is_only), place)
         asked = Asked.of(
             writer,
             query=query,
@@ -258,13 +259,15 @@ class ProgramAttempt(InMainThread, Attempt):
             own_dir=own_dir,
             place=own_dir if own is None else place and place.resolve(),
         )
-        self._partitions |= asked.give_partitions(
+        given = asked.give_partitions(
             self._plans,
             lock_file=self._lock_file,
             ordered=self.spec.repartition,
             limit_ms=self.spec.batch_timeout_ms,
             may_commit=self._may_commit,
         )
+        # Another thread may be reading it.
+        self._partitions = {**self._partitions, **given}
         make = self._make[query.key] = partial(asked.run, self._plans)
         return make()
 

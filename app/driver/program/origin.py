@@ -37,14 +37,15 @@ class Origin:
         self._directory = directory
         self._taken: dict[Path, str] = {}
 
-    def checkpoint_of(self, sink: str) -> Path:
-        """The checkpoint that the query of ``sink`` goes on from: by the name of its sink, or else the only one.
+    def checkpoint_of(self, sink: str, *, is_only_query: bool = True) -> Path:
+        """The checkpoint that the query of ``sink`` goes on from: by the name of its sink, or else the only one, which
+        cannot be meant for one of several queries.
 
         Raises:
             DriverError: there is none.
         """
         found = self._found()
-        place = found.get(sink) or (next(iter(found.values())) if len(found) == 1 else None)
+        place = found.get(sink) or (next(iter(found.values())) if is_only_query and len(found) == 1 else None)
         if place is None:
             raise DriverError(
                 f"from: {self._directory} has no checkpoint of {sink}, but those of {', '.join(sorted(found))}."
@@ -61,11 +62,18 @@ class Origin:
             if (self._directory / "offsets").is_dir():
                 return {"": self._directory}
             inside = [each for each in self._directory.iterdir() if (each / "offsets").is_dir()]
-            found = {_sink_of(each): each for each in inside if not is_one_of_several(each.name)}
-        except OSError as error:
+            named = [(_sink_of(each), each) for each in sorted(inside) if not is_one_of_several(each.name)]
+        except (OSError, ValueError) as error:
             raise DriverError(
-                f"from: {self._directory} cannot be read on the host of the driver: {error.strerror}."
+                f"from: {self._directory} cannot be read on the host of the driver: {_why(error)}."
             ) from error
+        found = dict(named)
+        for sink, place in named:
+            if found[sink] != place:
+                raise DriverError(
+                    f"from: {self._directory} has two checkpoints of {sink}, {place.name} and {found[sink].name}: "
+                    "leave one of them there."
+                )
         if not found:
             raise DriverError(
                 f"from: {self._directory} is no checkpoint: neither it nor a directory in it has offsets."
@@ -81,6 +89,14 @@ class Origin:
         Raises:
             DriverError: it cannot.
         """
+        try:
+            self._check(place, vertices, own, sink_folder)
+        except (OSError, ValueError) as error:
+            raise DriverError(f"from: the checkpoint {place} cannot be read: {_why(error)}.") from error
+
+    def _check(
+        self, place: Path, vertices: Sequence[PlannedVertex], own: Path | None, sink_folder: Path | None
+    ) -> None:
         sink = vertices[-1].name
         if own is not None and (left := _foreign(own)):
             raise DriverError(
@@ -124,11 +140,15 @@ def adopt(find: Callable[[], Path], checkpoint: Path) -> None:
         make_ready(checkpoint)
         finish_replacing(checkpoint)
         forget_old(checkpoint)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise DriverError(
-            f"from: the checkpoint could not be copied to {checkpoint}: {error.strerror}.",
+            f"from: the checkpoint could not be copied to {checkpoint}: {_why(error)}.",
             recoverable=True,
         ) from error
+
+
+def _why(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _sink_of(checkpoint: Path) -> str:

@@ -17,8 +17,10 @@ from app.driver.failures import DriverError
 _LOG_START = "v1"
 
 
-def check_planned_files(checkpoint: Path) -> None:
+def check_planned_files(checkpoint: Path, *, may_be_gone: bool = False) -> None:
     """Look at the files of the batch that is planned and not committed; those on a mounted file system only.
+
+    ``may_be_gone``: the job says that missing files are to be passed over (``ignoreMissingFiles``).
 
     Raises:
         DriverError: one of them is gone, or was written again. The message names it.
@@ -31,10 +33,10 @@ def check_planned_files(checkpoint: Path) -> None:
     for source, end in ends:
         for batch in range(begins.get(source, -1) + 1, end + 1):
             for entry in _entries(checkpoint / "sources" / str(source), batch):
-                _check(entry, newest)
+                _check(entry, newest, may_be_gone=may_be_gone)
 
 
-def _check(entry: dict[str, Any], batch_id: int) -> None:
+def _check(entry: dict[str, Any], batch_id: int, *, may_be_gone: bool) -> None:
     place = urlsplit(str(entry["path"]))
     if place.scheme != "file":
         return
@@ -44,7 +46,12 @@ def _check(entry: dict[str, Any], batch_id: int) -> None:
     try:
         changed_ms = path.stat().st_mtime_ns // 1_000_000
     except FileNotFoundError:
-        raise DriverError(f"{about} is gone. {advice}", recoverable=True) from None
+        if may_be_gone:
+            return
+        raise DriverError(
+            f"{about} is gone. {advice} With the option ignoreMissingFiles of the source it is passed over.",
+            recoverable=True,
+        ) from None
     except OSError:
         # Spark says what is wrong with it.
         return

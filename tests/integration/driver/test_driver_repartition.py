@@ -52,7 +52,9 @@ def test_more_and_fewer_partitions_are_exact(rig: Bench) -> None:
     wait_for("12 partitions", lambda: told(rig, 12))
     rig.wait_batches(len(rig.control_plane.batches) + 3)
     assert min(one["batch_id"] for one in rig.control_plane.batches if one["attempt"] == 2) > planned.planned
-    assert not (checkpoint(rig).parent / f"{checkpoint(rig).name}.old").exists(), "until the first batch"
+    assert not (checkpoint(rig).parent / f"{checkpoint(rig).name}.slotwise-old").exists(), (
+        "until the first batch"
+    )
     rig.control_plane.order(stop="boundary")
     wait_for("the boundary", lambda: rig.control_plane.of_type("stopped"))
 

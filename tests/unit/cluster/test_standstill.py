@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import app.cluster.standstill as standstill_module
 from app.cluster.standstill import standstill
 
 AFTER_S = 0.2
@@ -79,3 +80,15 @@ async def test_a_stopped_jvm_stands_still_beside_a_busy_python(
     assert driver.stdout is not None
     os.kill(int(driver.stdout.readline()), signal.SIGSTOP)
     assert "its JVM was stopped by a signal" in await standstill(driver.pid, AFTER_S)
+
+
+async def test_where_no_processor_time_is_told_only_a_signal_counts(
+    processes: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standstill_module.Path, "glob", lambda *_: ())
+    driver = start(processes, BUSY)
+    watch = asyncio.ensure_future(standstill(driver.pid, AFTER_S))
+    done, _ = await asyncio.wait({watch}, timeout=5 * AFTER_S)
+    assert not done
+    os.kill(driver.pid, signal.SIGSTOP)
+    assert "was stopped by a signal" in await watch

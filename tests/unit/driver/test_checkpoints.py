@@ -122,7 +122,7 @@ def test_whoever_comes_next_finishes_it(
     assert finish_replacing(checkpoint) is (fatal > 1)
     assert standing(checkpoint).partitions == (8 if fatal == 1 else 12)
     left = {path.name for path in checkpoint.parent.iterdir()}
-    assert left == ({"query"} if fatal == 1 else {"query", "query.old"})
+    assert left == ({"query"} if fatal == 1 else {"query", "query.slotwise-old"})
     assert not finish_replacing(checkpoint), "once"
     checkpoints.forget_old(checkpoint)
     assert [path.name for path in checkpoint.parent.iterdir()] == ["query"]

@@ -64,6 +64,29 @@ def test_the_only_one_is_that_of_the_only_query(tmp_path: Path) -> None:
             origin.checkpoint_of("other")
 
 
+def test_one_of_several_queries_has_to_be_named(tmp_path: Path) -> None:
+    """A query that a new version adds must not begin where another one was."""
+    place = checkpoint(tmp_path / "figures")
+    origin = Origin(tmp_path)
+    assert origin.checkpoint_of("figures", is_only_query=False) == place
+    with pytest.raises(DriverError, match="has no checkpoint of added, but those of figures"):
+        origin.checkpoint_of("added", is_only_query=False)
+
+
+def test_two_of_one_sink_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "a-backup"):
+        (checkpoint(tmp_path / name) / SINK_NOTE).write_text("counts")
+    with pytest.raises(DriverError, match="has two checkpoints of counts, a and a-backup: leave one"):
+        Origin(tmp_path).checkpoint_of("counts")
+
+
+def test_a_damaged_one_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path / "place")
+    (place / "offsets" / "2").write_bytes(b"v1\n\xff\n{}\n")
+    with pytest.raises(DriverError, match=r"from: the checkpoint .*place cannot be read: 'utf-8' codec"):
+        Origin(place).check(place, (SOURCE, COUNTS, STORE), None, None)
+
+
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(DriverError, match=r"^from: .* is no checkpoint"):

@@ -22,3 +22,7 @@ def test_a_format_is_found_by_its_name_and_takes_its_own_options(name: str) -> N
     assert known.name == name
     assert option_faults(name, {option.upper(): "1" for option in known.options}) == []
     assert not known.split_option or known.split_option in known.options
+
+
+def test_an_option_of_sparks_that_looks_like_another_is_taken() -> None:
+    assert option_faults("csv", {"timeFormat": "HH:mm"}) == []

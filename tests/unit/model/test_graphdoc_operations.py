@@ -89,7 +89,11 @@ RELATIVE = (
         ),
         (
             {"format": "rate", "options": {"rowsPerSecond": -1}},
-            ".options.rowsPerSecond: should be a number above 0",
+            ".options.rowsPerSecond: should be a number above 0, at most 1e+12",
+        ),
+        (
+            {"format": "rate", "options": {"rowsPerSecond": "1e300"}},
+            ".options.rowsPerSecond: should be a number above 0, at most 1e+12",
         ),
         (
             {"format": "rate-micro-batch", "options": {"rowsPerBatch": "many"}},
