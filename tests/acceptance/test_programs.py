@@ -150,7 +150,11 @@ def test_a_query_that_fails_alone_and_more_state_partitions_leave_the_output_as_
         one["name"]: (1, 12 if one["name"] == "aggregate" else 2) for one in deployment.job()["vertices"]
     }
     assert deployment.put(bounds, "more-state").status_code == 200
-    wait_for("the state has 12 partitions", lambda: deployment.history()[0]["rung"] == "state-repartition")
+    redistributed = "Redistributed the state of aggregate from 5 to 12 partitions"
+    wait_for(
+        "the state has 12 partitions",
+        lambda: str(deployment.history()[0]["message"]).startswith(redistributed),
+    )
     await_running(deployment)
     feeder.finish()
     wait_for("the job has done all of its input", lambda: program.is_at_end(ours), INPUT_S)
