@@ -62,8 +62,8 @@ def standing(checkpoint: Path) -> Standing:
     Raises:
         DriverError: Spark wrote something there that is not understood.
     """
-    planned = _newest(checkpoint / "offsets")
-    committed = min(_newest(checkpoint / "commits"), planned)
+    planned = newest_batch(checkpoint / "offsets")
+    committed = min(newest_batch(checkpoint / "commits"), planned)
     return Standing(
         planned, committed, _partitions_of(checkpoint, planned), _partitions_of(checkpoint, committed)
     )
@@ -75,7 +75,7 @@ def source_count(checkpoint: Path) -> int | None:
     Raises:
         OSError: it cannot be read.
     """
-    planned = _newest(checkpoint / "offsets")
+    planned = newest_batch(checkpoint / "offsets")
     if planned < 0:
         return None
     lines = (checkpoint / "offsets" / str(planned)).read_text(encoding="utf-8").splitlines()
@@ -84,7 +84,7 @@ def source_count(checkpoint: Path) -> int | None:
 
 def newest_in_sink(folder: Path) -> int:
     """The newest batch in the log that Spark's file sink keeps in its folder; -1 if there is none."""
-    return _newest(folder / "_spark_metadata")
+    return newest_batch(folder / "_spark_metadata")
 
 
 def is_one_of_several(name: str) -> bool:
@@ -97,7 +97,8 @@ def has_state(checkpoint: Path) -> bool:
     return (checkpoint / "state").is_dir()
 
 
-def _newest(directory: Path) -> int:
+def newest_batch(directory: Path) -> int:
+    """The newest batch of a log of Spark's, such as ``offsets`` or ``commits``; -1 if there is none."""
     try:
         # Each so many batches the log of a file sink is made shorter: 9.compact.
         names = [entry.name.removesuffix(".compact") for entry in directory.iterdir()]

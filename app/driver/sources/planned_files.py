@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from app.driver.checkpoints import newest_batch
 from app.driver.failures import DriverError
 
 _LOG_START = "v1"
@@ -25,7 +26,7 @@ def check_planned_files(checkpoint: Path, *, may_be_gone: bool = False) -> None:
     Raises:
         DriverError: one of them is gone, or was written again. The message names it.
     """
-    newest, before = _newest(checkpoint / "offsets"), _newest(checkpoint / "commits")
+    newest, before = newest_batch(checkpoint / "offsets"), newest_batch(checkpoint / "commits")
     if newest <= before:
         return
     ends = list(_logs(checkpoint, newest))
@@ -89,10 +90,3 @@ def _read(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return None
-
-
-def _newest(directory: Path) -> int:
-    try:
-        return max((int(entry.name) for entry in directory.iterdir() if entry.name.isdigit()), default=-1)
-    except FileNotFoundError:
-        return -1
