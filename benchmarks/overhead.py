@@ -147,7 +147,8 @@ def plain(place: Path, args: list[str], settings: Mapping[str, str]) -> Meter:
     (place / "conf").mkdir()
     lines = [f"{key} {value}" for key, value in {**settings, "spark.master": f"local[{CORES}]"}.items()]
     (place / "conf" / "spark-defaults.conf").write_text("\n".join([*lines, "spark.ui.enabled false"]))
-    environment = {**os.environ, "SPARK_CONF_DIR": str(place / "conf")}
+    # As in an environment that is activated.
+    environment = {**os.environ, "SPARK_CONF_DIR": str(place / "conf"), "PYSPARK_PYTHON": sys.executable}
     with open(place / "log", "wb") as log:
         process = subprocess.Popen(
             [sys.executable, str(PROGRAM), *args], env=environment, stdout=log, stderr=log
