@@ -21,7 +21,7 @@ from app.driver.recovery import mark_begun
 from app.driver.session import query_session
 from app.driver.sinks import open_sink
 from app.driver.sources.control import ControlFile
-from app.driver.sources.planned_files import check_planned_files
+from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.sources.splits import Splits
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
@@ -31,9 +31,6 @@ from app.model.analysis import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_MAY_BE_GONE = "ignoremissingfiles"
-_FILES_MAY_BE_GONE = "spark.sql.files.ignoreMissingFiles"
 
 
 class RunningQuery(StartedQuery):
@@ -118,12 +115,6 @@ class RunningQuery(StartedQuery):
             self._builder.check()
             self._sink.check(self._frame)
 
-    @property
-    def _files_may_be_gone(self) -> bool:
-        of_sources = (vertex.operation.options for vertex in self.query.streams)  # type: ignore[union-attr]
-        said = [value for options in of_sources for name, value in options if name.lower() == _MAY_BE_GONE]
-        return "true" in map(str.lower, [*said, self._session.conf.get(_FILES_MAY_BE_GONE) or ""])
-
     def start(self, *, once: bool = False) -> None:
         """Build the plan and start. ``once``: run one batch, the planned one if there is one, and end.
 
@@ -131,7 +122,8 @@ class RunningQuery(StartedQuery):
             DriverError: a vertex cannot be built, or its sink cannot be written.
         """
         self._sink.prepare()
-        check_planned_files(self.checkpoint_dir, may_be_gone=self._files_may_be_gone)
+        options = [each for vertex in self.query.streams for each in vertex.operation.options]  # type: ignore[union-attr]
+        check_planned_files(self.checkpoint_dir, may_be_gone=may_be_gone(self._session, options))
         frame, self._frame = self._frame, None
         if frame is None:
             frame = self._builder.build(self._session, self._plans.current.parallelism)

@@ -18,8 +18,10 @@ from app.driver.program.sinklog import complete_sink_log
 from app.driver.repartition import Repartitioner
 from app.driver.scala import scala_context
 from app.driver.session import own_session
+from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, writer_frame
+from app.driver.valves.tree import options_of_sources
 from app.model.analysis import Query
 from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.planned import PlannedVertex
@@ -65,7 +67,14 @@ class Asked:
 
     def run(self, plans: Plans, *, once: bool = False) -> ProgramQuery:
         """A run of the query that is to be started. ``once``: it ends behind the batch that is planned, unseen by the
-        program."""
+        program.
+
+        Raises:
+            DriverError: a file of the batch that is planned and not committed is not what it was.
+        """
+        if self.place is not None:
+            options = options_of_sources(self.frame, self.facts.output_mode)
+            check_planned_files(self.place, may_be_gone=may_be_gone(self.session, options))
         writer = copy_of_writer(self.writer).option(
             "checkpointLocation", self.checkpoint or str(self.own_dir)
         )

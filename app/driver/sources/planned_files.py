@@ -7,15 +7,27 @@ that is gone it reads nothing, and says nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from app.driver.checkpoints import newest_batch
 from app.driver.failures import DriverError
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _LOG_START = "v1"
+_OPTION = "ignoremissingfiles"
+_SETTING = "spark.sql.files.ignoreMissingFiles"
+
+
+def may_be_gone(session: SparkSession, options: Iterable[tuple[str, str]]) -> bool:
+    """Whether missing files are to be passed over: the ``options`` of one of a query's sources say so, or else the
+    ``session`` of the query does."""
+    said = [value for name, value in options if name.lower() == _OPTION]
+    return "true" in map(str.lower, [*said, session.conf.get(_SETTING) or ""])
 
 
 def check_planned_files(checkpoint: Path, *, may_be_gone: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from app.driver.scala import plan_children
-from app.driver.valves.shape import Facts, Node, part_of, word_of
+from app.driver.valves.shape import Facts, Node, Part, part_of, walk, word_of
 from app.driver.valves.spark import analysed, kind_of, lower_options
 
 if TYPE_CHECKING:
@@ -62,3 +62,10 @@ def source_options(leaf: Any, jvm: Any) -> tuple[str, dict[str, str]]:
             options.setdefault("table", str(table.get().identifier().table()))
         return str(source.className()), options
     return kind, {}
+
+
+def options_of_sources(frame: DataFrame, output_mode: str) -> list[tuple[str, str]]:
+    """The options of the streaming sources of ``frame``, with lower-case names."""
+    jvm: Any = frame.sparkSession._jvm
+    sources = [node for node in walk(read_tree(frame, output_mode)) if node.part is Part.SOURCE]
+    return [each for node in sources for each in source_options(node.spark, jvm)[1].items()]
