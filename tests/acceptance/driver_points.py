@@ -13,12 +13,13 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from app.driver import base_attempt
+from app.driver import base_attempt, checkpoints
 from app.driver.attempt import Attempt
 from app.driver.batch import region, results
 from app.driver.batch.attempt import BatchAttempt
 from app.driver.batch.region import RegionRun
 from app.driver.gateway import Gateway
+from app.driver.program import origin
 from app.driver.sinks import sqlite
 from app.driver.sinks.database import DatabaseSink
 from app.driver.sources import rate
@@ -57,6 +58,19 @@ def install() -> None:
     _around_the_attempt()
     _around_the_regions()
     repartition_points.install()
+    _around_the_copy()
+
+
+def _around_the_copy() -> None:
+    """While the checkpoint of another job is copied."""
+    share = checkpoints._share
+
+    def _share(source: str, target: str) -> None:
+        share(source, target)
+        reached_in_driver("copy-half-made")
+
+    checkpoints._share = _share
+    origin.make_ready = checkpoints.make_ready  # type: ignore[attr-defined]
 
 
 def _around_the_batch() -> None:
