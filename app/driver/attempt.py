@@ -24,6 +24,7 @@ from app.driver.sources.control import ControlFile
 from app.driver.spec import trigger_of
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
+from app.driver.valves.batches import told_faults
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders
 
@@ -250,7 +251,7 @@ class Attempt(BaseAttempt):
             backlog_rows=running.backlog,
             reprocessed=running.was_reprocessed(happening.batch_id),
             vertices=vertices,
-            **self._news.known,
+            **(told_faults(running.stays_unfollowed) | self._news.known),
         )
         self._note_well(running)
 
@@ -292,8 +293,7 @@ class Attempt(BaseAttempt):
             # A change in place reprocesses nothing: no batch is run twice.
             reprocessed_records=(sum(repeated) if repeated else None) if first else 0,
             idle=idle,
-            not_followed=next((why for each in self._queries if (why := each.not_followed)), ""),
-            **self._news.figures(),
+            **(told_faults(*(each.not_followed for each in self._queries)) | self._news.figures()),
         )
 
     def _tick(self) -> Ending | None:

@@ -68,7 +68,7 @@ class InPlace(StrEnum):
 
     YES = "yes"
     QUERY_RESTART = "query-restart"
-    """Spark would have to plan the query anew. No vertex that there is now needs that."""
+    """Spark was seen to run other tasks than the plan of the running query said. It is planned anew then."""
 
 
 @dataclass(frozen=True, slots=True)

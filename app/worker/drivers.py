@@ -135,6 +135,8 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 report.plan_version,
                 pace=pace_of(report),
                 has_rows=report.input_rows > 0,
+                not_followed=report.not_followed,
+                not_followed_vertex=report.not_followed_vertex,
             )
         case "plan-applied":
             return PlanApplied(
@@ -146,6 +148,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 before=meter.before(report.plan_version),
                 missing_executors=report.missing_executors,
                 not_followed=report.not_followed,
+                not_followed_vertex=report.not_followed_vertex,
             )
         case "region-finished":
             return RegionFinished(attempt, report.region, report.run, report.results)

@@ -42,8 +42,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield made
 
 
-def rescaled(deployment: Deployment, document: dict[str, Any], text: str, to: dict[str, int]) -> Any:
-    """The record of a rescale to these numbers of a job that is submitted at 2."""
+def rescaled(
+    deployment: Deployment, document: dict[str, Any], text: str, *changes: dict[str, int]
+) -> list[Any]:
+    """The records of the rescales to these numbers of a job that is submitted at 2."""
     graph = {**document, "name": "not followed"}
     files = {
         "graph": ("graph.json", json.dumps(graph).encode(), "application/json"),
@@ -54,13 +56,15 @@ def rescaled(deployment: Deployment, document: dict[str, Any], text: str, to: di
     deployment.job_id = response.json()["jobid"]
     deployment.await_settled()
     assert all(one["message"] is None for one in deployment.history()), deployment.history()
-    response = deployment.put({name: (1, number) for name, number in to.items()}, "another")
-    assert response.is_success, response.text
-    deployment.await_settled()
-    record = deployment.history()[0]
+    records = []
+    for number, to in enumerate(changes):
+        response = deployment.put({name: (1, upper) for name, upper in to.items()}, f"change-{number}")
+        assert response.is_success, response.text
+        deployment.await_settled()
+        records.append(deployment.history()[0])
     assert deployment.call("PATCH", f"/jobs/{deployment.job_id}?mode=cancel").is_success
     deployment.await_status("CANCELED")
-    return record
+    return records
 
 
 def test_the_queries_of_a_graph_are_restarted(deployment: Deployment) -> None:
@@ -71,11 +75,23 @@ def test_the_queries_of_a_graph_are_restarted(deployment: Deployment) -> None:
     plain["python"] = "merged:plain"
     store |= {"inputs": ["plain"], "sink": {"format": "noop"}}
     document = {**whole, "artifacts": ["merged.py"], "vertices": [numbers, plain, store]}
-    record = rescaled(deployment, document, PLAIN, {"numbers": 1, "plain": 3, "store": 3})
+    record, other, again = rescaled(
+        deployment,
+        document,
+        PLAIN,
+        {"numbers": 1, "plain": 3, "store": 3},
+        {"numbers": 1, "plain": 2, "store": 2},
+        {"numbers": 2, "plain": 4, "store": 4},
+    )
     assert record["rung"] == "query-restart"
     assert record["message"] == (
         "Vertex numbers does not run as 1 task(s): Spark has removed its valve from the plan. "
         "So its queries are restarted. The restart has not changed that."
+    )
+    assert other["rung"] == "in-place", "it is not of the vertex that does not follow"
+    assert again["rung"] == "query-restart"
+    assert again["message"].startswith(
+        "Vertex numbers is not rescaled in place: Spark did not run it as its plan said."
     )
 
 
@@ -92,7 +108,7 @@ def test_a_program_has_another_attempt(deployment: Deployment) -> None:
         },
     }
     to = {"rate-micro-batch": 1, "foreachBatch": 3}
-    record = rescaled(deployment, document, PROGRAM, to)
+    (record,) = rescaled(deployment, document, PROGRAM, to)
     assert record["rung"] in ("query-restart", "new-driver")
     assert record["message"].startswith(
         "Vertex rate-micro-batch does not run as 1 task(s): Spark has removed its valve from the plan. "

@@ -242,8 +242,7 @@ class SimAttempt:
             if left is not None and left <= 0 and not (self.side and self.side.is_down):
                 return await self._last_word("finished")
             plan = self.plan
-            if rng.random() < 0.15:
-                # Nothing to process for a while.
+            if rng.random() < 0.15:  # nothing to process for a while
                 self._say_applied(plan, idle=True)
                 self.changed.clear()
                 with contextlib.suppress(TimeoutError):
@@ -266,7 +265,8 @@ class SimAttempt:
         if plan.plan_version > self.applied and not (self.side and self.side.is_behind(plan)):
             self.applied = plan.plan_version
             deaf = "It does not." * (self.world.seed % 4 == 1 and (self.number + self.applied) % 5 == 3)
-            more = {"idle": idle, "not_followed": deaf}
+            vertex = next(iter(plan.parallelism)) if deaf and self.world.seed % 8 == 1 else ""
+            more = {"idle": idle, "not_followed": deaf, "not_followed_vertex": vertex}
             self.report("plan-applied", plan_version=self.applied, output_gap_ms=5, **more)
 
     async def _carry_out_stop(self) -> bool | None:

@@ -117,8 +117,8 @@ class ProgramQuery(StartedQuery):
             # Spark is at the next batch already.
             return self._plans.current if started_ms >= self._set_ms else self._ran
         plan = self._plans.newest_with(numbers)
-        # None: it was planned while the valves were being set, one after another.
-        return plan if plan is not None else self._ran
+        # None: it was planned while the valves were being set, one after another, so it is at no plan as a whole.
+        return plan if plan is not None else replace(self._ran, whole=False)
 
     def idle(self, at_ms: int) -> None:
         self._reached(self._plans.current)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.driver.valves.running import Rows, Valves
@@ -14,6 +15,23 @@ if TYPE_CHECKING:
     from app.driver.gateway import BatchRun
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A vertex that has other tasks in a batch than its plan says: the ``sentence`` on it. Empty: there is none."""
+
+    vertex_id: str = ""
+    sentence: str = ""
+
+
+_NONE = Fault()
+
+
+def told_faults(*faults: Fault) -> dict[str, str]:
+    """The fields of a report on the first of them, if there is one."""
+    first = next((each for each in faults if each.sentence), _NONE)
+    return {"not_followed": first.sentence, "not_followed_vertex": first.vertex_id}
+
+
 class BatchReader:
     """Reads the batches of one run of a query, in the thread of its attempt."""
 
@@ -22,11 +40,11 @@ class BatchReader:
         self._valves = valves
         self._stages = stages
         self._judged = 0
-        self._fault = ""
+        self._fault = self._before = _NONE
 
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
-        rows = self._valves.rows(run.planned)
+        rows, removed = self._valves.read(run.planned, has_rows=input_rows > 0)
         found = vertex_batches(
             self._query,
             run.plan.parallelism,
@@ -35,16 +53,20 @@ class BatchReader:
             input_rows=input_rows,
             output_rows=run.output_rows,
         )
-        if run.plan.whole and run.plan.number > self._judged:
+        self._before, self._fault = self._fault, _NONE
+        if run.plan.whole:
             self._judged = run.plan.number
-            removed = self._valves.removed(run.planned, has_rows=input_rows > 0)
             self._fault = fault(self._query, run.plan.parallelism, rows, removed, found)
         return found
 
-    def not_followed(self, number: int) -> str:
-        """A sentence on a vertex that has other tasks than the plan with this number says, in the first batch at it;
-        empty if there is none, or no such batch."""
-        return self._fault if self._judged == number else ""
+    def not_followed(self, number: int) -> Fault:
+        """That of the latest batch, if it was at the plan with this number."""
+        return self._fault if self._judged == number else _NONE
+
+    @property
+    def stays_unfollowed(self) -> Fault:
+        """That of the latest batch, if the batch before had one in the same vertex: one alone says little."""
+        return self._fault if self._fault.vertex_id == self._before.vertex_id else _NONE
 
 
 def fault(
@@ -53,26 +75,27 @@ def fault(
     rows: Mapping[str, Rows],
     removed: Sequence[str],
     found: tuple[VertexBatch, ...],
-) -> str:
-    """The sentence of `BatchReader.not_followed`.
+) -> Fault:
+    """What is wrong in a batch at these numbers.
 
     Fewer tasks are no fault where a valve only brings partitions together: a source may have fewer splits. Nor are they
     where the job reduces the tasks of a stage by itself, so what counts then is the valve.
     """
     names = {vertex.id: vertex.name for vertex in query.flow}
     for vertex_id in removed:
-        return (
+        return Fault(
+            vertex_id,
             f"Vertex {names[vertex_id]} does not run as {parallelism[vertex_id]} task(s): "
-            "Spark has removed its valve from the plan."
+            "Spark has removed its valve from the plan.",
         )
     for valve in rows.values():
         number = parallelism[valve.vertex_id]
         if valve.partitions > number or (valve.shuffles and valve.partitions < number):
-            return _other(names[valve.vertex_id], valve.partitions, number)
+            return Fault(valve.vertex_id, _other(names[valve.vertex_id], valve.partitions, number))
     for vertex in found:
         if vertex.tasks is not None and vertex.tasks > vertex.parallelism:
-            return _other(names[vertex.vertex_id], vertex.tasks, vertex.parallelism)
-    return ""
+            return Fault(vertex.vertex_id, _other(names[vertex.vertex_id], vertex.tasks, vertex.parallelism))
+    return _NONE
 
 
 def _other(name: str, tasks: int, number: int) -> str:

@@ -137,8 +137,17 @@ class Valves:
 
     def rows(self, planned: Any) -> dict[str, Rows]:
         """What became of each valve in a batch, by label, inputs first. Spark leaves out those without data."""
+        return self._rows(self._left_in(planned)[1])
+
+    def read(self, planned: Any, *, has_rows: bool) -> tuple[dict[str, Rows], list[str]]:
+        """The `rows` of a batch, and the vertices whose valve is not in its plan although rows came there, so that
+        their tasks are not those that it says. ``has_rows``: of the whole query."""
+        numbers, found = self._left_in(planned)
+        return self._rows(found), self._removed(numbers, found, has_rows=has_rows)
+
+    def _rows(self, every: list[tuple[int | None, Left]]) -> dict[str, Rows]:
         found: dict[str, Rows] = {}
-        for place, left in reversed(self._left_in(planned)[1]):
+        for place, left in reversed(every):
             purpose, valve = self._all[place] if place is not None else (None, None)
             if purpose is not None and valve is not None and purpose.vertex_id:
                 rdd = left.rdd
@@ -148,10 +157,9 @@ class Valves:
                 )
         return found
 
-    def removed(self, planned: Any, *, has_rows: bool) -> list[str]:
-        """The vertices whose valve is not in the plan of a batch although rows came there, so that their tasks are not
-        those that it says. ``has_rows``: of the whole query."""
-        numbers, found = self._left_in(planned)
+    def _removed(
+        self, numbers: tuple[int, ...], found: list[tuple[int | None, Left]], *, has_rows: bool
+    ) -> list[str]:
         if any(place is None for place, _ in found):
             return []
         present = {place: left.shuffles for place, left in found if place is not None}

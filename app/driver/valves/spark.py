@@ -263,11 +263,8 @@ class Left:
 
     label: str
     number: int
+    shuffles: bool
     _operator: Any
-
-    @property
-    def shuffles(self) -> bool:
-        return kind_of(self._operator) == "ShuffleExchangeExec"
 
     @property
     def rdd(self) -> Any:
@@ -292,7 +289,8 @@ def left_in(jvm: Any, planned: Any, forms: dict[str, list[int]]) -> list[Left]:
         # Two plans may read alike and have different valves: one of two sources without data is left out, for example.
         if link.isDefined() and kind_of(node := link.get()) in KINDS and node.isStreaming():
             number = int(operator.outputPartitioning().numPartitions())
-            found.append(Left(label_of(jvm, node), number, operator))
+            shuffles = kind_of(operator) == "ShuffleExchangeExec"
+            found.append(Left(label_of(jvm, node), number, shuffles, operator))
     return found
 
 

@@ -96,6 +96,7 @@ class BatchCompleted:
     ``output_gap_ms`` and ``reprocessed_records`` are known for the first batch after a (re)start only. ``pace`` is that
     of a batch after which more rows waited at the sources: any other one says nothing of what the job can do.
     ``has_rows``: it read some; Spark also makes batches without, which let time pass for what keeps state.
+    ``not_followed``: as in `PlanApplied`, of this batch and the one before.
     """
 
     attempt: int
@@ -106,6 +107,8 @@ class BatchCompleted:
     reprocessed_records: int | None = None
     pace: Pace | None = None
     has_rows: bool = True
+    not_followed: str = ""
+    not_followed_vertex: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class PlanApplied:
     ``output_gap_ms``: the longest pause between two completed batches around the change less the steady interval.
     ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
     cluster it was not given. ``not_followed``: a sentence on a vertex that has other tasks in a batch at
-    this plan than the plan says; empty if there is none.
+    this plan than the plan says; empty if there is none. ``not_followed_vertex``: its id.
     """
 
     attempt: int
@@ -135,6 +138,7 @@ class PlanApplied:
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0
     not_followed: str = ""
+    not_followed_vertex: str = ""
 
 
 @dataclass(frozen=True, slots=True)

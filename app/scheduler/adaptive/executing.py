@@ -12,7 +12,7 @@ from typing import Final
 
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
-from app.scheduler.adaptive import manager, rollback, timeline, versions
+from app.scheduler.adaptive import manager, rollback, timeline, unfollowed, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -143,6 +143,11 @@ def _begin_rescale(draft: Draft, view: Prospect) -> None:
     if view.rung is Rung.IN_PLACE:
         rescale_in_place(draft)
     else:
+        plan = draft.state.plan
+        if plan is not None and view.rung is Rung.QUERY_RESTART:
+            now = dict(plan.parallelism)
+            if why := unfollowed.why_not_in_place(draft.state.graph, now, view.attainable):
+                timeline.note(draft, why)
         restart_for_rescale(draft, view.attainable, view.rung or Rung.QUERY_RESTART)
 
 
@@ -231,6 +236,7 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     """A committed batch: it completes the rescale that led here, and it is a trigger."""
     phase, plan = _executing(draft), draft.state.plan
     assert phase is not None and plan is not None
+    unfollowed.note_batch(draft, event)
     if not phase.first_batch and event.plan_version >= plan.version:
         _confirm(draft, event.output_gap_ms, event.reprocessed_records)
     phase = _executing(draft)

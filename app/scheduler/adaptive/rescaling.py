@@ -9,7 +9,7 @@ is one whose Spark does not run as many tasks as the plan says although the plan
 from __future__ import annotations
 
 from app.model.plan import Rung
-from app.scheduler.adaptive import rollback, timeline
+from app.scheduler.adaptive import rollback, timeline, unfollowed
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -35,14 +35,14 @@ def _rescaling(draft: Draft) -> Rescaling:
 def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     """Every query runs at the target: it is in force, and the rescale is complete.
 
-    If Spark does not run a vertex at it, the queries are restarted, which plans them anew; while the cluster cannot be
-    seen the job runs on as it does.
+    If Spark does not run a vertex at it, the queries are restarted, which plans them anew, and so are they at once when
+    that vertex is rescaled again; while the cluster cannot be seen the job runs on as it does.
     """
     check_version(draft, event)
     target = _rescaling(draft).target
     if event.plan_version < target.version:
         return
-    if event.not_followed and not draft.state.is_blind:
+    if unfollowed.needs_restart(draft, event):
         _restart(draft, f"{event.not_followed} So its queries are restarted.")
         return
     before = draft.state.plan
@@ -106,6 +106,7 @@ def rescaling_batch(draft: Draft, event: BatchCompleted) -> None:
 
     The first such batch of a query may have been in flight when the plan was sent; the second one was not.
     """
+    unfollowed.note_batch(draft, event)
     phase = _rescaling(draft)
     if phase.sent == 1 or phase.ignored or event.plan_version >= phase.target.version:
         return

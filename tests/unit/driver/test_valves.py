@@ -232,7 +232,9 @@ def test_which_tasks_are_a_fault() -> None:
 
     def told(source: int, sink: int, *gone: str, tasks: int = 2) -> str:
         rows = {"a": Rows(a, None, 1, source), "out": Rows(out, None, 2, sink, shuffles=True)}
-        return fault(query, numbers, rows, gone, (VertexBatch(out, 2, tasks),))
+        found = fault(query, numbers, rows, gone, (VertexBatch(out, 2, tasks),))
+        assert found.vertex_id == ("" if not found.sentence else a if "Vertex a" in found.sentence else out)
+        return found.sentence
 
     assert told(4, 2) == ""
     assert told(3, 2) == "", "the source has three splits"

@@ -254,21 +254,6 @@ def test_a_driver_that_keeps_committing_at_an_older_plan_is_restarted() -> None:
     assert record.message is not None and "commits batches at an older plan" in record.message
 
 
-def test_a_plan_that_spark_does_not_follow_is_brought_into_force_by_a_restart() -> None:
-    job = Job(upper=4).run().hold(4)
-    why = "Vertex a has 2 tasks instead of 4."
-    job.do(PlanApplied(1, job.state.plan_version, not_followed=why))
-    assert job.kind == "Restarting"
-    assert dict(job.state.phase.target) == {one.id: 4 for one in job.graph.vertices}
-    job.stops(driver_alive=True)
-    job.starts()
-    job.do(PlanApplied(2, job.state.plan_version, not_followed=why))
-    assert job.kind == "Executing", "once is enough"
-    record = job.records[-1]
-    assert (record.terminal_state, record.rung) == (TerminalState.COMPLETED, Rung.QUERY_RESTART)
-    assert record.message == f"{why} So its queries are restarted. The restart has not changed that."
-
-
 def test_one_batch_at_the_older_plan_was_in_flight_and_proves_nothing() -> None:
     job = Job(upper=4).run().hold(4)
     for _ in range(5):
