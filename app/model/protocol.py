@@ -163,7 +163,8 @@ class Report:
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
     ``user_error``, ``query_id``, ``batch_id``: as in events.AttemptFailed.
     region-finished, region-failed: see events.RegionFinished and RegionFailed; ``source_bytes`` goes with running.
-    repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running.
+    repartitioned: ``state_partitions`` is what the state of each query has, by its key; before running, and again
+    for queries that a program starts later.
     failed with ``repartition_failed``: the state could not be redistributed and is as it was.
     region-progress: for people, about once a second: Spark tasks of a run that are done and that are known so far.
     query-failed: the query of sink ``query`` failed, the ``run``-th time in this attempt, and nothing of it is alive;

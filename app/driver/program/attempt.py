@@ -69,6 +69,8 @@ class ProgramAttempt(InMainThread, Attempt):
         self._listeners: dict[int, QueryListener] = {}
         self._program_ended: ProgramEnded | None = None
         self._told_running = False
+        # The queries whose partitions the control plane knows.
+        self._told_of: set[str] = set()
 
     # -- the thread of the attempt
 
@@ -122,19 +124,26 @@ class ProgramAttempt(InMainThread, Attempt):
         running.take_plan()
         if self._stop is not None:
             running.stop_at_boundary()
-        if len(self._queries) == len(self._stored):
+        if self._told_running or len(self._queries) == len(self._stored):
             self._note_running()
         early, self._early = self._early, []
         for happening in early:
             self._on_committed(happening)
 
     def _note_running(self) -> None:
-        if not self._told_running and self._queries:
+        """Say once that the program runs, and what is not known yet of the state of its queries: it may start some only
+        after it has waited for others."""
+        if not self._queries:
+            return
+        assert self._client is not None
+        expected = partitions_of_queries(self._graph)
+        found = {key: number for key, number in self._partitions.items() if key not in self._told_of}
+        self._told_of |= found.keys()
+        is_answer = self.spec.repartition and not self._told_running
+        if is_answer or any(expected[key] != number for key, number in found.items()):
+            self._client.report(type="repartitioned", state_partitions=found)
+        if not self._told_running:
             self._told_running = True
-            assert self._client is not None
-            told = partitions_of_queries(self._graph)
-            if self.spec.repartition or any(told[key] != found for key, found in self._partitions.items()):
-                self._client.report(type="repartitioned", state_partitions=self._partitions)
             self._client.report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
 
     def _check_complete(self, where: str) -> Ending | None:

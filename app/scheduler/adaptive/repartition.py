@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.analysis import queries
 from app.model.jobgraph import JobGraph
 from app.model.plan import Plan
 from app.model.rescale import TerminatedReason, TriggerCause
@@ -29,6 +30,7 @@ from app.model.state_partitions import (
 )
 from app.scheduler.adaptive import holdings, timeline
 from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.goal import goal_graph
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
@@ -77,6 +79,18 @@ def found(draft: Draft, partitions: Numbers) -> bool:
         timeline.note(draft, f"Redistributed {_words(state, begun)} ({took_ms} ms after it was begun).")
     draft.set(repartition=None)
     return as_told
+
+
+def found_late(draft: Draft, event: StateRepartitioned) -> None:
+    """The same of queries that the program has started when the job ran already. What runs goes on, so no number is
+    taken over that is below it."""
+    least = dict.fromkeys((key for key, _ in event.partitions), 1)
+    for query in queries(draft.state.graph):
+        for vertex in query.stateful if query.key in least else ():
+            of_plans = [plan.parallelism_of(vertex.id) for plan in holdings.plans_of(draft.state)]
+            least[query.key] = max(least[query.key], *of_plans)
+    if not found(draft, tuple((key, max(number, least[key])) for key, number in event.partitions)):
+        holdings.declare(draft)
 
 
 def give_up(draft: Draft, error: str) -> None:

@@ -26,6 +26,7 @@ from app.scheduler.adaptive import (
     holdings,
     local,
     misplacing,
+    repartition,
     replacing,
     rescaling,
     restarting,
@@ -327,6 +328,7 @@ for _phase in (t.RESTARTING, t.FAILING, t.CANCELING):
 for _phase in (t.EXECUTING, t.RESCALING):
     _BY_NAME[_phase, "QueryFailed"] = local.query_failed
     _BY_NAME[_phase, "QueryRecovered"] = local.query_recovered
+    _BY_NAME[_phase, "StateRepartitioned"] = repartition.found_late
     _BY_NAME[_phase, "DriverContact"] = local.driver_contact
     _BY_NAME[_phase, "AttemptMisplaced"] = misplacing.running_misplaced
     _BY_NAME[_phase, "AttemptStopped"] = restarting.running_stopped

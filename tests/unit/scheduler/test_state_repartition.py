@@ -259,3 +259,13 @@ def test_fewer_partitions_than_tasks_run_are_not_taken_over_under_them() -> None
     put(job, 2, 6)
     assert (job.kind, partitions(job)) == ("Executing", 6), "nothing has to be done for it"
     assert partitions(put(job, 1, 1)) == 6, "two tasks run"
+
+
+def test_a_query_that_is_started_late_tells_what_its_state_has() -> None:
+    job = running(held=12)
+    job.do(StateRepartitioned(job.state.attempt, ((SINK, 5),)))
+    assert (job.kind, partitions(job)) == ("Executing", 5)
+    job.do(StateRepartitioned(job.state.attempt, ((SINK, 1),)))
+    assert partitions(job) == 2, "not below what runs"
+    put(job, 6)
+    assert job.kind == "Restarting", "more than the state has"
