@@ -10,10 +10,13 @@ from app.driver.failures import DriverError, Failure, describe, one_line
 from app.driver.program.places import Places
 
 
-def failure_of(error: BaseException, places: Places) -> Failure | None:
-    """Why a program that raised ``error`` has failed; None if that was its way to end well."""
+def failure_of(error: BaseException, places: Places, where: str = "") -> Failure | None:
+    """Why a program that raised ``error`` has failed; None if that was its way to end well.
+
+    ``where``: the place in the program, if it is not in the traceback.
+    """
     stack = "".join(traceback.format_exception(error))
-    place = places.of_error(error)
+    place = where or places.of_error(error)
     if isinstance(error, SystemExit):
         return _of_exit(error, place, stack)
     if isinstance(error, DriverError):

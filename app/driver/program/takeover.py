@@ -202,7 +202,7 @@ class Takeover:
             return beginning.handle or query
         except DriverError as error:
             # No `except` of the program is to go on behind it.
-            self.host.program_ended(failure_of(error, self.places))
+            self.host.program_ended(failure_of(error, self.places, where))
             _hang()
 
     def active(self, manager: StreamingQueryManager) -> list[StreamingQuery]:

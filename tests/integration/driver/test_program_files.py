@@ -54,7 +54,8 @@ def test_a_file_that_is_gone_is_named_unless_it_is_to_be_passed_over(rig: Bench)
     driver = rig.start(document)
     failed = the_end(rig, "failed")
     assert failed["recoverable"] is True
-    assert f"file {folder}/first.json is gone. Put it back" in failed["error"]
+    told = f"Batch 0 is to be run again, and its file {folder}/first.json is gone. Put it back"
+    assert failed["error"].startswith(f"job.py, line 9: {told}"), failed["error"]
     assert driver.exit_status() == 4
 
     rig.control_plane.reports.clear()
