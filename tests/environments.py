@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import tomllib
 from pathlib import Path
 
 from app.cluster.environments import EnvironmentRefused
@@ -37,9 +38,25 @@ def environment(version: str, *packages: str) -> Kind:
     Raises:
         NotServed: it cannot be had.
     """
+    return _environment(requirements(version), packages)
+
+
+def for_tests(version: str) -> Kind:
+    """The Python with that PySpark and all that tests of the project need besides.
+
+    Raises:
+        NotServed: it cannot be had.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    needed = [each for each in wanted if not each.startswith(("pyspark", "slotwise"))]
+    return _environment([f"pyspark=={version}", *needed], ())
+
+
+def _environment(wanted: list[str], packages: tuple[str, ...]) -> Kind:
     with_uv()
     runtimes = Runtimes(CACHE, usable_java(), repository=Settings.model_fields["package_repository"].default)
-    spec = EnvironmentSpec(requirements=tuple(requirements(version)))
+    spec = EnvironmentSpec(requirements=tuple(wanted))
     try:
         return asyncio.run(runtimes.kind(Runtime(spec, packages)))
     except EnvironmentRefused as error:

@@ -1,0 +1,36 @@
+"""Valves in the plans of the other PySparks that are supported: what is tested with this one holds there too.
+
+Each run is pytest with the Python of an environment that has that PySpark: the fifty changes, the shapes of
+plans, the writers.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import environments
+
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
+
+HERE = Path(__file__).parent
+FILES = ("test_valves.py", "test_valves_plans.py", "test_valves_writers.py")
+
+
+@pytest.mark.parametrize("version", environments.VERSIONS)
+def test_valves_with_another_pyspark(version: str) -> None:
+    try:
+        python = environments.for_tests(version).python
+    except environments.NotServed as missing:
+        pytest.skip(f"NOT TESTED WITH PYSPARK {version}: {missing}")
+    assert python is not None
+    shown = subprocess.run(
+        [python, "-c", "import pyspark; print(pyspark.__version__)"], capture_output=True, text=True
+    )
+    assert shown.stdout.strip() == version
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(str(HERE / name) for name in FILES)]
+    ran = subprocess.run(command, cwd=environments.ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]
+    print(f"OUTCOME {version}: {ran.stdout.splitlines()[-1]}")
