@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from tests.acceptance import connectors
 from tests.acceptance.connectors import KafkaPlace, KafkaProgram, RecordFeeder, committed_ends
 from tests.acceptance.console import word_counts
 from tests.acceptance.deployment import Deployment, deployed, wait_for
+from tests.acceptance.program_results import newest
 from tests.acceptance.programs import (
     BOTH_WAYS,
     SOON_NOTICED,
@@ -35,6 +37,8 @@ pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
 
 RESCALES = 10
 MILLION = 1_000_000
+BATCH = 2000
+"""Records of a batch of `kafka_to_kafka.py`."""
 KAFKA = {
     version: KafkaProgram(
         "kafka_to_kafka.py",
@@ -177,6 +181,47 @@ def test_spark_s_own_example_counts_every_word(
     )
 
 
+@dataclass(frozen=True)
+class BacklogWatch(KafkaProgram):
+    """Each time it is asked whether the end is reached, it compares the backlog that the API tells with the records
+    that the broker has and that no committed batch has read."""
+
+    deployment: Deployment | None = None
+    sent: int = 0
+    told: list[int] = field(default_factory=list)
+    wrong: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def is_at_end(self, place: Place) -> bool:
+        assert isinstance(place, KafkaPlace) and place.broker is not None and self.deployment is not None
+        before = committed_records(place)
+        told = pending(self.deployment)
+        after = committed_records(place)
+        if told is not None:
+            self.told.append(told)
+            if not self.sent - after - BATCH <= told <= self.sent - before + BATCH:
+                self.wrong.append((self.sent - before, told, self.sent - after))
+        return super().is_at_end(place)
+
+
+def committed_records(place: KafkaPlace) -> int:
+    """How many records of the topic committed batches have read."""
+    commit = newest(place.checkpoint / "commits")
+    if commit is None:
+        return 0
+    offsets = (place.checkpoint / "offsets" / commit.name).read_text(encoding="utf-8").splitlines()[-1]
+    return sum(json.loads(offsets)[place.topic].values())
+
+
+def pending(deployment: Deployment) -> int | None:
+    """The backlog of the job's source, if it is known."""
+    vertices = f"/jobs/{deployment.job_id}/vertices"
+    answers = [
+        deployment.get(f"{vertices}/{one['id']}/metrics?get=pendingRecords")
+        for one in deployment.job()["vertices"]
+    ]
+    return next((int(float(each["value"])) for answer in answers for each in answer), None)
+
+
 def test_a_million_records_are_exact_by_keys(
     deployment: Deployment, broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -186,9 +231,14 @@ def test_a_million_records_are_exact_by_keys(
         broker.create_topic(topic, connectors.PARTITIONS)
     broker.send(place.topic, [f"key-{number % 1009}\tword-{number % 97}" for number in range(MILLION)])
     feeder = RecordFeeder(broker, place.topic)
-    outcome = run_rescaled(
-        deployment, program, place, feeder, rescales=RESCALES, seed=4, kills=2 * BOTH_WAYS[:1]
+    watched = BacklogWatch(
+        **vars(program), deployment=deployment, sent=sum(broker.ends(place.topic).values())
     )
+    assert watched.sent == MILLION
+    outcome = run_rescaled(
+        deployment, watched, place, feeder, rescales=RESCALES, seed=4, kills=2 * BOTH_WAYS[:1]
+    )
+    assert len(watched.told) > 20 and watched.wrong == []
 
     found = {key: json.loads(value) for key, value in program.rows(place)[""]}
     assert {key: value["n"] for key, value in found.items()} == {
