@@ -216,10 +216,10 @@ def pending(deployment: Deployment) -> int | None:
     """The backlog of the job's source, if it is known."""
     vertices = f"/jobs/{deployment.job_id}/vertices"
     answers = [
-        deployment.get(f"{vertices}/{one['id']}/metrics?get=pendingRecords")
+        deployment.get(f"{vertices}/{one['id']}/subtasks/metrics?get=pendingRecords")
         for one in deployment.job()["vertices"]
     ]
-    return next((int(float(each["value"])) for answer in answers for each in answer), None)
+    return next((int(float(each["sum"])) for answer in answers for each in answer), None)
 
 
 def test_a_million_records_are_exact_by_keys(
