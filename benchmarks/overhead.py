@@ -1,6 +1,6 @@
 """What it costs an unmodified program to run under Slotwise, against `python job.py`.
 
-    python benchmarks/overhead.py [--rows parquet,json,udf] [--files 400] [--repetitions 3] [--json]
+    python benchmarks/overhead.py [--rows parquet,json,udf,kafka] [--files 400] [--repetitions 3] [--json]
 
 Each program reads a folder of files with everything that is there (`availableNow`), in turns: plain, under Slotwise,
 plain, ... with one number of cores and one set of Spark's settings. Plain, the JVM is the one that PySpark starts.
@@ -9,6 +9,9 @@ What is measured lies between the begin of the second batch and the end of the l
 * rows per second; CPU seconds per million rows, of the process of the program, its JVM and their Python workers;
 * how long batches took (Spark's triggerExecution), the median and the 95th percentile;
 * memory: the largest sum of the proportional set sizes of those processes.
+
+Of `kafka`, on PySpark 4.2 since there is no connector for 4.3, the rows are records of a local broker, in a topic of as
+many partitions as there are cores. It is left out unless it is asked for.
 
 Batches and rows are read from Spark's event log, which both ways write. Ratios are under Slotwise against plain.
 """
@@ -26,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -40,14 +43,25 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from app.cluster.runtimes import OWN, Kind
 from benchmarks._servers import Server, server, wait_for
+from tests import environments
+from tests.kafka import KafkaBroker
 
 CORES = 2
 STATE_PARTITIONS = 12
 ROWS_PER_FILE = 20_000
 FILES_PER_BATCH = 8
 PROGRAM = Path(__file__).resolve().parent / "programs" / "windows.py"
-ROWS = {"parquet": ("parquet", ()), "json": ("json", ()), "udf": ("parquet", ("--udf",))}
+ROWS = {
+    "parquet": ("parquet", ()),
+    "json": ("json", ()),
+    "udf": ("parquet", ("--udf",)),
+    "kafka": ("kafka", ()),
+}
+KAFKA_VERSION = "4.2.0"
+KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{KAFKA_VERSION}"
+TOPIC = "rows"
 # What Slotwise's drivers set, or a promise rests on: it is not what is compared.
 SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -128,38 +142,51 @@ def write_input(directory: Path, form: str, files: int) -> None:
             at = pa.array(table["at"], pa.timestamp("us", "UTC"))
             parquet.write_table(pa.table({**table, "at": at}), target)
         else:
-            lines = (
-                json.dumps({"at": datetime.fromtimestamp(row[0] / 1e6).isoformat(), "key": row[1]}
-                           | {"value": row[2], "note": row[3]})
-                for row in zip(*table.values(), strict=True)
-            )  # fmt: skip
-            target.write_text("\n".join(lines))
+            target.write_text("\n".join(lines_of(table)))
 
 
-def arguments(place: Path, source: Path, form: str, more: tuple[str, ...]) -> list[str]:
+def lines_of(table: Mapping[str, list[Any]]) -> Iterator[str]:
+    return (
+        json.dumps({"at": datetime.fromtimestamp(row[0] / 1e6).isoformat(), "key": row[1]}
+                   | {"value": row[2], "note": row[3]})
+        for row in zip(*table.values(), strict=True)
+    )  # fmt: skip
+
+
+def fill_topic(broker: KafkaBroker, directory: Path, files: int) -> None:
+    """The rows of ``files`` files as records."""
+    write_input(directory, "json", min(files, 16))
+    texts = [file.read_text().splitlines() for file in sorted(directory.iterdir())]
+    broker.create_topic(TOPIC, CORES)
+    for first in range(0, files, len(texts)):
+        part = texts[: files - first]
+        broker.send(TOPIC, [f"{number}\t{line}" for text in part for number, line in enumerate(text)])
+
+
+def arguments(place: Path, source: str, form: str, more: tuple[str, ...]) -> list[str]:
     return [
-        *("--format", form, "--input", str(source), "--output", str(place / "out")),
+        *("--format", form, "--input", source, "--output", str(place / "out")),
         *("--checkpoint", str(place / "checkpoint"), "--files-per-batch", str(FILES_PER_BATCH), *more),
     ]
 
 
-def plain(place: Path, args: list[str], settings: Mapping[str, str]) -> Meter:
+def plain(place: Path, args: list[str], settings: Mapping[str, str], kind: Kind = OWN) -> Meter:
+    python = kind.python or sys.executable
+    settings = {**settings, "spark.jars": ",".join(kind.jars)} if kind.jars else settings
     (place / "conf").mkdir()
     lines = [f"{key} {value}" for key, value in {**settings, "spark.master": f"local[{CORES}]"}.items()]
     (place / "conf" / "spark-defaults.conf").write_text("\n".join([*lines, "spark.ui.enabled false"]))
     # As in an environment that is activated.
-    environment = {**os.environ, "SPARK_CONF_DIR": str(place / "conf"), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "SPARK_CONF_DIR": str(place / "conf"), "PYSPARK_PYTHON": python}
     with open(place / "log", "wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), *args], env=environment, stdout=log, stderr=log
-        )
+        process = subprocess.Popen([python, str(PROGRAM), *args], env=environment, stdout=log, stderr=log)
     meter = Meter(process.pid)
     if process.wait() != 0:
         raise RuntimeError((place / "log").read_text()[-2000:])
     return meter
 
 
-def slotwise(running: Server, place: Path, args: list[str], settings: Mapping[str, str]) -> Meter:
+def slotwise(running: Server, args: list[str], settings: Mapping[str, str], *environment: str) -> Meter:
     conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     command = [
         sys.executable,
@@ -171,6 +198,7 @@ def slotwise(running: Server, place: Path, args: list[str], settings: Mapping[st
         running.url,
         "--json",
         *conf,
+        *environment,
     ]
     answer = subprocess.run([*command, "--", *args], check=True, capture_output=True, text=True)
     job = json.loads(answer.stdout)["jobid"]
@@ -222,33 +250,46 @@ def compare(name: str, files: int, repetitions: int, running: Server) -> dict[st
     form, more = ROWS[name]
     found: dict[str, list[Measured]] = {"plain": [], "slotwise": []}
     root = Path(tempfile.mkdtemp(prefix="slotwise-overhead-"))
-    ways: dict[str, Callable[[Path, list[str], Mapping[str, str]], Meter]] = {
-        "plain": plain,
-        "slotwise": lambda place, args, settings: slotwise(running, place, args, settings),
-    }
+    kind, environment, source = OWN, [], str(root / "in")
+    broker: KafkaBroker | None = None
     try:
-        write_input(root / "in", form, files)
+        if form == "kafka":
+            kind = environments.environment(KAFKA_VERSION, KAFKA_PACKAGE)
+            wanted = environments.requirements(KAFKA_VERSION)
+            environment = [part for each in wanted for part in ("--requirements", each)]
+            environment += ["--package", KAFKA_PACKAGE]
+            broker = KafkaBroker.start()
+            fill_topic(broker, root / "in", files)
+            source = f"{broker.servers}/{TOPIC}"
+        else:
+            write_input(root / "in", form, files)
         for turn in range(repetitions):
-            for way in ways if turn % 2 == 0 else reversed(ways):
+            for way in found if turn % 2 == 0 else reversed(found):
                 place = root / f"{way}-{turn}"
                 (place / "events").mkdir(parents=True)
                 settings = {**SETTINGS, "spark.eventLog.dir": str(place / "events")}
-                meter = ways[way](place, arguments(place, root / "in", form, more), settings)
+                args = arguments(place, source, form, more)
+                if way == "plain":
+                    meter = plain(place, args, settings, kind)
+                else:
+                    meter = slotwise(running, args, settings, *environment)
                 found[way].append(measured(place, meter))
                 print(f"{name} {way}: {found[way][-1]}", file=sys.stderr)
     finally:
+        if broker is not None:
+            broker.stop()
         shutil.rmtree(root, ignore_errors=True)
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", default=",".join(ROWS), help="which programs, with commas between")
+    parser.add_argument("--rows", default="parquet,json,udf", help="which programs, with commas between")
     parser.add_argument("--files", type=int, default=400, help=f"of {ROWS_PER_FILE} rows each")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with server(slots=CORES) as running:
+    with server(slots=CORES, cache_dir=str(environments.CACHE)) as running:
         results = {
             name: compare(name, options.files, options.repetitions, running)
             for name in options.rows.split(",")

@@ -7,21 +7,31 @@ from pyspark.sql import functions as F
 from pyspark.sql.functions import udf
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--format", choices=["parquet", "json"], default="parquet")
-parser.add_argument("--input", required=True)
+parser.add_argument("--format", choices=["parquet", "json", "kafka"], default="parquet")
+parser.add_argument("--input", required=True, help="a folder of files, or host:port/topic")
 parser.add_argument("--output", required=True)
 parser.add_argument("--checkpoint", required=True)
 parser.add_argument("--files-per-batch", type=int, default=8)
+parser.add_argument("--records-per-batch", type=int, default=160_000)
 parser.add_argument("--udf", action="store_true", help="send every row through a Python function")
 args = parser.parse_args()
 
 spark = SparkSession.builder.appName("windows").getOrCreate()
-rows = (
-    spark.readStream.format(args.format)
-    .schema("at TIMESTAMP, key BIGINT, value DOUBLE, note STRING")
-    .option("maxFilesPerTrigger", args.files_per_batch)
-    .load(args.input)
-)
+schema = "at TIMESTAMP, key BIGINT, value DOUBLE, note STRING"
+if args.format == "kafka":
+    servers, _, topic = args.input.partition("/")
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", args.records_per_batch)
+        .load()
+    )
+    rows = records.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
+else:
+    reader = spark.readStream.format(args.format).schema(schema)
+    rows = reader.option("maxFilesPerTrigger", args.files_per_batch).load(args.input)
 if args.udf:
 
     @udf("double")
