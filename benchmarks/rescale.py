@@ -5,6 +5,7 @@
 One stateful job on a real server: a source, a stateless vertex, a keyed aggregate, a sink.
 Its state is filled with as many keys as asked for before anything is measured. Then, per rung:
 
+* first: PUT of the aggregate's bounds, 1 to 2, in a job that was never rescaled; a new job each time;
 * in place: PUT of the aggregate's bounds;
 * in place, inner: PUT of the bounds of the vertex before the aggregate;
 * warm driver: kill -9 of the driver while another one is warm;
@@ -46,7 +47,7 @@ from benchmarks._servers import Server, server, wait_for
 SLOTS = 4
 STATE_PARTITIONS = 12
 ROWS_PER_FILE = 1_000
-RUNGS = ("in-place", "in-place-inner", "warm-driver", "cold-driver")
+RUNGS = ("first", "in-place", "in-place-inner", "warm-driver", "cold-driver")
 NO_WAITING = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "1000000",
@@ -119,6 +120,10 @@ class Job:
         """Let the job run undisturbed for some batches, so that a change is measured against a steady job."""
         goal = self._batch() + batches
         wait_for("some batches", lambda: self._batch() >= goal)
+
+    def end(self) -> None:
+        self.server.http.patch(f"/jobs/{self.id}?mode=cancel").raise_for_status()
+        wait_for("the job to end", lambda: self.server.get(f"/jobs/{self.id}")["state"] == "CANCELED")
 
     def pid(self) -> int:
         return int(self.server.get(f"/jobs/{self.id}")["driverPid"])
@@ -210,11 +215,24 @@ def measure(keys: int, rungs: list[str], repetitions: int, console: Console) -> 
         try:
             with server(slots=SLOTS, warm_drivers="1" if warm else "0", driver_memory_mb="2048") as running:
                 _wait_archive(running)
-                job = Job(running, scratch, keys)
-                rows += [_measure_rung(job, rung, keys, repetitions, console) for rung in wanted]
+                if "first" in wanted:
+                    rows.append(_measure_first(running, scratch, keys, repetitions, console))
+                if others := [rung for rung in wanted if rung != "first"]:
+                    job = Job(running, scratch / "job", keys)
+                    rows += [_measure_rung(job, rung, keys, repetitions, console) for rung in others]
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return rows
+
+
+def _measure_first(running: Server, scratch: Path, keys: int, repetitions: int, console: Console) -> Row:
+    samples, steady = [], []
+    for number in range(repetitions):
+        job = Job(running, scratch / f"first-{number}", keys)
+        steady.append(job.steady_ms())
+        samples.append(_measure_put(job, "counts", 1))
+        job.end()
+    return _told(Row(keys, "first", tuple(samples), statistics.median(steady)), console)
 
 
 def _measure_rung(job: Job, rung: str, keys: int, repetitions: int, console: Console) -> Row:
@@ -233,10 +251,13 @@ def _measure_rung(job: Job, rung: str, keys: int, repetitions: int, console: Con
                     wait_for("a warm driver", lambda taken=taken: _warm_count(job.server) > taken + 1, 120)
                 samples.append(_measure_kill(job, f"{rung} {number}"))
             job.settle()
-    row = Row(keys, rung, tuple(samples), statistics.median(steady))
+    return _told(Row(keys, rung, tuple(samples), statistics.median(steady)), console)
+
+
+def _told(row: Row, console: Console) -> Row:
     # A run takes long: what is known is told, should it be cut off.
     first, gap = row.medians()
-    console.print(f"{keys:,} keys, {rung}: to first batch {first:,.0f} ms, output gap {gap:,.0f} ms")
+    console.print(f"{row.keys:,} keys, {row.rung}: to first batch {first:,.0f} ms, output gap {gap:,.0f} ms")
     return row
 
 
