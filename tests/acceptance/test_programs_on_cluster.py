@@ -33,8 +33,8 @@ def test_a_program_on_a_cluster_has_the_output_of_a_plain_run(tmp_path: Path) ->
             feeder.write(10)
             feeder.start()
             outcome = run_rescaled(deployment, program, ours, feeder, rescales=RESCALES, seed=3)
-    finally:
         opened = times_opened(cluster)
+    finally:
         cluster.down()
     run_plain(program, alone)
 
