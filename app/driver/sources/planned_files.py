@@ -27,7 +27,7 @@ def may_be_gone(session: SparkSession, options: Iterable[tuple[str, str]]) -> bo
     """Whether missing files are to be passed over: the ``options`` of one of a query's sources say so, or else the
     ``session`` of the query does."""
     said = [value for name, value in options if name.lower() == _OPTION]
-    return "true" in map(str.lower, [*said, session.conf.get(_SETTING) or ""])
+    return "true" in map(str.lower, said or [session.conf.get(_SETTING) or ""])
 
 
 def check_planned_files(checkpoint: Path, *, may_be_gone: bool = False) -> None:

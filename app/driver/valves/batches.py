@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A vertex that has other tasks in a batch than its plan says: the ``sentence`` on it. Empty: there is none."""
+    """A vertex that has other tasks in a batch than its plan says, or whose valve was removed: the ``sentence`` on it.
+    Empty: there is none."""
 
     vertex_id: str = ""
     sentence: str = ""
@@ -53,20 +54,23 @@ class BatchReader:
             input_rows=input_rows,
             output_rows=run.output_rows,
         )
-        self._before, self._fault = self._fault, _NONE
-        if run.plan.whole:
+        # A batch without rows lacks valves that the plan has, and one that Spark has left behind tells of none.
+        if input_rows > 0 and run.planned is not None and run.plan.whole:
             self._judged = run.plan.number
+            self._before = self._fault
             self._fault = fault(self._query, run.plan.parallelism, rows, removed, found)
         return found
 
     def not_followed(self, number: int) -> Fault:
-        """That of the latest batch, if it was at the plan with this number."""
+        """That of the latest batch that was judged, if it was at the plan with this number."""
         return self._fault if self._judged == number else _NONE
 
     @property
     def stays_unfollowed(self) -> Fault:
         """That of the latest batch, if the batch before had one in the same vertex: one alone says little."""
-        return self._fault if self._fault.vertex_id == self._before.vertex_id else _NONE
+        return (
+            self._fault if self._fault.sentence and self._fault.vertex_id == self._before.vertex_id else _NONE
+        )
 
 
 def fault(

@@ -160,7 +160,7 @@ class Valves:
     def _removed(
         self, numbers: tuple[int, ...], found: list[tuple[int | None, Left]], *, has_rows: bool
     ) -> list[str]:
-        if any(place is None for place, _ in found):
+        if not numbers or any(place is None for place, _ in found):
             return []
         present = {place: left.shuffles for place, left in found if place is not None}
         stateful = {vertex.id for vertex in self._query.stateful}

@@ -285,6 +285,7 @@ def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
     assert phase is not None and plan is not None
     if not phase.first_batch and event.plan_version >= plan.version:
         timeline.note_not_followed(draft, event.not_followed)
+        unfollowed.remember(draft, event.not_followed_vertex)
         _confirm(draft, event.output_gap_ms, event.reprocessed_records)
 
 

@@ -124,6 +124,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
             and state.watch is None
             and not state.unproven
             and not state.user_errors
+            and not event.not_followed  # type: ignore[union-attr]
             and state.versions.replacement is None
         ):
             return state, ()

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from app.model.jobgraph import InPlace, JobGraph
-from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied
 from app.scheduler.adaptive.state import Rescaling
 
 
 def remember(draft: Draft, vertex_id: str) -> bool:
-    """The parallelism of this vertex changes by a restart from now on. Whether it was not so before."""
+    """The parallelism of this vertex changes by a restart from now on. Returns whether that is new."""
     graph = draft.state.graph
     vertex = graph.by_id.get(vertex_id)
     if vertex is None or vertex.in_place is InPlace.QUERY_RESTART:
@@ -28,9 +27,8 @@ def remember(draft: Draft, vertex_id: str) -> bool:
 
 
 def note_batch(draft: Draft, event: BatchCompleted) -> None:
-    """A batch tells of such a vertex."""
-    if remember(draft, event.not_followed_vertex):
-        timeline.note_not_followed(draft, event.not_followed)
+    """A batch tells of such a vertex: the record of its next rescale says so."""
+    remember(draft, event.not_followed_vertex)
 
 
 def needs_restart(draft: Draft, event: PlanApplied) -> bool:

@@ -68,6 +68,10 @@ def test_a_batch_tells_of_a_vertex_that_follows_no_more() -> None:
     job.do(PlanApplied(1, job.state.plan_version))
     first, second = job.graph.vertices[:2]
     version = job.state.plan_version
+    # Nothing is watched any more: a batch that has nothing to tell changes nothing.
+    job.wait(600_000)
+    job.do(BatchCompleted(1, "q", 8, version))
+    assert job.state.watch is None
     job.do(BatchCompleted(1, "q", 9, version, not_followed="It is so.", not_followed_vertex=first.id))
     assert job.kind == "Executing"
     put(job, (second.name,), 3)
