@@ -138,7 +138,7 @@ def why_impossible() -> str | None:
 
     if hasattr(SparkSession, _MANAGER):
         return None
-    return f"PySpark {__version__} cannot redistribute state, which 4.3 and newer can"
+    return f"PySpark {__version__} cannot redistribute state, which 4.2 and newer can"
 
 
 def _redistribute(session: SparkSession, checkpoint: Path, partitions: int) -> None:

@@ -206,7 +206,7 @@ async def test_bounds_are_checked_against_the_plan(world: World) -> None:
 
 async def test_bounds_of_a_running_program(world: World) -> None:
     words, counts, *others = PLANNED.vertices
-    fixed = replace(counts, fixed="PySpark 4.1.1 cannot redistribute state, which 4.3 and newer can")
+    fixed = replace(counts, fixed="PySpark 4.1.1 cannot redistribute state, which 4.2 and newer can")
     world.host.plan = answers(Planned((words, fixed, *others)))
     job_id = (await post(world)).json()["jobid"]
     await world.completed(job_id, 1)
