@@ -45,7 +45,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.cluster.runtimes import OWN, Kind
 from benchmarks._servers import Server, server, wait_for
-from tests import environments
+from tests.acceptance.programs import Program
+from tests.environments import CACHE
 from tests.kafka import KafkaBroker
 
 CORES = 2
@@ -59,8 +60,9 @@ ROWS = {
     "udf": ("parquet", ("--udf",)),
     "kafka": ("kafka", ()),
 }
-KAFKA_VERSION = "4.2.0"
-KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{KAFKA_VERSION}"
+KAFKA = Program(
+    PROGRAM.name, "", version="4.2.0", packages=("org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",)
+)
 TOPIC = "rows"
 # What Slotwise's drivers set, or a promise rests on: it is not what is compared.
 SETTINGS = {
@@ -254,10 +256,7 @@ def compare(name: str, files: int, repetitions: int, running: Server) -> dict[st
     broker: KafkaBroker | None = None
     try:
         if form == "kafka":
-            kind = environments.environment(KAFKA_VERSION, KAFKA_PACKAGE)
-            wanted = environments.requirements(KAFKA_VERSION)
-            environment = [part for each in wanted for part in ("--requirements", each)]
-            environment += ["--package", KAFKA_PACKAGE]
+            kind, environment = KAFKA.kind, KAFKA.options
             broker = KafkaBroker.start()
             fill_topic(broker, root / "in", files)
             source = f"{broker.servers}/{TOPIC}"
@@ -289,7 +288,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with server(slots=CORES, cache_dir=str(environments.CACHE)) as running:
+    with server(slots=CORES, cache_dir=str(CACHE)) as running:
         results = {
             name: compare(name, options.files, options.repetitions, running)
             for name in options.rows.split(",")

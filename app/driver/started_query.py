@@ -17,7 +17,7 @@ from app.driver.gateway import BatchRun
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, read_past
-from app.driver.valves.batches import BatchReader, Fault
+from app.driver.valves.batches import NO_FAULT, BatchReader, Fault
 from app.driver.valves.running import Valves
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
@@ -128,12 +128,12 @@ class StartedQuery(ABC):
     @property
     def not_followed(self) -> Fault:
         """A vertex that Spark did not run as the newest plan says in the latest batch, if that was at it."""
-        return Fault() if self._batches is None else self._batches.not_followed(self._plans.current.number)
+        return NO_FAULT if self._batches is None else self._batches.not_followed(self._plans.current.number)
 
     @property
     def stays_unfollowed(self) -> Fault:
         """A vertex that Spark has not run as the plans of the two latest batches say."""
-        return Fault() if self._batches is None else self._batches.stays_unfollowed
+        return NO_FAULT if self._batches is None else self._batches.stays_unfollowed
 
     def _read_batches(self, valves: Valves, context: SparkContext) -> None:
         self._stages = StageReader(context, self.run_id)

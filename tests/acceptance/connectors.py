@@ -66,6 +66,11 @@ def committed_ends(checkpoint: Path, topic: str) -> dict[str, int]:
     offsets, commits = newest(checkpoint / "offsets"), newest(checkpoint / "commits")
     if offsets is None or commits is None or offsets.name != commits.name:
         return {}
+    return ends_in(offsets, topic)
+
+
+def ends_in(offsets: Path, topic: str) -> dict[str, int]:
+    """How far the batch of this file reads the topic."""
     found = json.loads(offsets.read_text(encoding="utf-8").splitlines()[-1]).get(topic, {})
     return {str(partition): int(end) for partition, end in found.items()}
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+import pytest
 
 from app.cluster.runtimes import OWN, Kind
 from tests import environments
@@ -108,6 +110,20 @@ class Program:
         made = {"orders": program_data.orders, "payments": program_data.payments}
         folders = {folder / name: made.get(name, program_data.events) for name in self.inputs}
         return program_data.Feeder(folders, pause_s, most)
+
+
+P = TypeVar("P", bound=Program)
+
+
+def served(program: P) -> P:
+    """The program, once its environment is there; without it the test is skipped."""
+    try:
+        assert program.kind
+    except environments.NotServed as missing:
+        pytest.skip(
+            f"NOT TESTED {program.script} with {program.version} {' '.join(program.packages)}: {missing}"
+        )
+    return program
 
 
 # -- plain

@@ -7,12 +7,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from tests.acceptance import connectors
-from tests.acceptance.connectors import KafkaPlace, KafkaProgram, RecordFeeder, committed_ends
+from tests.acceptance.connectors import KafkaPlace, KafkaProgram, RecordFeeder, committed_ends, ends_in
 from tests.acceptance.console import word_counts
 from tests.acceptance.deployment import Deployment, deployed, wait_for
 from tests.acceptance.program_results import newest
@@ -27,10 +26,11 @@ from tests.acceptance.programs import (
     rescale,
     run_plain,
     run_rescaled,
+    served,
     submit,
 )
 from tests.acceptance.test_programs import differences
-from tests.environments import CACHE, NotServed
+from tests.environments import CACHE
 from tests.kafka import KafkaBroker, KafkaMissing
 
 pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
@@ -72,18 +72,6 @@ def broker() -> Iterator[KafkaBroker]:
         pytest.skip(f"NOT TESTED WITH KAFKA: {missing}")
     yield started
     started.stop()
-
-
-P = TypeVar("P", bound=Program)
-
-
-def served(program: P) -> P:
-    """The program, once its environment is there."""
-    try:
-        assert program.kind
-    except NotServed as missing:
-        pytest.skip(f"NOT TESTED {program.script} with {' '.join(program.packages)}: {missing}")
-    return program
 
 
 @pytest.mark.parametrize("version", list(KAFKA))
@@ -208,8 +196,7 @@ def committed_records(place: KafkaPlace) -> int:
     commit = newest(place.checkpoint / "commits")
     if commit is None:
         return 0
-    offsets = (place.checkpoint / "offsets" / commit.name).read_text(encoding="utf-8").splitlines()[-1]
-    return sum(json.loads(offsets)[place.topic].values())
+    return sum(ends_in(place.checkpoint / "offsets" / commit.name, place.topic).values())
 
 
 def pending(deployment: Deployment) -> int | None:

@@ -24,12 +24,13 @@ from tests.acceptance.programs import (
     rescale,
     run_plain,
     run_rescaled,
+    served,
     submit,
     submit_program,
 )
 from tests.acceptance.programs import PROGRAMS as SCRIPTS
 from tests.databases import PostgresServer
-from tests.environments import CACHE, VERSIONS, NotServed
+from tests.environments import CACHE, VERSIONS
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -81,11 +82,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 def test_rescaled_and_killed_its_output_is_that_of_a_plain_run(
     deployment: Deployment, postgres_server: PostgresServer, tmp_path: Path, name: str
 ) -> None:
-    program = PROGRAMS[name]
-    try:
-        assert program.kind
-    except NotServed as missing:
-        pytest.skip(f"NOT TESTED {name}: {missing}")
+    program = served(PROGRAMS[name])
     alone = Place(tmp_path / "input", tmp_path / "plain", postgres_server.create_database())
     ours = Place(tmp_path / "input", tmp_path / "slotwise", postgres_server.create_database())
     feeder = program.feeder(ours.input)

@@ -73,8 +73,7 @@ class Asked:
             DriverError: a file of the batch that is planned and not committed is not what it was.
         """
         if self.place is not None:
-            options = options_of_sources(self.frame, self.facts.output_mode)
-            check_planned_files(self.place, may_be_gone=may_be_gone(self.session, options))
+            check_planned_files(self.place, may_be_gone=self._files_may_be_gone)
         writer = copy_of_writer(self.writer).option(
             "checkpointLocation", self.checkpoint or str(self.own_dir)
         )
@@ -99,6 +98,9 @@ class Asked:
             ends_by_itself=self.facts.trigger in ("available-now", "once"),
             begin=begin,
         )
+
+    def _files_may_be_gone(self) -> bool:
+        return may_be_gone(self.session, options_of_sources(self.frame, self.facts.output_mode))
 
     @contextmanager
     def _state_partitions(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ that is gone it reads nothing, and says nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -30,10 +30,11 @@ def may_be_gone(session: SparkSession, options: Iterable[tuple[str, str]]) -> bo
     return "true" in map(str.lower, said or [session.conf.get(_SETTING) or ""])
 
 
-def check_planned_files(checkpoint: Path, *, may_be_gone: bool = False) -> None:
+def check_planned_files(checkpoint: Path, *, may_be_gone: Callable[[], bool] = bool) -> None:
     """Look at the files of the batch that is planned and not committed; those on a mounted file system only.
 
-    ``may_be_gone``: the job says that missing files are to be passed over (``ignoreMissingFiles``).
+    ``may_be_gone``: whether the job says that missing files are to be passed over (``ignoreMissingFiles``); asked only
+    if one is missing.
 
     Raises:
         DriverError: one of them is gone, or was written again. The message names it.
@@ -49,7 +50,7 @@ def check_planned_files(checkpoint: Path, *, may_be_gone: bool = False) -> None:
                 _check(entry, newest, may_be_gone=may_be_gone)
 
 
-def _check(entry: dict[str, Any], batch_id: int, *, may_be_gone: bool) -> None:
+def _check(entry: dict[str, Any], batch_id: int, *, may_be_gone: Callable[[], bool]) -> None:
     place = urlsplit(str(entry["path"]))
     if place.scheme != "file":
         return
@@ -59,7 +60,7 @@ def _check(entry: dict[str, Any], batch_id: int, *, may_be_gone: bool) -> None:
     try:
         changed_ms = path.stat().st_mtime_ns // 1_000_000
     except FileNotFoundError:
-        if may_be_gone:
+        if may_be_gone():
             return
         raise DriverError(
             f"{about} is gone. {advice} With the option ignoreMissingFiles of the source it is passed over.",

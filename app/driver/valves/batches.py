@@ -24,12 +24,12 @@ class Fault:
     sentence: str = ""
 
 
-_NONE = Fault()
+NO_FAULT = Fault()
 
 
 def told_faults(*faults: Fault) -> dict[str, str]:
     """The fields of a report on the first of them, if there is one."""
-    first = next((each for each in faults if each.sentence), _NONE)
+    first = next((each for each in faults if each.sentence), NO_FAULT)
     return {"not_followed": first.sentence, "not_followed_vertex": first.vertex_id}
 
 
@@ -41,7 +41,7 @@ class BatchReader:
         self._valves = valves
         self._stages = stages
         self._judged = 0
-        self._fault = self._before = _NONE
+        self._fault = self._before = NO_FAULT
 
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
@@ -63,13 +63,15 @@ class BatchReader:
 
     def not_followed(self, number: int) -> Fault:
         """That of the latest batch that was judged, if it was at the plan with this number."""
-        return self._fault if self._judged == number else _NONE
+        return self._fault if self._judged == number else NO_FAULT
 
     @property
     def stays_unfollowed(self) -> Fault:
         """That of the latest batch, if the batch before had one in the same vertex: one alone says little."""
         return (
-            self._fault if self._fault.sentence and self._fault.vertex_id == self._before.vertex_id else _NONE
+            self._fault
+            if self._fault.sentence and self._fault.vertex_id == self._before.vertex_id
+            else NO_FAULT
         )
 
 
@@ -99,7 +101,7 @@ def fault(
     for vertex in found:
         if vertex.tasks is not None and vertex.tasks > vertex.parallelism:
             return Fault(vertex.vertex_id, _other(names[vertex.vertex_id], vertex.tasks, vertex.parallelism))
-    return _NONE
+    return NO_FAULT
 
 
 def _other(name: str, tasks: int, number: int) -> str:

@@ -236,7 +236,7 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     """A committed batch: it completes the rescale that led here, and it is a trigger."""
     phase, plan = _executing(draft), draft.state.plan
     assert phase is not None and plan is not None
-    unfollowed.note_batch(draft, event)
+    unfollowed.remember(draft, event.not_followed_vertex)
     if not phase.first_batch and event.plan_version >= plan.version:
         _confirm(draft, event.output_gap_ms, event.reprocessed_records)
     phase = _executing(draft)

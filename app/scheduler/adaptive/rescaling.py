@@ -106,7 +106,7 @@ def rescaling_batch(draft: Draft, event: BatchCompleted) -> None:
 
     The first such batch of a query may have been in flight when the plan was sent; the second one was not.
     """
-    unfollowed.note_batch(draft, event)
+    unfollowed.remember(draft, event.not_followed_vertex)
     phase = _rescaling(draft)
     if phase.sent == 1 or phase.ignored or event.plan_version >= phase.target.version:
         return

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from app.model.jobgraph import InPlace, JobGraph
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import BatchCompleted, PlanApplied
+from app.scheduler.adaptive.events import PlanApplied
 from app.scheduler.adaptive.state import Rescaling
 
 
@@ -24,11 +24,6 @@ def remember(draft: Draft, vertex_id: str) -> bool:
     vertices = tuple(known if each is vertex else each for each in graph.vertices)
     draft.set(graph=replace(graph, vertices=vertices))
     return True
-
-
-def note_batch(draft: Draft, event: BatchCompleted) -> None:
-    """A batch tells of such a vertex: the record of its next rescale says so."""
-    remember(draft, event.not_followed_vertex)
 
 
 def needs_restart(draft: Draft, event: PlanApplied) -> bool:
