@@ -45,7 +45,7 @@ class BatchReader:
 
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
-        rows, removed = self._valves.read(run.planned, has_rows=input_rows > 0)
+        rows, removed = self._valves.read(run.planned)
         found = vertex_batches(
             self._query,
             run.plan.parallelism,

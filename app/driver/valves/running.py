@@ -139,11 +139,11 @@ class Valves:
         """What became of each valve in a batch, by label, inputs first. Spark leaves out those without data."""
         return self._rows(self._left_in(planned)[1])
 
-    def read(self, planned: Any, *, has_rows: bool) -> tuple[dict[str, Rows], list[str]]:
-        """The `rows` of a batch, and the vertices whose valve is not in its plan although rows came there, so that
-        their tasks are not those that it says. ``has_rows``: of the whole query."""
+    def read(self, planned: Any) -> tuple[dict[str, Rows], list[str]]:
+        """The `rows` of a batch that has read some, and the vertices whose valve is not in its plan although rows came
+        there, so that their tasks are not those that it says."""
         numbers, found = self._left_in(planned)
-        return self._rows(found), self._removed(numbers, found, has_rows=has_rows)
+        return self._rows(found), self._removed(numbers, found)
 
     def _rows(self, every: list[tuple[int | None, Left]]) -> dict[str, Rows]:
         found: dict[str, Rows] = {}
@@ -157,9 +157,7 @@ class Valves:
                 )
         return found
 
-    def _removed(
-        self, numbers: tuple[int, ...], found: list[tuple[int | None, Left]], *, has_rows: bool
-    ) -> list[str]:
+    def _removed(self, numbers: tuple[int, ...], found: list[tuple[int | None, Left]]) -> list[str]:
         if not numbers or any(place is None for place, _ in found):
             return []
         present = {place: left.shuffles for place, left in found if place is not None}
@@ -168,7 +166,7 @@ class Valves:
             Place(valve.above, number, purpose is not None and purpose.vertex_id in stateful)
             for (purpose, valve), number in zip(self._all, numbers, strict=True)
         ]
-        purposes = [self._all[place][0] for place in removed(places, present, has_rows=has_rows)]
+        purposes = [self._all[place][0] for place in removed(places, present)]
         return [each.vertex_id for each in purposes if each is not None and each.vertex_id]
 
     def _left_in(self, planned: Any) -> tuple[tuple[int, ...], list[tuple[int | None, Left]]]:
@@ -195,9 +193,9 @@ class Place:
     holds_state: bool = False
 
 
-def removed(places: Sequence[Place], present: Mapping[int, bool], *, has_rows: bool) -> list[int]:
-    """Which repartitions are missing in a physical plan that has others below and above them, of which none does the
-    same. ``present``: those that it has, and whether they shuffle.
+def removed(places: Sequence[Place], present: Mapping[int, bool]) -> list[int]:
+    """Which repartitions are missing in the physical plan of a batch with rows that has others below and above them, of
+    which none does the same. ``present``: those that it has, and whether they shuffle.
 
     Spark leaves out what gets no rows: with several sources it may be that one of them has none.
     """
@@ -210,7 +208,7 @@ def removed(places: Sequence[Place], present: Mapping[int, bool], *, has_rows: b
         while (at := places[at].above) >= 0:
             has_input.add(at)
     ends = [at for at, inputs in enumerate(below) if not inputs]
-    if has_rows and len(ends) == 1:
+    if len(ends) == 1:
         has_input.update(ends)
 
     def is_replaced(at: int) -> bool:

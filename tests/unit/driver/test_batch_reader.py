@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import MagicMock
 
 from app.driver.gateway import BatchRun
 from app.driver.plans import DriverPlan
@@ -14,13 +15,13 @@ PLANNED = object()
 
 
 class FewValves:
-    """Valves of which the named one is missing in each batch that has rows."""
+    """Valves of which the named one is missing in each batch that is known."""
 
     def __init__(self, missing: str) -> None:
         self.missing = missing
 
-    def read(self, planned: object, *, has_rows: bool) -> tuple[dict[str, Any], list[str]]:
-        return {}, [self.missing] if has_rows and planned is not None else []
+    def read(self, planned: object) -> tuple[dict[str, Any], list[str]]:
+        return {}, [self.missing] if planned is not None else []
 
 
 class NoStages:
@@ -48,7 +49,6 @@ def test_a_fault_is_told_of_the_plan_and_stays_if_two_batches_have_it() -> None:
 
 
 def test_nothing_is_removed_from_a_plan_that_is_not_known() -> None:
-    valves = object.__new__(Valves)
     query, _, _ = graph()
-    valves._query, valves._all = query, [(None, None)]  # type: ignore[list-item]
-    assert valves.read(None, has_rows=True) == ({}, [])
+    valves = Valves(MagicMock(spec=["_jsq"]), query, lambda label: None)
+    assert valves.read(None) == ({}, [])

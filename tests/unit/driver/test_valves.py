@@ -196,31 +196,30 @@ def test_a_valve_that_is_missing_between_others_was_removed() -> None:
     chain = [Place(-1, 2), Place(0, 3, holds_state=True), Place(1, 4)]
     spread = dict.fromkeys(range(3), True)
 
-    def gone(*at: int, has_rows: bool = True) -> list[int]:
+    def gone(*at: int) -> list[int]:
         left = {one: shuffles for one, shuffles in spread.items() if one not in at}
-        return removed(chain, left, has_rows=has_rows)
+        return removed(chain, left)
 
     assert gone() == []
     assert gone(1) == [1]
     assert gone(0) == [0], "nothing can be missing behind the sink for want of rows"
     assert gone(2) == [2]
-    assert gone(2, has_rows=False) == [], "a batch that only lets out what a watermark held back"
     assert gone(0, 1, 2) == []
     # Two sources, of which one has no rows.
-    assert removed([Place(-1, 2), Place(0, 2), Place(0, 2)], {0: True, 1: False}, has_rows=True) == []
+    assert removed([Place(-1, 2), Place(0, 2), Place(0, 2)], {0: True, 1: False}) == []
     forked = [Place(-1, 2), Place(0, 3, True), Place(1, 4), Place(1, 4)]
-    assert removed(forked, {0: True, 2: False}, has_rows=True) == [1]
+    assert removed(forked, {0: True, 2: False}) == [1]
 
 
 def test_a_valve_is_replaced_by_its_neighbour() -> None:
     # Spark has merged all of them, and the number is the same.
     alike = [Place(-1, 2), Place(0, 2), Place(1, 2), Place(2, 2)]
-    assert removed(alike, {0: False}, has_rows=True) == []
+    assert removed(alike, {0: False}) == []
     other = [Place(-1, 3), Place(0, 3), Place(1, 3), Place(2, 1)]
-    assert removed(other, {2: True}, has_rows=True) == [3]
+    assert removed(other, {2: True}) == [3]
     # Before an aggregate Spark shuffles by itself.
     stateful = [Place(-1, 2), Place(0, 3, holds_state=True), Place(1, 3)]
-    assert removed(stateful, {0: True, 2: False}, has_rows=True) == [1]
+    assert removed(stateful, {0: True, 2: False}) == [1]
 
 
 def test_which_tasks_are_a_fault() -> None:
