@@ -306,7 +306,7 @@ def test_sinks_that_are_wrong(sink: Any, error: str) -> None:
     [
         {"format": "noop"},
         {"format": "noop", "outputMode": "complete"},
-        {"format": "Parquet", "path": "/out", "outputMode": "update"},
+        {"format": "Parquet", "path": "/out", "outputMode": "append"},
         {"format": "csv", "path": "file:/out", "options": {"header": True}},
         {"format": "sqlite", "path": "/x.db", "options": {"table": "t"}},
         {

@@ -94,11 +94,11 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     mode = "append" if batch else draw(st.sampled_from(["append", "update"]))
     sinks: list[dict[str, Any]] = [
         {"format": "noop"},
-        {"format": "json", "path": "/out", "options": draw(_json_options)},
+        {"format": "json", "path": "/out", "options": draw(_json_options), "outputMode": "append"},
         {"format": "sqlite", "path": "/x.db", "options": {"table": "t", "mode": "upsert", "keys": "k"}},
         {"python": "m:f"},
     ]
-    sink = {**draw(st.sampled_from(sinks)), "outputMode": mode}
+    sink = {"outputMode": mode, **draw(st.sampled_from(sinks))}
     group = {} if batch else {"slotSharingGroup": draw(_text)}
     vertices.append({"name": "the sink", "inputs": [names[-1]], "sink": sink, **group})
     order = draw(st.permutations(vertices))
@@ -204,7 +204,7 @@ def test_the_document_of_the_rest_contract() -> None:
             python: flight_delays:enrich
           - name: store
             inputs: [enrich]
-            sink: {format: parquet, path: /out/, outputMode: update}
+            sink: {format: sqlite, path: /out.db, outputMode: update, options: {table: t, mode: upsert, keys: carrier}}
             slotSharingGroup: sinks
         """
     )
