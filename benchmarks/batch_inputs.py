@@ -70,7 +70,7 @@ def document(data: Path, out: Path, volume: str, rule: str) -> dict[str, Any]:
 
 
 def is_exact(data: Path, out: Path) -> bool:
-    files = [str(path) for path in out.glob("**/*.parquet")]
+    files = [str(path) for path in out.glob("*.parquet")]
     with duckdb.connect() as database:
         wanted = database.execute(
             "SELECT k, sum(v)::BIGINT, count(*) FROM read_parquet(?) GROUP BY k ORDER BY k", [str(data)]

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,15 +49,21 @@ def files_of(folder: Path) -> list[Path]:
             else:
                 named[entry["path"]] = None
         return [Path(unquote(urlparse(path).path)) for path in named]
-    found = (file for file in folder.rglob("*") if file.is_file())
-    return sorted(
-        file for file in found if not any(part[0] in "._" for part in file.relative_to(folder).parts)
-    )
+    found: list[Path] = []
+    # Not `rglob`, which fails on folders that a query removes meanwhile: those are hidden, and are not looked into.
+    for place, folders, names in os.walk(folder):
+        folders[:] = _visible(folders)
+        found += [Path(place, name) for name in _visible(names)]
+    return sorted(found)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     """The rows of the files that count in ``folder``. CSV needs a header, and text has the column ``value``."""
     return [row for file in files_of(folder) for row in _rows(file)]
+
+
+def _visible(names: list[str]) -> list[str]:
+    return [name for name in names if name[0] not in "._"]
 
 
 def _numbered(log: Path) -> list[Path]:

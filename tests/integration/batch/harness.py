@@ -6,8 +6,6 @@ import queue
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as parquet
-
 from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.results import is_modulo
 from app.driver.batch.schemas import Schemas
@@ -19,6 +17,7 @@ from app.scheduler.adaptive.events import AttemptRunning, RegionFinished
 from app.scheduler.batch.orders import region_orders
 from app.scheduler.batch.scheduling import is_complete
 from tests.integration.listeners import await_listeners
+from tests.outputs import rows_of
 from tests.unit.batch.driving import BatchJob
 
 ROWS = 4000
@@ -138,9 +137,7 @@ def _edge(text: str) -> dict[str, Any]:
 
 def written(job: Regions) -> list[tuple[Any, ...]]:
     """The rows that the job's sink has, sorted."""
-    files = sorted((job.directory / "out").glob("**/*.parquet"))
-    rows = [tuple(row.values()) for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
-    return sorted(rows)
+    return sorted(tuple(row.values()) for row in rows_of(job.directory / "out"))
 
 
 def free_reads(job: Regions) -> bool:

@@ -18,6 +18,7 @@ from app.scheduler.batch.orders import region_orders
 from app.worker.drivers import orders_for
 from tests.integration.batch.harness import REMOTE, mount_table
 from tests.integration.driver.harness import Bench, wait_for
+from tests.outputs import rows_of
 from tests.unit.batch.driving import BatchJob
 
 pytestmark = pytest.mark.timeout(600)
@@ -121,8 +122,9 @@ def test_results_are_there_for_the_next_driver_and_go_with_the_job(rig: Bench) -
     assert [order.region for order in region_orders(plane.job.state)] == [1]
     plane.tell()
     plane.finish_region(1)
-    rows = parquet.read_table(rig.directory / "out").to_pylist()
-    assert sorted((row["k"], row["n"]) for row in rows) == [(key, 20) for key in range(5)]
+    assert sorted((row["k"], row["n"]) for row in rows_of(rig.directory / "out")) == [
+        (key, 20) for key in range(5)
+    ]
     assert file.is_file() and not left.exists()
 
     # As when the job is canceled or has failed: none count.

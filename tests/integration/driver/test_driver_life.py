@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -12,6 +11,7 @@ import struct
 import psutil
 import pytest
 
+from tests import outputs
 from tests.integration.driver.documents import counting, expected_counts, stored_counts
 from tests.integration.driver.harness import Bench, Driver, wait_for
 
@@ -62,9 +62,8 @@ def test_a_job_ends_when_each_query_has_let_out_what_its_watermark_held_back(rig
     driver = rig.start(document)
     wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
     assert driver.exit_status() == 0, driver.log
-    lines = [line for f in (rig.directory / "windows").rglob("*.json") for line in f.read_text().splitlines()]
     # The watermark is the time of the last batch: the windows before it are complete, its own is not.
-    assert sorted(json.loads(line)["n"] for line in lines) == [1_000] * 4
+    assert sorted(row["n"] for row in outputs.rows_of(rig.directory / "windows")) == [1_000] * 4
 
 
 def answers_to_strangers(pid: int) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from app.model.graphdoc import parse_document
 from tests.integration.driver.harness import Bench, wait_for
+from tests.outputs import rows_of
 
 CODE = """
 from pyspark.sql import functions as F, Window
@@ -99,11 +99,6 @@ def test_every_vertex_runs_as_many_tasks_as_each_plan_says(rig: Bench) -> None:
     for at in whole:
         assert sum(row["n"] for row in windows[at]) == 4_000, at
         assert all(row["name"] == f"name {row['k']}" for row in windows[at])
-
-
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """Those of whole files: what is being written lies in folders below."""
-    return [json.loads(line) for file in folder.glob("*.json") for line in file.read_text().splitlines()]
 
 
 @pytest.mark.timeout(600)

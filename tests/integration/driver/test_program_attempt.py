@@ -15,6 +15,7 @@ from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import Role
 from app.model.planned import Planned, PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
+from tests.outputs import rows_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -80,21 +81,9 @@ def the_end(rig: Bench, kind: str) -> dict[str, Any]:
 
 def counted(directory: Path) -> dict[tuple[Any, int], list[int]]:
     """What the sink has: the counts that were written for each window and key."""
-    import json
-
-    from pyarrow import parquet
-
-    log = directory / "_spark_metadata"
-    names = {
-        Path(json.loads(line)["path"]).name
-        for entry in log.iterdir()
-        if not entry.name.startswith(".")
-        for line in entry.read_text().splitlines()[1:]
-    }
     found: dict[tuple[Any, int], list[int]] = {}
-    for name in sorted(names):
-        for row in parquet.read_table(directory / name).to_pylist():
-            found.setdefault((row["window"]["start"], row["key"]), []).append(row["count"])
+    for row in rows_of(directory):
+        found.setdefault((row["window"]["start"], row["key"]), []).append(row["count"])
     return found
 
 

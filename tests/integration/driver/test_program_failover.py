@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from app.model.jobgraph import Role
 from app.model.planned import PlannedVertex
 from tests.integration.driver.harness import Bench, wait_for
 from tests.integration.driver.test_program_attempt import conf, job
+from tests.outputs import rows_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -103,17 +103,7 @@ def failures(rig: Bench, count: int) -> list[dict[str, Any]]:
 
 
 def written(directory: Path) -> list[int]:
-    """What the file sink has, by its own log."""
-    log = directory / "_spark_metadata"
-    files = {
-        json.loads(line)["path"].rpartition("/")[2]
-        for entry in log.iterdir()
-        if not entry.name.startswith(".")
-        for line in entry.read_text().splitlines()[1:]
-    }
-    return sorted(
-        json.loads(line)["value"] for name in files for line in (directory / name).read_text().splitlines()
-    )
+    return sorted(row["value"] for row in rows_of(directory))
 
 
 def test_the_query_is_started_again_and_the_program_waits_on(rig: Bench) -> None:

@@ -107,6 +107,38 @@ def test_files_that_are_on_their_way_are_waited_for(
     assert store.run("SELECT count(*) FROM results") == [(90,)]
 
 
+def test_the_file_of_a_task_without_rows_may_be_missing(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(monkeypatch, 0)
+    sink = store.sink()
+    assert sink.write(in_tasks(spark, 0, 4, 1), ref(0), allowed) == Written(5)
+    assert sink.write(in_tasks(spark, 0, 0), ref(1), allowed) == Written(0)
+    assert store.run("SELECT count(*) FROM results") == [(5,)]
+
+
+def test_a_job_cannot_make_several_files_of_a_task(spark: SparkSession, tmp_path: Path) -> None:
+    """Of which one might be there and the others not."""
+    frame = numbers(spark, 0, 10, 1)
+    frame.sparkSession.conf.set("spark.sql.files.maxRecordsPerFile", "3")
+    try:
+        assert len(write_parts(frame, tmp_path / "some", "parquet", {})) == 1
+    finally:
+        frame.sparkSession.conf.unset("spark.sql.files.maxRecordsPerFile")
+
+
+def test_a_batch_whose_rows_nobody_has_counted_fails(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals.RowCounter, "_found", lambda *_: None)
+    with pytest.raises(DriverError, match="not said how many rows") as error:
+        store.sink().write(numbers(spark, 0, 10), ref(0), allowed)
+    assert error.value.recoverable
+
+
+# -- files
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("lost", [(1,), (3,), (0, 1, 2, 3)])
 def test_a_file_sink_whose_files_are_elsewhere(
@@ -126,17 +158,6 @@ def test_a_file_sink_whose_files_are_elsewhere(
         missing = len(set(lost) - {0})
         assert f"the files of {missing} of 3 tasks are not there" in str(error.value)
     assert files_in(out) == []
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_the_file_of_a_task_without_rows_may_be_missing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    lose(monkeypatch, 0)
-    sink = opened(tmp_path / "work", vertex(kind, tmp_path / "out"))
-    assert sink.write(in_tasks(spark, 0, 4, 1), ref(0), allowed) == Written(5)
-    assert sink.write(in_tasks(spark, 0, 0), ref(1), allowed) == Written(0)
-    assert len(files_in(tmp_path / "out")) == 1
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -173,23 +194,3 @@ def test_a_task_whose_rows_have_no_line_in_csv_is_not_missed(
     lose(monkeypatch, 0)
     with pytest.raises(DriverError, match="the files of 1 of 2 tasks are not there"):
         sink.write(frame, ref(2), allowed)
-
-
-def test_a_job_cannot_make_several_files_of_a_task(spark: SparkSession, tmp_path: Path) -> None:
-    """Of which one might be there and the others not."""
-    frame = numbers(spark, 0, 10, 1)
-    frame.sparkSession.conf.set("spark.sql.files.maxRecordsPerFile", "3")
-    try:
-        assert len(write_parts(frame, tmp_path / "some", "csv", {})) == 1
-    finally:
-        frame.sparkSession.conf.unset("spark.sql.files.maxRecordsPerFile")
-
-
-def test_a_batch_whose_rows_nobody_has_counted_fails(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arrivals.RowCounter, "_found", lambda *_: None)
-    sink = opened(tmp_path / "work", vertex("csv", tmp_path / "out"))
-    with pytest.raises(DriverError, match="not said how many rows") as error:
-        sink.write(numbers(spark, 0, 10), ref(0), allowed)
-    assert error.value.recoverable

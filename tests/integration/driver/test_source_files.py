@@ -13,6 +13,7 @@ from pyarrow import orc, parquet
 
 from app.model.graphdoc import parse_document
 from tests.integration.driver.harness import Bench, wait_for
+from tests.outputs import rows_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -63,8 +64,7 @@ def document(directory: Path, kinds: tuple[str, ...], **options: str) -> dict[st
 
 
 def ids_in(folder: Path) -> list[int]:
-    lines = [line for file in folder.glob("*.json") for line in file.read_text().splitlines()]
-    return sorted(json.loads(line)["id"] for line in lines)
+    return sorted(row["id"] for row in rows_of(folder))
 
 
 def test_each_file_is_read_by_as_many_tasks_as_the_plan_says(rig: Bench) -> None:
