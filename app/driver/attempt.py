@@ -39,8 +39,6 @@ _TICK_S = 0.1
 class Attempt(BaseAttempt):
     """Runs the queries of a streaming job."""
 
-    _keeps_session = True  # so that this process can run the next attempt
-
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self._queries: list[StartedQuery] = []
@@ -359,9 +357,8 @@ class Attempt(BaseAttempt):
         draining = isinstance(self._stop, Orders) and self._stop.stop == "drain"
         # What is held has been told, and starts again with the next attempt. It cannot be drained.
         ended = [e for e in self._queries if not e.is_active and (draining or not self._failover.holds(e))]
-        failures = [f for each in ended if (f := each.failure()) is not None]
-        if failures:
-            return self._fail(failures[0])
+        if failure := next((found for each in ended if (found := each.failure())), None):
+            return self._fail(failure)
         if not self._failover.is_quiet:
             hanging = self._failover.hanging()
             return None if hanging is None else self._fail(hanging)
@@ -375,18 +372,21 @@ class Attempt(BaseAttempt):
         if failure := self._why_failed():
             return self._fail(failure)
         assert self._client is not None
-        if self._keeps_session and isinstance(self._stop, Orders) and self._stop.stop == "boundary":
+        if isinstance(self._stop, Orders) and self._stop.stop == "boundary" and self._can_be_followed():
             self._client.report(type="stopped", driver_alive=True)
+            if self._client.flush(LAST_WORD_S):
+                return Ending.PARKED
             # No acknowledgement, no next assignment: then this process is of no use.
-            return Ending.PARKED if self._client.flush(LAST_WORD_S) else Ending.DONE
         return self._last_word(type="stopped", drained=draining, location=self._location())
+
+    def _can_be_followed(self) -> bool:
+        """Whether this process can run the next attempt. All queries have been stopped."""
+        return True
 
     def _why_failed(self) -> Failure | None:
         """Why one of the queries that have been stopped had failed before."""
-        for running in self._queries:
-            if not self._failover.holds(running) and (failure := running.failure()) is not None:
-                return failure
-        return None
+        stopped = (each for each in self._queries if not self._failover.holds(each))
+        return next((failure for each in stopped if (failure := each.failure())), None)
 
     def _location(self) -> str:
         """Where the checkpoints are."""

@@ -87,8 +87,14 @@ class BaseAttempt(ABC):
         """Ask for an end as soon as it does no harm. Safe in a signal handler."""
         self._inbox.put(Terminate())
 
-    def in_process(self, leave: Callable[[int], NoReturn]) -> Ending:
-        """`run` it, in the main thread of the process. One that needs it ends the process by ``leave``."""
+    def in_process(
+        self, leave: Callable[[int], NoReturn], following: Callable[[], BaseAttempt | None]
+    ) -> Ending:
+        """`run` it, in the main thread of the process.
+
+        One that needs this thread ends the process by ``leave``, and behind its end PARKED runs the ``following`` ones
+        itself: the call waits for the next assignment; it gives None if there is to be none.
+        """
         return self.run()
 
     def run(self) -> Ending:

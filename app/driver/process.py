@@ -115,6 +115,24 @@ class DriverProcess:
         shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     def _run_attempt(self, assignment: Path) -> Ending:
+        self._attempt = attempt = self._attempt_of(assignment)
+        if self._terminated:
+            return Ending.DONE
+        try:
+            return attempt.in_process(self.leave, self._following)
+        finally:
+            self._attempt = None
+
+    def _following(self) -> BaseAttempt | None:
+        """The attempt behind one that is parked, when its assignment is there; None if this process is to end."""
+        self._attempt = None
+        assignment = None if self._terminated else self._assignments.get()
+        if assignment is None:
+            return None
+        self._attempt = self._attempt_of(assignment)
+        return None if self._terminated else self._attempt
+
+    def _attempt_of(self, assignment: Path) -> BaseAttempt:
         spec, graph = read_spec(assignment)
         self._link_log(Path(spec.work_dir))
         kind: type[BaseAttempt] = Attempt
@@ -130,19 +148,13 @@ class DriverProcess:
             from app.driver.program.attempt import ProgramAttempt
 
             kind = ProgramAttempt
-        self._attempt = attempt = kind(
+        return kind(
             spec,
             graph,
             lock_file=self._lock_file,
             registration=_registration,
             open_session=self._session_for,
         )
-        if self._terminated:
-            return Ending.DONE
-        try:
-            return attempt.in_process(self.leave)
-        finally:
-            self._attempt = None
 
     def _plan(self, spec: PlanningSpec) -> NoReturn:
         """Plan a program, which has this thread; then the process ends."""

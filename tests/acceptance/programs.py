@@ -325,7 +325,8 @@ def run_rescaled(
 
 
 def printed(deployment: Deployment) -> str:
-    """What the job's drivers have printed, attempt by attempt."""
+    """What the job's drivers have printed, in the order of their attempts."""
     statement = "SELECT lock_file FROM attempts WHERE job_id = ? ORDER BY attempt"
-    logs = [Path(lock).with_suffix(".log") for (lock,) in deployment.query(statement, deployment.job_id)]
+    locks = dict.fromkeys(lock for (lock,) in deployment.query(statement, deployment.job_id))
+    logs = [Path(lock).with_suffix(".log") for lock in locks]
     return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs if log.exists())

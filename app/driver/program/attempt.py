@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from app.driver.valves.reading import read_query
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.analysis import Query, queries
 from app.model.planned import PlannedVertex
+from app.model.protocol import Orders
 from app.model.state_partitions import partitions_of_queries
 
 if TYPE_CHECKING:
@@ -50,9 +51,6 @@ class ProgramWaits:
 class ProgramAttempt(InMainThread, Attempt):
     """Runs a program and its queries."""
 
-    # It belongs to the program, which cannot be started a second time in this process.
-    _keeps_session = False
-
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self._stored: dict[str, Query] = {query.sink.name: query for query in queries(self._graph)}
@@ -64,23 +62,40 @@ class ProgramAttempt(InMainThread, Attempt):
         # What a query reports before it is known that it was started.
         self._early: list[Committed] = []
         self._partitions: dict[str, int] = {}
-        # What makes a run of each query that was started, by its key.
-        self._make: dict[str, Callable[[], ProgramQuery]] = {}
+        # Every query that was started, by its key.
+        self._asked: dict[str, Asked] = {}
         self._listeners: dict[int, QueryListener] = {}
         self._program_ended: ProgramEnded | None = None
         self._told_running = False
         # The queries whose partitions the control plane knows.
         self._told_of: set[str] = set()
+        # Of an end of a query the program hears nothing.
+        self._hides_ends = False
+        # All queries were running when they were told to stop, and would have for ever.
+        self._all_ran = False
+        self._before: ProgramAttempt | None = None
+        self._after: ProgramAttempt | None = None
 
     # -- the thread of the attempt
 
     def _start(self) -> None:
         functions = self._prepare()
+        before, self._before = self._before, None
+        session = self._await_session() if before is None else before._session
+        self._equip(session, functions)
+        client = self._take_up(session)
+        self._expect_failures(client, lambda query: self._asked[query.key].run(self._plans))
+        self._taken_up.set()
+        if before is not None:
+            self._start_again(before)
+
+    def _await_session(self) -> SparkSession:
+        """Let the program begin, and wait for its session."""
         self._may_run.set()
         while True:
             match self._inbox.get():
                 case SessionOpened(session):
-                    break
+                    return session
                 case ProgramEnded(failure):
                     raise DriverError.of(failure or _never_started())
                 case Terminate():
@@ -89,10 +104,45 @@ class ProgramAttempt(InMainThread, Attempt):
                     )
                 case _:
                     pass
-        self._equip(session, functions)
-        client = self._take_up(session)
-        self._expect_failures(client, lambda query: self._make[query.key]())
-        self._taken_up.set()
+
+    def _start_again(self, before: ProgramAttempt) -> None:
+        """Start all queries anew, as the program has asked for them."""
+        if self.spec.master != before.spec.master and not self.spec.master.startswith("local"):
+            raise DriverError(f"The program cannot go to {self.spec.master}.", recoverable=True)
+        for asked in before._asked.values():
+            self._ask(replace(asked, query=self._stored[asked.query.sink.name]))
+        for asked in self._asked.values():
+            running = asked.run(self._plans)
+            self._listen(asked.session)
+            running.start()
+            self._on_started(running)
+        self._hides_ends = False
+
+    def _go_on_from(self, before: InMainThread) -> None:
+        assert isinstance(before, ProgramAttempt) and before._takeover is not None
+        self._before, self._hides_ends = before, True
+        self._session, self._found, self._takeover = before._session, before._found, before._takeover
+        for listener in before._listeners.values():
+            listener.close()
+        self._takeover.go_over(self)
+        while not before._inbox.empty():
+            if isinstance(message := before._inbox.get(), ProgramEnded):
+                self._inbox.put(message)
+        before._after = self
+        before._starting.release()
+
+    def _can_be_followed(self) -> bool:
+        # Whatever the program begins to start from here on is for the attempt that follows.
+        return self._all_ran and self._program_ended is None and self._starting.acquire(blocking=False)
+
+    def _begin_stop(self, order: Orders | Terminate) -> None:
+        if self._stop is None:
+            # In this order: what the program knows the end of is not started again without it.
+            self._hides_ends = True
+            ran = [each for each in self._program_queries if each.is_active or self._failover.holds(each)]
+            known = {each.query.key for each in ran if not each.ends_by_itself}
+            self._all_ran = len(ran) == len(self._queries) and len(known) == len(self._stored)
+        super()._begin_stop(order)
 
     def _on_committed(self, happening: Committed) -> None:
         if happening.run_id in self._by_run:
@@ -218,19 +268,24 @@ class ProgramAttempt(InMainThread, Attempt):
         facts = writer_facts(writer, table)
         session = writer_frame(writer).sparkSession
         with self._starting:
-            self._hang_if_over()
-            try:
-                running = self._query_of(writer, facts, where, begin)
-            except (RepartitionFailed, Fenced) as error:
-                self._inbox.put(error)
-                self._over.wait()
+            if (after := self._after) is None:
                 self._hang_if_over()
-                raise
-            if id(session) not in self._listeners:
-                self._listeners[id(session)] = QueryListener(session, self._inbox.put)
-            running.start()
-            self._inbox.put(QueryStarted(running))
-            return running.spark_query
+                try:
+                    running = self._query_of(writer, facts, where, begin)
+                except (RepartitionFailed, Fenced) as error:
+                    self._inbox.put(error)
+                    self._over.wait()
+                    self._hang_if_over()
+                    raise
+                self._listen(session)
+                running.start()
+                self._inbox.put(QueryStarted(running))
+                return running.spark_query
+        return after.start(writer, table, where, begin)
+
+    def _listen(self, session: SparkSession) -> None:
+        if id(session) not in self._listeners:
+            self._listeners[id(session)] = QueryListener(session, self._inbox.put)
 
     def _query_of(
         self, writer: DataStreamWriter, facts: WriterFacts, where: str, begin: Beginning
@@ -268,6 +323,11 @@ class ProgramAttempt(InMainThread, Attempt):
             own_dir=own_dir,
             place=own_dir if own is None else place and place.resolve(),
         )
+        self._ask(asked)
+        return asked.run(self._plans)
+
+    def _ask(self, asked: Asked) -> None:
+        """Note a query, which is to be started now, and let its state have the partitions that were ordered."""
         given = asked.give_partitions(
             self._plans,
             lock_file=self._lock_file,
@@ -277,8 +337,7 @@ class ProgramAttempt(InMainThread, Attempt):
         )
         # Another thread may be reading it.
         self._partitions = {**self._partitions, **given}
-        make = self._make[query.key] = partial(asked.run, self._plans)
-        return make()
+        self._asked[asked.query.key] = asked
 
     def restarts(self, error: StreamingQueryException) -> bool:
         """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
@@ -290,8 +349,9 @@ class ProgramAttempt(InMainThread, Attempt):
 
     @property
     def is_stopping(self) -> bool:
-        """Whether queries end because the job is stopped: the program is not to hear of it."""
-        return self._stop is not None or self._over.is_set()
+        """Whether queries end because the job is stopped, and are not started again yet: the program is not to hear of
+        it."""
+        return self._hides_ends or self._over.is_set()
 
 
 def _never_started() -> Failure:

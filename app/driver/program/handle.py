@@ -1,7 +1,7 @@
 """A query as its program has it: one handle over all runs of the query.
 
 A run that fails and is started again alone does not fail for the program: its query is active, and whoever waits for it
-goes on waiting.
+goes on waiting. It is the same with a run that was stopped between two batches, so that all queries start again.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Calls(Protocol):
         """The program is about to wait for its queries."""
 
     def waited(self, wait: Callable[[], Any]) -> Any:
-        """What ``wait`` gives; it does not return if it ends because the job is stopped."""
+        """What ``wait`` gives, behind `hang_if_stopping`."""
 
     def hang_if_stopping(self) -> None:
-        """It does not return if the job is being stopped."""
+        """While the job is stopped it does not return: when it does, queries that were stopped for it have new runs."""
 
     def restarts(self, error: StreamingQueryException) -> bool:
         """Whether a query that ended with ``error`` is started again without the program."""
@@ -46,20 +46,32 @@ class Handle(StreamingQuery):
         self.manager = manager
         self._calls = calls
         self._changed = threading.Condition()
+        self._last_before: Any = None
 
     def renew(self, jsq: Any) -> None:
         """``jsq`` is the run of the query from now on."""
+        last = self.lastProgress
         with self._changed:
+            self._last_before = last
             self._jsq = jsq
             self._changed.notify_all()
 
     @property
     def isActive(self) -> bool:
-        run = self._run()
-        if run.isActive or self._is_restarted(run):
-            return True
-        self._calls.hang_if_stopping()
-        return False
+        while True:
+            run = self._run()
+            if run.isActive or self._is_restarted(run):
+                return True
+            self._calls.hang_if_stopping()
+            if self._jsq is run._jsq:
+                return False
+
+    @property
+    def lastProgress(self) -> Any:
+        # A query that has made progress once always has a last one.
+        run, before = self._run(), self._last_before
+        last = run.lastProgress
+        return before if last is None else last
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
         # Whoever waits for some time only may start another query afterwards.
@@ -71,9 +83,10 @@ class Handle(StreamingQuery):
             run = self._run()
             try:
                 result: bool | None = self._calls.waited(partial(run.awaitTermination, left))
-                return result
+                if result is False or not self._is_replaced(run):
+                    return result
             except StreamingQueryException:
-                if not self._is_restarted(run):
+                if not self._is_replaced(run):
                     raise
             if not self._await_next(run, until):
                 return False
@@ -84,31 +97,40 @@ class Handle(StreamingQuery):
             run = self._run()
             try:
                 self._calls.waited(run.processAllAvailable)
-                return
+                if not self._is_replaced(run):
+                    return
             except StreamingQueryException:
-                if not self._is_restarted(run):
+                if not self._is_replaced(run):
                     raise
             self._await_next(run)
 
     def exception(self) -> StreamingQueryException | None:
-        error = self._run().exception()
-        if error is None:
-            return None
-        self._calls.hang_if_stopping()
-        return None if self._calls.restarts(error) else error
+        while True:
+            run = self._run()
+            error = run.exception()
+            if error is None:
+                return None
+            self._calls.hang_if_stopping()
+            if self._jsq is run._jsq:
+                return None if self._calls.restarts(error) else error
 
     def stop(self) -> None:
         self._calls.hang_if_stopping()
         while True:
             run = self._run()
             run.stop()
-            if not self._is_restarted(run):
+            self._calls.hang_if_stopping()
+            if not self._is_replaced(run):
                 return
             # It would be started again behind the back of the program.
             self._await_next(run)
 
     def _run(self) -> StreamingQuery:
         return StreamingQuery(self._jsq)
+
+    def _is_replaced(self, run: StreamingQuery) -> bool:
+        """Whether another run is or will be in the place of ``run``, which has ended."""
+        return self._jsq is not run._jsq or self._is_restarted(run)
 
     def _is_restarted(self, run: StreamingQuery) -> bool:
         error = run.exception()

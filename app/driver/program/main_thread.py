@@ -2,11 +2,13 @@
 attempt in another one.
 
 The program calls the methods of the attempt that `takeover.Host` names, in its own threads; everything else happens in
-the thread of the attempt, which hears of it through its inbox.
+the thread of the attempt, which hears of it through its inbox. An attempt that ends PARKED leaves the program as it is
+to the one that follows, which has the same thread.
 """
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -16,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from app.driver.base_attempt import BaseAttempt, Ending
-from app.driver.failures import Failure
+from app.driver.failures import Failure, describe
 from app.driver.program.places import Places
 from app.driver.program.run import run_program
 from app.driver.program.takeover import Host, Takeover
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 
@@ -50,31 +54,53 @@ class InMainThread(BaseAttempt, Host):
         super().__init__(*args, **fields)
         # Set in the thread of the attempt: the program may begin, its session is taken up, and it gets no further.
         self._may_run, self._taken_up, self._over = (threading.Event() for _ in range(3))
+        # The program's calls, once it runs.
+        self._takeover: Takeover | None = None
 
-    def in_process(self, leave: Callable[[int], NoReturn]) -> Ending:
+    def in_process(
+        self, leave: Callable[[int], NoReturn], following: Callable[[], BaseAttempt | None]
+    ) -> Ending:
         program, artifacts_dir = self._graph.program, Path(self.spec.artifacts_dir)
         assert program is not None
 
-        def run_attempt() -> None:
-            leave(max(0, int(self.run())))
+        def run_attempts() -> None:
+            try:
+                leave(max(0, int(self._run_all(following))))
+            except Exception as error:
+                log.error("%s", describe(error).stack)
+                leave(1)
 
-        threading.Thread(target=run_attempt, name="attempt", daemon=True).start()
+        threading.Thread(target=run_attempts, name="attempt", daemon=True).start()
         while not self._may_run.wait(_POLL_S) and not self._over.is_set():
             pass
         if not self._over.is_set():
             places = Places(artifacts_dir, program.script)
-            Takeover(self, places, self.spec.spark_conf, batch=self._batch).install()
-            self.program_ended(run_program(program, artifacts_dir, self._graph.artifacts))
+            takeover = self._takeover = Takeover(self, places, self.spec.spark_conf, batch=self._batch)
+            takeover.install()
+            takeover.end(run_program(program, artifacts_dir, self._graph.artifacts))
         while True:
             # The attempt decides what follows, and ends the process.
             signal.pause()
 
+    def _run_all(self, following: Callable[[], BaseAttempt | None]) -> Ending:
+        """Run this attempt, and those that go on with what it has left."""
+        attempt: InMainThread = self
+        while (ending := attempt.run()) is Ending.PARKED and (after := following()) is not None:
+            assert isinstance(after, InMainThread)
+            after._go_on_from(attempt)
+            attempt = after
+        return ending
+
+    def _go_on_from(self, before: InMainThread) -> None:
+        """Take the program over from an attempt that ended PARKED."""
+        raise AssertionError(before)
+
     def run(self) -> Ending:
-        try:
-            return super().run()
-        finally:
+        ending = super().run()
+        if ending is not Ending.PARKED:
             # Whatever the program waits for, it will not come.
             self._over.set()
+        return ending
 
     # -- the threads of the program (`takeover.Host`)
 

@@ -32,6 +32,7 @@ _stop_context: Any = SparkContext.stop
 _fork = os.fork
 _exit = os._exit
 
+_POLL_S = 0.05
 _SQL = tuple(name for name in FIXED_SETTINGS if name.startswith("spark.sql."))
 
 
@@ -40,7 +41,8 @@ class Host(Protocol):
 
     @property
     def is_stopping(self) -> bool:
-        """Whether queries end because the job is stopped: the program is not to hear of it."""
+        """Whether queries end because the job is stopped, and are not started again yet: the program is not to hear of
+        it."""
 
     def open_session(self, conf: Mapping[str, str]) -> SparkSession:
         """The session of the program. ``conf``: all settings that the job and the program make."""
@@ -72,6 +74,7 @@ class Takeover:
         self._batch = batch
         self._session: SparkSession | None = None
         self._lock = threading.RLock()
+        self._telling = threading.Lock()
         self._opening = False
         self.queries = Queries(self)
 
@@ -135,6 +138,11 @@ class Takeover:
         manager.resetTerminated = lambda self: ours.queries.reset_terminated(self)
         system.fork = ours.fork
         system._exit = ours.exit
+
+    def go_over(self, host: Host) -> None:
+        """From here on calls end in ``host``. Behind this the one before is told nothing more."""
+        with self._telling:
+            self.host = host
 
     # -- sessions
 
@@ -202,7 +210,7 @@ class Takeover:
             return beginning.handle or query
         except DriverError as error:
             # No `except` of the program is to go on behind it.
-            self.host.program_ended(failure_of(error, self.places, where))
+            self.end(failure_of(error, self.places, where))
             _hang()
 
     def active(self, manager: StreamingQueryManager) -> list[StreamingQuery]:
@@ -218,10 +226,12 @@ class Takeover:
         return self.host.restarts(error)
 
     def waits(self) -> None:
-        self.host.waits(self.places.here())
+        where = self.places.here()
+        with self._telling:
+            self.host.waits(where)
 
     def waited(self, wait: Callable[[], Any]) -> Any:
-        """What ``wait`` gives; nothing if it ends because the job is stopped."""
+        """What ``wait`` gives: if it ends because the job is stopped, only when the job goes on in this process."""
         try:
             result = wait()
         except Exception:
@@ -233,14 +243,19 @@ class Takeover:
 
     # -- ends
 
+    def end(self, failure: Failure | None) -> None:
+        """The program has ended, or has done what ends it."""
+        with self._telling:
+            self.host.program_ended(failure)
+
     def hang_if_stopping(self) -> None:
-        """The process is about to end: the program gets no further."""
-        if self.host.is_stopping:
-            _hang()
+        """The program gets no further before its queries run again, which they may never do in this process."""
+        while self.host.is_stopping:
+            time.sleep(_POLL_S)
 
     def refuse(self, sentence: str) -> NoReturn:
         """End the program for what it has just done; ``sentence`` has no full stop."""
-        self.host.program_ended(Failure(f"{self.places.here()}: {sentence}.", "", recoverable=False))
+        self.end(Failure(f"{self.places.here()}: {sentence}.", "", recoverable=False))
         _hang()
 
     def fork(self) -> int:

@@ -1,0 +1,126 @@
+"""The handle that a program has of a query, while the query is stopped for the job and started again without it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from app.driver.program.handle import Handle
+
+AT_MOST_S = 20.0
+
+
+class Run:
+    """A run as the handle sees it: what Java's query would say."""
+
+    def __init__(self, progress: str | None = None) -> None:
+        self.ended = threading.Event()
+        self.progress = progress
+        self.stopped = False
+
+    def isActive(self) -> bool:
+        return not self.ended.is_set()
+
+    def exception(self) -> Any:
+        return self
+
+    def isDefined(self) -> bool:
+        return False
+
+    def lastProgress(self) -> None:
+        return None
+
+    def awaitTermination(self, *_: Any) -> bool:
+        assert self.ended.wait(AT_MOST_S)
+        return True
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.ended.set()
+
+
+class Job:
+    """The calls of a handle. A stop ends ``run``, and holds back the program until ``after`` is in its place."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.held_back = threading.Event()
+        self.run = Run()
+        self.handle = Handle(self, None, self.run)
+
+    def waits(self) -> None:
+        pass
+
+    def waited(self, wait: Callable[[], Any]) -> Any:
+        result = wait()
+        self.hang_if_stopping()
+        return result
+
+    def hang_if_stopping(self) -> None:
+        if not self.goes_on.is_set():
+            self.held_back.set()
+        assert self.goes_on.wait(AT_MOST_S)
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        return False
+
+    def stop(self) -> None:
+        self.goes_on.clear()
+        self.run.ended.set()
+
+    def go_on(self) -> Run:
+        after = Run()
+        self.handle.renew(after)
+        self.goes_on.set()
+        return after
+
+
+def calling(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread.start()
+    return thread, results
+
+
+def test_whoever_waits_goes_on_waiting_for_the_next_run() -> None:
+    job = Job()
+    thread, results = calling(job.handle.awaitTermination)
+    job.stop()
+    assert job.held_back.wait(AT_MOST_S)
+    after = job.go_on()
+    assert not results
+    after.ended.set()
+    thread.join(AT_MOST_S)
+    assert results == [True]
+
+
+@pytest.mark.parametrize("look", [lambda handle: handle.isActive, lambda handle: handle.exception() is None])
+def test_a_look_at_it_meanwhile_sees_a_query_that_runs(look: Callable[[Handle], bool]) -> None:
+    job = Job()
+    job.stop()
+    thread, results = calling(lambda: look(job.handle))
+    job.go_on()
+    thread.join(AT_MOST_S)
+    assert results == [True]
+
+
+def test_a_stop_by_the_program_that_comes_meanwhile_stops_the_next_run() -> None:
+    job = Job()
+    job.stop()
+    thread, results = calling(job.handle.stop)
+    assert job.held_back.wait(AT_MOST_S)
+    after = job.go_on()
+    thread.join(AT_MOST_S)
+    assert (results, after.stopped) == ([None], True)
+
+
+def test_a_query_that_ends_by_itself_has_ended() -> None:
+    job = Job()
+    job.run.ended.set()
+    assert job.handle.awaitTermination() is True
+    assert not job.handle.isActive
