@@ -156,6 +156,13 @@ def test_a_stop_does_not_wait_for_a_query_that_is_held(rig: Bench) -> None:
     failures(rig, 1)
     rig.control_plane.order(stop="boundary")
     wait_for("the stop", lambda: rig.control_plane.of_type("stopped"))
+
+    # It starts again with all others, in the same process.
+    flag(rig).unlink()
+    before = set(runs(rig, document, "raw"))
+    driver.assign(rig.spec(document, local_failover=True, **conf()))
+    wait_for("its next run", lambda: rig.wait_batches(1) and set(runs(rig, document, "raw")) - before)
+    rig.control_plane.order(stop="drain")
     assert driver.exit_status() == 0 and "woken" not in driver.log
 
 

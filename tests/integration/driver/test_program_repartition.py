@@ -83,21 +83,20 @@ def test_more_and_fewer_partitions_are_exact_behind_a_file_sink(rig: Bench) -> N
     assert [each.name for each in place.parent.iterdir()] == ["it"], "no copy is left"
     rig.control_plane.order(stop="boundary")
     the_end(rig, "stopped")
-    second.exit_status()
 
     # Once more without a batch in between, and a driver that is not told finds it.
     six = document(rig, text, 6)
-    third = rig.start(six, {"aggregate": 5}, repartition=True, **settings())
+    second.assign(rig.spec(six, {"aggregate": 5}, repartition=True, **settings()))
     wait_for("6 partitions", lambda: told(rig, 6))
     rig.wait_batches(len(rig.control_plane.batches) + 4)
-    third.kill()
+    second.kill()
     rig.control_plane.reports.clear()
-    fourth = rig.start(twelve, {"aggregate": 5}, **settings())
+    third = rig.start(twelve, {"aggregate": 5}, **settings())
     wait_for("6 partitions are found", lambda: told(rig, 6))
     rig.wait_batches(3)
     rig.control_plane.order(stop="drain")
     assert the_end(rig, "stopped")["drained"]
-    assert fourth.exit_status() == 0
+    assert third.exit_status() == 0
     counts = counted(rig.directory / "out")
     assert len(counts) > 12 * KEYS
     assert all(each == [ROWS_PER_BATCH // KEYS] for each in counts.values()), counts
