@@ -167,7 +167,8 @@ def _check_forward(errors: Errors, edge: RawInput, producer: RawVertex, vertex: 
             "FORWARD is for PIPELINED edges: the parallelism of each side of a BLOCKING edge is decided on its own. "
             "Take REBALANCE.",
         )
-    elif producer.parallelism != vertex.parallelism:
+    elif producer.parallelism != vertex.parallelism and not errors.stored:
+        # Of a stored graph one may have been lowered to the state partitions that it was given since.
         errors.add(
             place,
             f"FORWARD needs equal parallelism: {shown(producer.name or '')} has {producer.parallelism}, this vertex "

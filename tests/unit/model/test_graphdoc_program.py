@@ -23,7 +23,7 @@ from app.model.masking import masked_arguments
 from app.model.options import JobOptions
 from app.model.planned import Planned, PlannedVertex, planned_from_json, planned_to_json
 from app.model.secret_texts import secrets_of
-from app.model.state_partitions import partitions_of_queries, why_fixed
+from app.model.state_partitions import numbers_of, partitions_of_queries, why_fixed, with_partitions
 
 PROGRAM: dict[str, Any] = {"name": "words", "script": "job.py"}
 
@@ -188,6 +188,13 @@ def test_a_stored_graph_is_the_graph() -> None:
     del document["script"], document["args"]
     with pytest.raises(GraphErrors, match="planned: is not a field of a vertex"):
         parse_document(document, stored=True)
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 5])
+def test_a_stored_graph_is_read_with_other_state_partitions_than_it_began_with(partitions: int) -> None:
+    graph = planned(source("in"), stateful("aggregate", "in", partitions=4), sink("out", "aggregate"))
+    other = with_partitions(graph, tuple((vertex, partitions) for vertex, _ in numbers_of(graph)))
+    assert parse_document(to_document(other), stored=True) == other
 
 
 def test_the_queries_of_a_program() -> None:
