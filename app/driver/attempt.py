@@ -24,7 +24,6 @@ from app.driver.sources.control import ControlFile
 from app.driver.spec import trigger_of
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
-from app.driver.valves.batches import told_faults
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders
 
@@ -249,7 +248,8 @@ class Attempt(BaseAttempt):
             backlog_rows=running.backlog,
             reprocessed=running.was_reprocessed(happening.batch_id),
             vertices=vertices,
-            **(told_faults(running.stays_unfollowed) | self._news.known),
+            not_followed=dict(running.stays_unfollowed),
+            **self._news.known,
         )
         self._note_well(running)
 
@@ -291,7 +291,8 @@ class Attempt(BaseAttempt):
             # A change in place reprocesses nothing: no batch is run twice.
             reprocessed_records=(sum(repeated) if repeated else None) if first else 0,
             idle=idle,
-            **(told_faults(*(each.not_followed for each in self._queries)) | self._news.figures()),
+            not_followed={key: why for each in self._queries for key, why in each.not_followed.items()},
+            **self._news.figures(),
         )
 
     def _tick(self) -> Ending | None:

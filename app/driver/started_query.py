@@ -17,7 +17,7 @@ from app.driver.gateway import BatchRun
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, read_past
-from app.driver.valves.batches import NO_FAULT, BatchReader, Fault
+from app.driver.valves.batches import BatchReader, Faults
 from app.driver.valves.running import Valves
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
@@ -126,14 +126,14 @@ class StartedQuery(ABC):
         return () if self._batches is None else self._batches.vertices(run, input_rows)
 
     @property
-    def not_followed(self) -> Fault:
-        """A vertex that Spark did not run as the newest plan says in the latest batch, if that was at it."""
-        return NO_FAULT if self._batches is None else self._batches.not_followed(self._plans.current.number)
+    def not_followed(self) -> Faults:
+        """What Spark did not run as the newest plan says in the latest batch, if that was at it."""
+        return {} if self._batches is None else self._batches.not_followed(self._plans.current.number)
 
     @property
-    def stays_unfollowed(self) -> Fault:
-        """A vertex that Spark has not run as the plans of the two latest batches say."""
-        return NO_FAULT if self._batches is None else self._batches.stays_unfollowed
+    def stays_unfollowed(self) -> Faults:
+        """What Spark has not run as the plans of the two latest batches say."""
+        return {} if self._batches is None else self._batches.stays_unfollowed
 
     def _read_batches(self, valves: Valves, context: SparkContext) -> None:
         self._stages = StageReader(context, self.run_id)

@@ -158,7 +158,8 @@ class Report:
     """One thing that happened. ``type`` says which of the fields below are set.
 
     running: the queries were started. batch: one was committed, at a part of the plan on the way to it, or while
-    state moves on a cluster, unless ``whole_plan``. ``not_followed``, of plan-applied and batch: as in events.
+    state moves on a cluster, unless ``whole_plan``. ``not_followed``, of plan-applied and batch: as in events, by
+    vertex id.
     failed: the attempt cannot go on; the driver exits after it is acknowledged (or gave up trying). Its
     ``plan_version`` is the newest one that a batch was begun with. ``outside``, ``by_cluster``, ``why``,
     ``user_error``, ``query_id``, ``batch_id``: as in events.AttemptFailed.
@@ -234,8 +235,7 @@ class Report:
     executors: int = -1
     executors_wanted: int = -1
     executors_why: str = ""
-    not_followed: str = ""
-    not_followed_vertex: str = ""
+    not_followed: dict[str, str] = field(default_factory=dict)
 
     @property
     def missing_executors(self) -> int:

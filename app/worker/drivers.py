@@ -118,6 +118,10 @@ def orders_for(state: JobState, epoch: int) -> Orders:
     return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results, slots, restarts)
 
 
+def _not_followed(report: Report) -> tuple[tuple[str, str], ...]:
+    return tuple((vertex_id, str(sentence)) for vertex_id, sentence in sorted(report.not_followed.items()))
+
+
 def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
     """The event that a report stands for. Ends of attempts are told by `Attempts`, once nothing lives any more."""
     match report.type:
@@ -135,8 +139,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 report.plan_version,
                 pace=pace_of(report),
                 has_rows=report.input_rows > 0,
-                not_followed=report.not_followed,
-                not_followed_vertex=report.not_followed_vertex,
+                not_followed=_not_followed(report),
             )
         case "plan-applied":
             return PlanApplied(
@@ -147,8 +150,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 idle=report.idle,
                 before=meter.before(report.plan_version),
                 missing_executors=report.missing_executors,
-                not_followed=report.not_followed,
-                not_followed_vertex=report.not_followed_vertex,
+                not_followed=_not_followed(report),
             )
         case "region-finished":
             return RegionFinished(attempt, report.region, report.run, report.results)

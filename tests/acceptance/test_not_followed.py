@@ -84,9 +84,9 @@ def test_the_queries_of_a_graph_are_restarted(deployment: Deployment) -> None:
         {"numbers": 2, "plain": 4, "store": 4},
     )
     assert record["rung"] == "query-restart"
+    why = "Vertex numbers does not run as 1 task(s): Spark has removed its valve from the plan."
     assert record["message"] == (
-        "Vertex numbers does not run as 1 task(s): Spark has removed its valve from the plan. "
-        "So its queries are restarted. The restart has not changed that."
+        f"{why} So its queries are restarted. The restart has not changed this: {why}"
     )
     assert other["rung"] == "in-place", "it is not of the vertex that does not follow"
     assert again["rung"] == "query-restart"

@@ -264,9 +264,9 @@ class SimAttempt:
     def _say_applied(self, plan: Orders, *, idle: bool) -> None:
         if plan.plan_version > self.applied and not (self.side and self.side.is_behind(plan)):
             self.applied = plan.plan_version
-            deaf = "It does not." * (self.world.seed % 4 == 1 and (self.number + self.applied) % 5 == 3)
-            vertex = next(iter(plan.parallelism)) if deaf and self.world.seed % 8 == 1 else ""
-            more = {"idle": idle, "not_followed": deaf, "not_followed_vertex": vertex}
+            is_deaf = self.world.seed % 4 == 1 and (self.number + self.applied) % 5 == 3
+            vertices = list(plan.parallelism)[: is_deaf * (1 if self.world.seed % 8 == 1 else self.number)]
+            more = {"idle": idle, "not_followed": dict.fromkeys(vertices, "It does not.")}
             self.report("plan-applied", plan_version=self.applied, output_gap_ms=5, **more)
 
     async def _carry_out_stop(self) -> bool | None:

@@ -96,7 +96,7 @@ class BatchCompleted:
     ``output_gap_ms`` and ``reprocessed_records`` are known for the first batch after a (re)start only. ``pace`` is that
     of a batch after which more rows waited at the sources: any other one says nothing of what the job can do.
     ``has_rows``: it read some; Spark also makes batches without, which let time pass for what keeps state.
-    ``not_followed``: as in `PlanApplied`, of this batch and the one before.
+    ``not_followed``: as in `PlanApplied`, of vertices that had other tasks in this batch and in the one before.
     """
 
     attempt: int
@@ -107,8 +107,7 @@ class BatchCompleted:
     reprocessed_records: int | None = None
     pace: Pace | None = None
     has_rows: bool = True
-    not_followed: str = ""
-    not_followed_vertex: str = ""
+    not_followed: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +125,8 @@ class PlanApplied:
 
     ``output_gap_ms``: the longest pause between two completed batches around the change less the steady interval.
     ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
-    cluster it was not given. ``not_followed``: a sentence on a vertex that has other tasks in a batch at
-    this plan than the plan says; empty if there is none. ``not_followed_vertex``: its id.
+    cluster it was not given. ``not_followed``: the id of each vertex that has other tasks in a batch at this plan than
+    the plan says, and a sentence on it.
     """
 
     attempt: int
@@ -137,8 +136,7 @@ class PlanApplied:
     idle: bool = False
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0
-    not_followed: str = ""
-    not_followed_vertex: str = ""
+    not_followed: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

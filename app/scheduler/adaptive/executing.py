@@ -236,7 +236,7 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     """A committed batch: it completes the rescale that led here, and it is a trigger."""
     phase, plan = _executing(draft), draft.state.plan
     assert phase is not None and plan is not None
-    unfollowed.remember(draft, event.not_followed_vertex)
+    unfollowed.remember(draft, event.not_followed)
     if not phase.first_batch and event.plan_version >= plan.version:
         _confirm(draft, event.output_gap_ms, event.reprocessed_records)
     phase = _executing(draft)
@@ -285,7 +285,7 @@ def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
     assert phase is not None and plan is not None
     if not phase.first_batch and event.plan_version >= plan.version:
         timeline.note_not_followed(draft, event.not_followed)
-        unfollowed.remember(draft, event.not_followed_vertex)
+        unfollowed.remember(draft, event.not_followed)
         _confirm(draft, event.output_gap_ms, event.reprocessed_records)
 
 

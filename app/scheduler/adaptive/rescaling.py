@@ -35,15 +35,15 @@ def _rescaling(draft: Draft) -> Rescaling:
 def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     """Every query runs at the target: it is in force, and the rescale is complete.
 
-    If Spark does not run a vertex at it, the queries are restarted, which plans them anew, and so are they at once when
-    that vertex is rescaled again; while the cluster cannot be seen the job runs on as it does.
+    If Spark does not run some vertices at it, the queries are restarted, which plans them anew, and so are they at once
+    when one of those is rescaled again; while the cluster cannot be seen the job runs on as it does.
     """
     check_version(draft, event)
     target = _rescaling(draft).target
     if event.plan_version < target.version:
         return
-    if unfollowed.needs_restart(draft, event):
-        _restart(draft, f"{event.not_followed} So its queries are restarted.")
+    if why := unfollowed.why_restart(draft, event):
+        _restart(draft, f"{why} So its queries are restarted.")
         return
     before = draft.state.plan
     rollback.prove(draft)
@@ -106,7 +106,7 @@ def rescaling_batch(draft: Draft, event: BatchCompleted) -> None:
 
     The first such batch of a query may have been in flight when the plan was sent; the second one was not.
     """
-    unfollowed.remember(draft, event.not_followed_vertex)
+    unfollowed.remember(draft, event.not_followed)
     phase = _rescaling(draft)
     if phase.sent == 1 or phase.ignored or event.plan_version >= phase.target.version:
         return

@@ -11,7 +11,7 @@ driver is there, and of bounds that were declared: COMPLETED if they count for a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from app.model.batch import RegionStatus
@@ -212,13 +212,13 @@ def note_missing(draft: Draft, executors: int) -> None:
         note(draft, f"{executors} executor(s) had not come when its plan was taken up.")
 
 
-def note_not_followed(draft: Draft, sentence: str) -> None:
-    """Say in the open record that a vertex has other tasks than the plan in force says; empty if none has."""
+def note_not_followed(draft: Draft, told: Iterable[tuple[str, str]]) -> None:
+    """Say in the open record which vertices have other tasks than the plan in force says.
+    ``told``: as in `PlanApplied.not_followed`."""
     record = draft.state.timeline.open
-    if sentence and record is not None and sentence in (record.message or ""):
-        note(draft, "The restart has not changed that.")
-    elif sentence:
-        note(draft, sentence)
+    known = (record.message or "") if record is not None else ""
+    for _, sentence in told:
+        note(draft, f"The restart has not changed this: {sentence}" if sentence in known else sentence)
 
 
 def has_plan(record: RescaleRecord | None) -> bool:

@@ -5,7 +5,7 @@ They are known as long as the job has this version and this owner. A new owner h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from app.model.jobgraph import InPlace, JobGraph
@@ -14,31 +14,38 @@ from app.scheduler.adaptive.events import PlanApplied
 from app.scheduler.adaptive.state import Rescaling
 
 
-def remember(draft: Draft, vertex_id: str) -> bool:
-    """The parallelism of this vertex changes by a restart from now on. Returns whether that is new."""
+def remember(draft: Draft, told: Iterable[tuple[str, str]]) -> set[str]:
+    """The parallelism of these vertices changes by a restart from now on. Returns the ids of those that are new.
+    ``told``: as in `PlanApplied.not_followed`."""
     graph = draft.state.graph
-    vertex = graph.by_id.get(vertex_id)
-    if vertex is None or vertex.in_place is InPlace.QUERY_RESTART:
-        return False
-    known = replace(vertex, in_place=InPlace.QUERY_RESTART)
-    vertices = tuple(known if each is vertex else each for each in graph.vertices)
-    draft.set(graph=replace(graph, vertices=vertices))
-    return True
+    known = {each.id for each in graph.vertices if each.in_place is InPlace.QUERY_RESTART}
+    new = (graph.by_id.keys() & dict(told)) - known
+    if new:
+        vertices = (
+            replace(each, in_place=InPlace.QUERY_RESTART) if each.id in new else each
+            for each in graph.vertices
+        )
+        draft.set(graph=replace(graph, vertices=tuple(vertices)))
+    return new
 
 
-def needs_restart(draft: Draft, event: PlanApplied) -> bool:
-    """Whether a restart is to bring about what the plan on its way has not.
+def why_restart(draft: Draft, event: PlanApplied) -> str:
+    """What is wrong with the vertices because of which a restart is to bring about what the plan on its way has not;
+    empty if there are none.
 
     Not for a vertex that was known and keeps its number: a restart has not helped it, and it is not rescaled.
     """
     phase, plan = draft.state.phase, draft.state.plan
     if not event.not_followed or draft.state.is_blind:
-        return False
+        return ""
     assert isinstance(phase, Rescaling) and plan is not None
-    vertex_id = event.not_followed_vertex
-    is_new = remember(draft, vertex_id)
+    new = remember(draft, event.not_followed)
     before, after = dict(plan.parallelism), dict(phase.target.parallelism)
-    return is_new or vertex_id not in before or before[vertex_id] != after[vertex_id]
+    return " ".join(
+        sentence
+        for vertex_id, sentence in event.not_followed
+        if vertex_id in new or before.get(vertex_id) != after.get(vertex_id)
+    )
 
 
 def why_not_in_place(graph: JobGraph, now: Mapping[str, int], then: Mapping[str, int]) -> str:

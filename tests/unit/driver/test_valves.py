@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.driver.valves.batches import fault
+from app.driver.valves.batches import Faults, faults
 from app.driver.valves.labels import Label
 from app.driver.valves.reading import free_name, sink_name, source_name
 from app.driver.valves.running import Place, Rows, matched, removed
@@ -229,17 +229,18 @@ def test_which_tasks_are_a_fault() -> None:
     a, out = (vertex.id for vertex in query.flow)
     numbers = {a: 4, out: 2}
 
-    def told(source: int, sink: int, *gone: str, tasks: int = 2) -> str:
+    def told(source: int, sink: int, *gone: str, tasks: int = 2) -> Faults:
         rows = {"a": Rows(a, None, 1, source), "out": Rows(out, None, 2, sink, shuffles=True)}
-        found = fault(query, numbers, rows, gone, (VertexBatch(out, 2, tasks),))
-        assert found.vertex_id == ("" if not found.sentence else a if "Vertex a" in found.sentence else out)
-        return found.sentence
+        return faults(query, numbers, rows, gone, (VertexBatch(out, 2, tasks),))
 
-    assert told(4, 2) == ""
-    assert told(3, 2) == "", "the source has three splits"
-    assert told(4, 2, tasks=1) == "", "the job reduces the tasks by itself"
-    assert told(5, 2) == "Vertex a runs as 5 task(s) instead of 4, which its valve says."
-    assert told(4, 1) == "Vertex out runs as 1 task(s) instead of 2, which its valve says."
-    assert told(4, 2, tasks=3) == "Vertex out runs as 3 task(s) instead of 2, which its valve says."
-    gone = "Vertex a does not run as 4 task(s): Spark has removed its valve from the plan."
-    assert told(4, 2, a) == gone
+    assert told(4, 2) == {}
+    assert told(3, 2) == {}, "the source has three splits"
+    assert told(4, 2, tasks=1) == {}, "the job reduces the tasks by itself"
+    of_source = {a: "Vertex a runs as 5 task(s) instead of 4, which its valve says."}
+    of_sink = {out: "Vertex out runs as 1 task(s) instead of 2, which its valve says."}
+    assert told(5, 2) == of_source
+    assert told(4, 1) == of_sink
+    assert told(5, 1) == {**of_source, **of_sink}
+    assert told(4, 2, tasks=3) == {out: "Vertex out runs as 3 task(s) instead of 2, which its valve says."}
+    removed_one = {a: "Vertex a does not run as 4 task(s): Spark has removed its valve from the plan."}
+    assert told(5, 1, a) == {**removed_one, **of_sink}

@@ -52,3 +52,8 @@ def has_wish(job: Job) -> bool:
     wanted = effective(state.requirements, state.taken_back)
     attainable = determine_parallelism(state.graph, wanted, state.usable_slots)
     return attainable is not None and attainable != dict(state.plan.parallelism)
+
+
+def deaf(job: Job) -> tuple[tuple[str, str], ...]:
+    """What a driver tells of vertices that Spark does not run as the plan says."""
+    return tuple((vertex.id, f"Vertex {vertex.name} does not.") for vertex in job.graph.vertices[:2])

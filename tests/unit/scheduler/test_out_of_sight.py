@@ -217,6 +217,7 @@ def test_a_driver_that_keeps_to_an_older_plan_is_not_restarted_before_its_slots_
 
 def test_a_plan_that_spark_does_not_follow_is_in_force_while_its_slots_cannot_be_seen() -> None:
     job = away(Job(upper=4).run().hold(4))
-    job.do(PlanApplied(1, job.state.plan_version, not_followed="Vertex a has 2 tasks instead of 4."))
+    told = ((job.graph.vertices[0].id, "Vertex a has 2 tasks instead of 4."),)
+    job.do(PlanApplied(1, job.state.plan_version, not_followed=told))
     assert job.kind == "Executing"
     assert job.records[-1].message.startswith("Vertex a has 2 tasks instead of 4.")

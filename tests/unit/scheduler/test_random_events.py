@@ -57,7 +57,7 @@ from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import Timer
 from app.scheduler.slots import minimal_slots
 from tests.unit.scheduler.driving import Job, bounds
-from tests.unit.scheduler.lives import ALL_SLOTS, ENOUGH_SLOTS, GRAPHS, OPTIONS, has_wish
+from tests.unit.scheduler.lives import ALL_SLOTS, ENOUGH_SLOTS, GRAPHS, OPTIONS, deaf, has_wish
 
 RUNNING = ("Executing", "Rescaling", "StopWithSavepoint")
 sometimes = st.sampled_from([False] * 3 + [True])
@@ -199,8 +199,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(back=attempts_back, behind=st.integers(-1, 1), idle=st.booleans(), ignored=rarely)
     def applied(self, back: int, behind: int, idle: bool, ignored: bool = False) -> None:
-        why, version = "Vertex a does not." * ignored, self.job.state.plan_version - behind
-        self.tell(PlanApplied(self.attempt(back), version, idle=idle, not_followed=why))
+        version = self.job.state.plan_version - behind
+        self.tell(PlanApplied(self.attempt(back), version, idle=idle, not_followed=deaf(self.job) * ignored))
 
     @rule(back=attempts_back)
     def running(self, back: int) -> None:

@@ -72,7 +72,7 @@ def variants(kind: str, state: JobState) -> list[Event]:
         "BatchAborted": [BatchAborted(attempt, "q", 5)],
         "PlanApplied": [
             PlanApplied(attempt, version),
-            PlanApplied(attempt, version, not_followed="Vertex a does not."),
+            PlanApplied(attempt, version, not_followed=(("a", "Vertex a does not."),)),
             PlanApplied(attempt, max(0, version - 1)),
         ],
         "RegionFinished": [RegionFinished(attempt, 0, 1)],

@@ -23,23 +23,24 @@ def put(job: Job, names: tuple[str, ...], upper: int) -> None:
 def test_a_plan_that_spark_does_not_follow_is_brought_into_force_by_a_restart() -> None:
     job = Job(upper=4).run().hold(4)
     why = "Vertex a has 2 tasks instead of 4."
-    job.do(PlanApplied(1, job.state.plan_version, not_followed=why))
+    told = ((job.graph.vertices[0].id, why),)
+    job.do(PlanApplied(1, job.state.plan_version, not_followed=told))
     assert job.kind == "Restarting"
     assert dict(job.state.phase.target) == {one.id: 4 for one in job.graph.vertices}
     job.stops(driver_alive=True)
     job.starts()
-    job.do(PlanApplied(2, job.state.plan_version, not_followed=why))
+    job.do(PlanApplied(2, job.state.plan_version, not_followed=told))
     assert job.kind == "Executing", "once is enough"
     record = job.records[-1]
     assert (record.terminal_state, record.rung) == (TerminalState.COMPLETED, Rung.QUERY_RESTART)
-    assert record.message == f"{why} So its queries are restarted. The restart has not changed that."
+    assert record.message == f"{why} So its queries are restarted. The restart has not changed this: {why}"
 
 
 def test_a_vertex_that_did_not_follow_is_restarted_at_once_the_next_time() -> None:
     job = Job(upper=4).run().hold(4)
     first, second = job.graph.vertices[:2]
     why = f"Vertex {first.name} has 2 tasks instead of 4."
-    told: dict[str, Any] = {"not_followed": why, "not_followed_vertex": first.id}
+    told: dict[str, Any] = {"not_followed": ((first.id, why),)}
     job.do(PlanApplied(1, job.state.plan_version, **told))
     assert job.kind == "Restarting"
     job.stops(driver_alive=True)
@@ -63,6 +64,33 @@ def test_a_vertex_that_did_not_follow_is_restarted_at_once_the_next_time() -> No
     assert record.message is not None and record.message.startswith(told_why)
 
 
+def test_a_vertex_that_is_known_hides_no_other() -> None:
+    job = Job(upper=4).run().hold(4)
+    first, second = job.graph.vertices[:2]
+    version = job.state.plan_version
+    job.do(PlanApplied(1, version))
+    job.do(BatchCompleted(1, "q", 9, version, not_followed=((first.id, "A does not."),)))
+
+    put(job, (second.name,), 3)
+    told = ((first.id, "A does not."), (second.id, "B does not."))
+    job.do(PlanApplied(1, job.state.plan_version, not_followed=told))
+    assert job.kind == "Restarting"
+    job.stops(driver_alive=True)
+    job.starts()
+    job.do(PlanApplied(2, job.state.plan_version, not_followed=told))
+    assert job.kind == "Executing"
+    assert job.records[-1].message == (
+        "B does not. So its queries are restarted. A does not. The restart has not changed this: B does not."
+    )
+    # Now both are known.
+    for vertex in (first, second):
+        put(job, (vertex.name,), 2)
+        job.wait(60_000)
+        assert job.kind == "Restarting"
+        job.stops(driver_alive=True)
+        job.starts().commit()
+
+
 def test_a_batch_tells_of_a_vertex_that_follows_no_more() -> None:
     job = Job(upper=4).run().hold(4)
     job.do(PlanApplied(1, job.state.plan_version))
@@ -72,7 +100,7 @@ def test_a_batch_tells_of_a_vertex_that_follows_no_more() -> None:
     job.wait(600_000)
     job.do(BatchCompleted(1, "q", 8, version))
     assert job.state.watch is None
-    job.do(BatchCompleted(1, "q", 9, version, not_followed="It is so.", not_followed_vertex=first.id))
+    job.do(BatchCompleted(1, "q", 9, version, not_followed=((first.id, "It is so."),)))
     assert job.kind == "Executing"
     put(job, (second.name,), 3)
     assert job.kind == "Rescaling", "others are changed in place as before"
