@@ -1,9 +1,10 @@
-"""A query's ``foreachBatch``: where each micro-batch meets the plan in force, the fence and the sink."""
+"""Where each micro-batch of a query meets the plan in force and the fence, before its sink has it."""
 
 from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from app.driver.sinks import BatchRef, Sink
 from app.driver.valves.running import Rows, Valves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -38,13 +39,14 @@ class BatchRun:
 
 
 class Gateway:
-    """Called by Spark with each micro-batch of one query, in the query's thread."""
+    """Each micro-batch of one query passes it, in the query's thread: called by ``foreachBatch``, or as the
+    `app.driver.gate.Passage` before a sink of Spark's."""
 
     def __init__(
         self,
         *,
         query_id: Callable[[], str],
-        sink: Sink,
+        sink: Sink | None = None,
         plans: Plans,
         place: Callable[[Mapping[str, Rows], Mapping[str, int]], bool] | None = None,
         epoch: Callable[[], int],
@@ -52,8 +54,8 @@ class Gateway:
         beginning: Callable[[int], None],
         between_batches: Callable[[], None] = lambda: None,
     ) -> None:
-        """``place``: on a cluster. It is given a batch's valves and its parallelism before anything of it runs, lets
-        tasks have their places, and says whether state will stay in its own."""
+        """``sink``: that of ``foreachBatch``. ``place``: on a cluster. It is given a batch's valves and its parallelism
+        before anything of it runs, lets tasks have their places, and says whether state will stay in its own."""
         self._place = place
         self._query_id = query_id
         self._sink = sink
@@ -75,22 +77,54 @@ class Gateway:
         self.failure: Failure | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Spark's ``foreachBatch``."""
+        self.begin(batch_id)
+        with self._failing(batch_id):
+            sink = self._sink
+            assert sink is not None
+            batch = BatchRef(self._query_id(), batch_id, self._epoch())
+            try:
+                written = sink.write(frame, batch, self._may_commit)
+            except (DriverError, Fenced):
+                raise
+            except Exception as error:
+                # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
+                raise DriverError.of(describe(error)) from error
+            self._runs[batch_id] = replace(self._runs[batch_id], output_rows=written.rows)
+        self.ended()
+
+    # -- before a sink of Spark's
+
+    def begin(self, batch_id: int) -> None:
         with self._lock:
             if self._stopping:
                 # Before anything is executed: the batch is planned, and will run at the next start with this id.
                 raise BoundaryStop
             self._running, self._entered_at = batch_id, time.monotonic()
+        with self._failing(batch_id):
+            self._runs[batch_id] = self._begun(batch_id)
+
+    def commit(self) -> None:
+        self._may_commit()
+
+    def end(self, batch_id: int) -> None:
+        self.ended()
+
+    def ended(self) -> None:
+        """No batch is with the sink now."""
+        self.longest_s = max(self.longest_s, self.batch_age_s)
+        self._entered_at = None
+
+    @contextmanager
+    def _failing(self, batch_id: int) -> Iterator[None]:
         try:
-            self._runs[batch_id] = self._run(frame, batch_id)
-        except Fenced:
-            raise
+            yield
         except BaseException as error:
-            found = describe(error, vertex=getattr(error, "vertex", None))
-            self.failure = replace(found, batch_id=batch_id)
+            if not isinstance(error, Fenced):
+                found = describe(error, vertex=getattr(error, "vertex", None))
+                self.failure = replace(found, batch_id=batch_id)
+            self.ended()
             raise
-        finally:
-            self.longest_s = max(self.longest_s, self.batch_age_s)
-            self._entered_at = None
 
     # -- for the attempt
 
@@ -127,7 +161,7 @@ class Gateway:
 
     # -- inside
 
-    def _run(self, frame: DataFrame, batch_id: int) -> BatchRun:
+    def _begun(self, batch_id: int) -> BatchRun:
         started_ms = time.time_ns() // 1_000_000
         self._may_commit()
         self._beginning(batch_id)
@@ -138,15 +172,7 @@ class Gateway:
         plan = self._latest = self._plan_of(valves.in_force(planned))
         self.begun_version = max(self.begun_version, plan.version)
         even = self._place is None or self._place(valves.rows(planned), plan.parallelism)
-        batch = BatchRef(self._query_id(), batch_id, self._epoch())
-        try:
-            written = self._sink.write(frame, batch, self._may_commit)
-        except (DriverError, Fenced):
-            raise
-        except Exception as error:
-            # Spark runs all vertices of the batch within the sink's action: which one failed is in the message.
-            raise DriverError.of(describe(error)) from error
-        return BatchRun(batch_id, plan, planned, started_ms, written.rows, even)
+        return BatchRun(batch_id, plan, planned, started_ms, None, even)
 
     def _plan_of(self, numbers: Mapping[str, int] | None) -> DriverPlan:
         """The plan that a batch runs at which was planned with ``numbers``.

@@ -6,13 +6,12 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.build import QueryBuilder
-from app.driver.failures import BoundaryStop, DriverError, Failure, describe
+from app.driver.failures import DriverError, Failure, describe
 from app.driver.functions import Functions
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import DriverPlan, Plans
@@ -26,7 +25,7 @@ from app.driver.sources.splits import Splits
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.driver.valves.graph import behind_state
-from app.driver.valves.running import Rows, Valves
+from app.driver.valves.running import Rows
 from app.model.analysis import Query
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ class RunningQuery(StartedQuery):
         own_dir = checkpoint_dir / query.key
         own_dir.mkdir(parents=True, exist_ok=True)
         super().__init__(query, plans=plans, checkpoint_dir=own_dir)
-        self._state_is_even = True
         self._control = control
         self._trim = between_batches
         self._trigger = {**trigger}
@@ -90,7 +88,6 @@ class RunningQuery(StartedQuery):
             between_batches=self._between_batches,
         )
         self._frame: DataFrame | None = None
-        self._valves: Valves | None = None
         self._id: str | None = None
         self._idle_ms = 0
         self._idle = False
@@ -136,13 +133,11 @@ class RunningQuery(StartedQuery):
             writer = writer.trigger(**trigger)
         try:
             self._builder.check_state()
-            self._spark_query = writer.start()
+            started = writer.start()
         except Exception as error:
             vertex = (*self.query.stateful, self.query.sink)[0]
             raise DriverError.of(describe(error, vertex=vertex.name)) from error
-        self._valves = Valves(self._spark_query, self.query, self._builder.valves.get)
-        self._read_batches(self._valves, self._session.sparkContext)
-        self.gateway.started(self._valves)
+        self._started(started, self._builder.valves.get, self._session.sparkContext)
 
     def _start_to_settle(self) -> None:
         self.start(once=True)
@@ -163,37 +158,20 @@ class RunningQuery(StartedQuery):
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         self._idle = False
-        run = self.gateway.committed(happening.batch_id)
-        plan = run.plan if run is not None else self._plans.current
-        self._state_is_even = run is None or run.state_is_even
-        self._note_committed(happening, plan, now_ms)
+        run, plan = super().committed(happening, now_ms)
         if plan.number >= self._plans.current.number:
             self._splits.settle(plan.parallelism)
         return run, plan
 
     def idle(self, at_ms: int) -> None:
-        if self._valves is not None:
-            self._valves.settle()
-        self._reached(self._plans.current)
+        super().idle(at_ms)
         self._idle_ms = max(self._idle_ms, at_ms)
         self._idle = True
 
     @property
-    def _batch_age_s(self) -> float:
-        return self.gateway.batch_age_s
-
-    @property
-    def settled(self) -> int:
-        return self.reached if self._state_is_even else 0
-
-    @property
-    def _longest_ms(self) -> int:
-        return int(self.gateway.longest_s * 1000)
-
-    @property
     def begun_version(self) -> int:
         split = self._plans.split_by(self.query.own_sources, self.query.key)
-        return max(self.gateway.begun_version, split.version if split is not None else 0)
+        return max(super().begun_version, split.version if split is not None else 0)
 
     @property
     def backlog(self) -> int | None:
@@ -220,38 +198,14 @@ class RunningQuery(StartedQuery):
     def _has_other_sources(self) -> bool:
         return len(self.query.streams) > len(self.query.own_sources)
 
-    @property
-    def running_batch(self) -> int | None:
-        return self.gateway.running_batch
-
-    def plan_changed(self) -> None:
-        self.gaps.changing()
+    def take_plan(self) -> None:
         self._splits.raise_to(self._plans.current.parallelism)
-        if self._valves is not None and self.is_active:
-            self._valves.set(self._plans.current.parallelism)
+        super().take_plan()
 
     # -- ending
 
-    def stop_at_boundary(self) -> None:
-        self.gateway.stop_at_boundary()
-
     def is_drained(self, since_ms: int) -> bool:
         return not self.is_active or self._has_other_sources or self._idle_ms > since_ms
-
-    def try_stop(self) -> bool:
-        if self._spark_query is not None and self.is_active and self.gateway.running_batch is None:
-            self._spark_query.stop()
-        return not self.is_active
-
-    def failure(self) -> Failure | None:
-        failure = self.gateway.failure
-        if failure is None:
-            error = None if self._spark_query is None else self._spark_query.exception()
-            if error is None or BoundaryStop.MARK in str(error):
-                return None
-            # Outside of its function: in the source, or where Spark commits.
-            failure = describe(error)
-        return replace(failure, query_id=self.query_id)
 
     def ended_for(self) -> Failure | None:
         if "availableNow" in self._trigger:
@@ -259,6 +213,7 @@ class RunningQuery(StartedQuery):
         return self.failure() or Failure("A query of the job ended by itself.", "")
 
     def ended(self) -> None:
+        super().ended()
         self._has_ended = True
 
     @property

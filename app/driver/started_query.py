@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.driver.failures import DriverError, Failure
-from app.driver.gateway import BatchRun
+from app.driver.failures import BoundaryStop, DriverError, Failure, describe
+from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, read_past
 from app.driver.valves.batches import BatchReader, Faults
-from app.driver.valves.running import Valves
+from app.driver.valves.running import Purpose, Valves
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
@@ -33,10 +34,13 @@ _POLL_S = 0.1
 class StartedQuery(ABC):
     """Everything about one run of one query."""
 
+    gateway: Gateway
+
     def __init__(
         self, query: Query, *, plans: Plans, checkpoint_dir: Path, begun_in: Path | None = None
     ) -> None:
-        """``begun_in``: where begun batches are noted, if not in the checkpoint."""
+        """``begun_in``: where begun batches are noted, if not in the checkpoint. Whoever calls it makes the `gateway`,
+        which each batch passes."""
         self.query = query
         self.checkpoint_dir = checkpoint_dir
         # The number and the version of the newest plan that it has run at, the version only if as a whole.
@@ -47,10 +51,13 @@ class StartedQuery(ABC):
         self._plans = plans
         self._past = read_past(checkpoint_dir, begun_in=begun_in)
         self.gaps = GapMeter(self._past)
+        self._last_batch = self._past.newest
         self._spark_query: StreamingQuery | None = None
+        self._valves: Valves | None = None
         self._stages: StageReader | None = None
         self._batches: BatchReader | None = None
         self._backlog_rows: int | None = None
+        self._state_is_even = True
 
     @abstractmethod
     def start(self) -> None:
@@ -71,13 +78,26 @@ class StartedQuery(ABC):
 
     # -- what happened
 
-    @abstractmethod
     def plan_changed(self) -> None:
         """Batches that Spark plans from now on run at the newest plan."""
+        self.gaps.changing()
+        self.take_plan()
 
-    @abstractmethod
+    def take_plan(self) -> None:
+        """Set the valves to the numbers of the newest plan."""
+        if self._valves is not None and self.is_active:
+            self._valves.set(self._plans.current.parallelism)
+
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
+        self._last_batch = happening.batch_id
+        run = self.gateway.committed(happening.batch_id)
+        plan = run.plan if run is not None else self._plans.current
+        self._state_is_even = run is None or run.state_is_even
+        if run is not None and run.output_rows is None:
+            run = replace(run, output_rows=happening.output_rows)
+        self._note_committed(happening, plan, now_ms)
+        return run, plan
 
     def _note_committed(self, happening: Committed, plan: DriverPlan, now_ms: int) -> None:
         self._backlog_rows = happening.backlog_rows
@@ -92,9 +112,11 @@ class StartedQuery(ABC):
         """Whether an earlier attempt had begun this batch."""
         return batch_id == self._past.interrupted
 
-    @abstractmethod
     def idle(self, at_ms: int) -> None:
         """At ``at_ms`` the query had nothing to do: its next batch will run at the plan of now."""
+        if self._valves is not None:
+            self._valves.settle()
+        self._reached(self._plans.current)
 
     def _reached(self, plan: DriverPlan) -> None:
         self.reached = max(self.reached, plan.number)
@@ -104,22 +126,22 @@ class StartedQuery(ABC):
     @property
     def settled(self) -> int:
         """The number of the newest plan that it has run at and all of whose state is in its place, 0 if some is not."""
-        return self.reached
+        return self.reached if self._state_is_even else 0
 
     @property
-    @abstractmethod
     def begun_version(self) -> int:
         """The newest plan that a batch was begun with, or its sources were split by; 0 without any."""
+        return self.gateway.begun_version
 
     @property
-    @abstractmethod
     def backlog(self) -> int | None:
         """Records that wait at the sources; None if a source cannot tell."""
+        return self._backlog_rows
 
     @property
-    @abstractmethod
     def running_batch(self) -> int | None:
-        """The batch that may have been begun and is not known to be committed yet; None if certainly none is."""
+        """The batch that was begun and is not known to be committed yet."""
+        return self.gateway.running_batch
 
     def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
         """What Spark says of each vertex in a batch of ``input_rows`` rows."""
@@ -135,28 +157,24 @@ class StartedQuery(ABC):
         """What Spark has not run as the plans of the two latest batches say."""
         return {} if self._batches is None else self._batches.stays_unfollowed
 
-    def _read_batches(self, valves: Valves, context: SparkContext) -> None:
+    def _started(
+        self, spark_query: StreamingQuery, purpose_of: Callable[[str], Purpose | None], context: SparkContext
+    ) -> None:
+        """It is ``spark_query``, in whose plan are valves. ``purpose_of``: by their labels."""
+        self._spark_query = spark_query
+        self._valves = Valves(spark_query, self.query, purpose_of)
         self._stages = StageReader(context, self.run_id)
-        self._batches = BatchReader(self.query, valves, self._stages)
+        self._batches = BatchReader(self.query, self._valves, self._stages)
+        self.gateway.started(self._valves)
 
     @property
     def longest_batch_ms(self) -> int:
         """How long the longest of its batches took in this attempt, one that failed too."""
-        return max(self.longest_before_ms, self._longest_ms)
-
-    @property
-    @abstractmethod
-    def _longest_ms(self) -> int:
-        """That of this run."""
-
-    @property
-    @abstractmethod
-    def _batch_age_s(self) -> float:
-        """How long the batch in flight has been running; 0 without one."""
+        return max(self.longest_before_ms, int(self.gateway.longest_s * 1000))
 
     def overdue(self, limit_ms: int) -> Failure | None:
         """The failure of a batch that takes longer than ``limit_ms``; 0 is no limit."""
-        if not limit_ms or self._batch_age_s * 1000 <= limit_ms:
+        if not limit_ms or self.gateway.batch_age_s * 1000 <= limit_ms:
             return None
         name = self.query.sink.name
         return Failure(
@@ -178,9 +196,9 @@ class StartedQuery(ABC):
     def is_done(self) -> bool:
         """Whether nothing will come any more, and the attempt has to end it."""
 
-    @abstractmethod
     def stop_at_boundary(self) -> None:
         """The batch in flight is the last."""
+        self.gateway.stop_at_boundary()
 
     @abstractmethod
     def is_drained(self, since_ms: int) -> bool:
@@ -189,16 +207,25 @@ class StartedQuery(ABC):
         A source that Spark plans itself cannot be told: then the end of a batch has to do.
         """
 
-    @abstractmethod
     def try_stop(self) -> bool:
         """End the query between two batches, if it is between two now; whether it has ended.
 
         `stop_at_boundary` must have been called: a batch that begins meanwhile ends itself, untouched.
         """
+        if self._spark_query is not None and self.is_active and self.running_batch is None:
+            self._spark_query.stop()
+        return not self.is_active
 
-    @abstractmethod
     def failure(self) -> Failure | None:
         """Why the query ended; None if it ended between two batches, as asked, or because it was to."""
+        failure = self.gateway.failure
+        if failure is None:
+            error = None if self._spark_query is None else self._spark_query.exception()
+            if error is None or BoundaryStop.MARK in str(error):
+                return None
+            # Outside of what is ours: in the plan, in the source or the sink, or where Spark commits.
+            failure = replace(describe(error), batch_id=self._last_batch + 1)
+        return replace(failure, query_id=self.query_id)
 
     def ended_for(self) -> Failure | None:
         """Why the query ended while nobody had asked it to; None if it may end by itself, and did."""
@@ -231,7 +258,7 @@ class StartedQuery(ABC):
 
     def ended(self) -> None:
         """Spark has said that it is over; what it had to say of batches was said before."""
-        return
+        self.gateway.ended()
 
     @property
     def is_over(self) -> bool:

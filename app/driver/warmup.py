@@ -9,12 +9,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.driver import gate
 from app.driver.functions import Functions
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Happening
 from app.driver.running_query import RunningQuery
 from app.driver.session import open_session
 from app.driver.sources.control import ControlFile
+from app.driver.valves.spark import self_test
 from app.model.analysis import queries
 from app.model.graphdoc import parse_document
 
@@ -66,6 +68,8 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
         )
         try:
             run = _run if _has_sources() else _run_of_spark
+            self_test(session)
+            gate.self_test()
             run(session, directory / "warm-up")
         finally:
             shutil.rmtree(directory / "warm-up", ignore_errors=True)

@@ -65,7 +65,7 @@ class Asked:
     def session(self) -> SparkSession:
         return self.frame.sparkSession
 
-    def run(self, plans: Plans, *, once: bool = False) -> ProgramQuery:
+    def run(self, plans: Plans, may_commit: Callable[[], None], *, once: bool = False) -> ProgramQuery:
         """A run of the query that is to be started. ``once``: it ends behind the batch that is planned, unseen by the
         program.
 
@@ -96,6 +96,7 @@ class Asked:
             checkpoint_dir=self.place or Path(self.checkpoint or self.own_dir),
             own_dir=self.own_dir,
             ends_by_itself=self.facts.trigger in ("available-now", "once"),
+            may_commit=may_commit,
             begin=begin,
         )
 
@@ -149,7 +150,7 @@ class Asked:
             [self.query],
             session=self._session_for,
             place=lambda _: place,
-            settle=lambda _: self.run(plans, once=True).settle(limit_ms, may_commit),
+            settle=lambda _: self.run(plans, may_commit, once=True).settle(limit_ms, may_commit),
             may_commit=may_commit,
         )
         work.finish()

@@ -84,7 +84,7 @@ class ProgramAttempt(InMainThread, Attempt):
         session = self._await_session() if before is None else before._session
         self._equip(session, functions)
         client = self._take_up(session)
-        self._expect_failures(client, lambda query: self._asked[query.key].run(self._plans))
+        self._expect_failures(client, lambda query: self._asked[query.key].run(self._plans, self._may_commit))
         self._taken_up.set()
         if before is not None:
             self._start_again(before)
@@ -112,7 +112,7 @@ class ProgramAttempt(InMainThread, Attempt):
         for asked in before._asked.values():
             self._ask(replace(asked, query=self._stored[asked.query.sink.name]))
         for asked in self._asked.values():
-            running = asked.run(self._plans)
+            running = asked.run(self._plans, self._may_commit)
             self._listen(asked.session)
             running.start()
             self._on_started(running)
@@ -240,7 +240,7 @@ class ProgramAttempt(InMainThread, Attempt):
         return self._last_word(type="finished")
 
     def _look_at_ended(self) -> Ending | None:
-        # Spark asks nobody before it commits: whoever has no right to this checkpoint any more ends the process.
+        # A query without data asks nobody: whoever has no right to this checkpoint any more ends the process.
         self._may_commit()
         return super()._look_at_ended()
 
@@ -324,7 +324,7 @@ class ProgramAttempt(InMainThread, Attempt):
             place=own_dir if own is None else place and place.resolve(),
         )
         self._ask(asked)
-        return asked.run(self._plans)
+        return asked.run(self._plans, self._may_commit)
 
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""

@@ -52,7 +52,6 @@ class Valves:
         self._jvm: Any = SparkContext._jvm
         self._lock = threading.Lock()
         self._wanted: Mapping[str, int] | None = None
-        self._poisoned = False
         # Each repartition of the streaming plan in its order; without a purpose, the job itself has put it there.
         self._all: list[tuple[Purpose | None, Valve]] = []
         self._forms: dict[str, list[int]] = {}
@@ -60,20 +59,13 @@ class Valves:
     # -- before a batch
 
     def set(self, parallelism: Mapping[str, int]) -> bool:
-        """Let the next batch that is planned run at these numbers, by vertex id; not after `poison`.
+        """Let the next batch that is planned run at these numbers, by vertex id.
 
         Returns whether it could be done now. As long as Spark prepares the query it cannot: then `settle` does it. A
         batch that is being planned in this moment may get a part of it: `in_force` tells.
         """
         with self._lock:
             self._wanted = dict(parallelism)
-        return self.settle()
-
-    def poison(self) -> bool:
-        """Let the next batch fail when it is planned, before anything of it runs: it stays planned, and runs with its
-        number when the query is started again. One that runs goes on. For good; the answer is that of `set`."""
-        with self._lock:
-            self._poisoned = True
         return self.settle()
 
     def settle(self) -> bool:
@@ -86,11 +78,7 @@ class Valves:
             if not self._all:
                 self._all = self._find()
             mine = [(purpose, valve) for purpose, valve in self._all if purpose is not None]
-            if self._poisoned:
-                # Spark refuses to make a copy of such an operator, and copies it in each batch.
-                for _, valve in mine:
-                    valve.set(0)
-            elif self._wanted is not None and mine:
+            if self._wanted is not None and mine:
                 for purpose, valve in mine:
                     valve.set(*purpose.setting(self._wanted))
                 self._wanted = None
