@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.acceptance.deployment import ROOT
-from tests.acceptance.program_results import Rows, newest
+from tests.acceptance.program_results import Rows
 from tests.acceptance.programs import Place, Program, plain
 from tests.kafka import KafkaBroker
+from tests.outputs import newest
 
 READER = ROOT / "tests/acceptance/lake_reader.py"
 READ_S = 300

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import psycopg
-import pyarrow.parquet as pq
+
+from tests.outputs import batch_of, entries, newest, rows_of
 
 Rows = list[tuple[Any, ...]]
 
@@ -39,38 +37,10 @@ def is_at_end(checkpoint: Path, sources: list[Path]) -> bool:
     return True
 
 
-def batch_of(file: Path) -> int:
-    return int(file.name.removesuffix(".compact"))
-
-
-def newest(log: Path) -> Path | None:
-    numbered = [one for one in log.glob("*") if one.name.removesuffix(".compact").isdigit()]
-    return max(numbered, key=batch_of, default=None)
-
-
-def entries(log: Path) -> Iterator[Any]:
-    """What a metadata log of Spark's says: its last compaction, and what came after that."""
-    files = [one for one in log.glob("*") if one.name.removesuffix(".compact").isdigit()]
-    since = max((batch_of(one) for one in files if one.suffix == ".compact"), default=-1)
-    for file in sorted(files, key=batch_of):
-        if batch_of(file) >= since:
-            for line in file.read_text(encoding="utf-8").splitlines()[1:]:
-                yield json.loads(line)
-
-
 def file_sink(folder: Path) -> Rows:
-    """The rows of a folder that a streaming query writes, sorted: those that Spark would read there."""
-    found: Rows = []
-    for entry in entries(folder / "_spark_metadata"):
-        file = Path(unquote(urlparse(entry["path"]).path))
-        if file.name.endswith(".parquet"):
-            rows = pq.read_table(file).to_pylist()
-        elif file.name.endswith(".csv"):
-            rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
-        else:
-            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        found += [tuple(sorted((name, str(value)) for name, value in row.items())) for row in rows]
-    return sorted(found)
+    """The rows of a folder that a streaming query writes, sorted."""
+    rows = rows_of(folder)
+    return sorted(tuple(sorted((name, str(value)) for name, value in row.items())) for row in rows)
 
 
 def database(url: str) -> Rows:

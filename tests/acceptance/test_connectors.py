@@ -14,7 +14,6 @@ from tests.acceptance import connectors
 from tests.acceptance.connectors import KafkaPlace, KafkaProgram, RecordFeeder, committed_ends, ends_in
 from tests.acceptance.console import word_counts
 from tests.acceptance.deployment import Deployment, deployed, wait_for
-from tests.acceptance.program_results import newest
 from tests.acceptance.programs import (
     BOTH_WAYS,
     SOON_NOTICED,
@@ -32,6 +31,7 @@ from tests.acceptance.programs import (
 from tests.acceptance.test_programs import differences
 from tests.environments import CACHE
 from tests.kafka import KafkaBroker, KafkaMissing
+from tests.outputs import newest
 
 pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
 

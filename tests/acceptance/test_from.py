@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance import program_results
+from tests import outputs
 from tests.acceptance.deployment import Deployment, deployed, wait_for
 from tests.acceptance.programs import (
     PROGRAMS,
@@ -43,8 +43,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 def committed(place: Place) -> list[int]:
     """The newest committed batch of each query; -1: none."""
-    newest = [program_results.newest(place.checkpoint / query / "commits") for query in PROGRAM.queries]
-    return [-1 if one is None else program_results.batch_of(one) for one in newest]
+    newest = [outputs.newest(place.checkpoint / query / "commits") for query in PROGRAM.queries]
+    return [-1 if one is None else outputs.batch_of(one) for one in newest]
 
 
 def files(place: Path) -> dict[str, bytes]:

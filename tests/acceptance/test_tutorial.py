@@ -16,6 +16,7 @@ import pytest
 
 from app.cli.demo.server import drivers_of
 from tests.acceptance.deployment import ROOT, wait_for
+from tests.outputs import files_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -75,7 +76,7 @@ def test_every_command_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None
             wait_for(
                 "another driver runs the job", lambda: "attempt 2, driver" in run("slotwise show visits")
             )
-            wait_for("it has output", lambda: list((tmp_path / "shop" / "out").glob("*.parquet")))
+            wait_for("it has output", lambda: files_of(tmp_path / "shop" / "out"))
             assert "killed by signal 9" in run("slotwise exceptions visits")
             rows, distinct, wrong = re.findall(r"\d+", run(count).splitlines()[-3])[-3:]
             assert int(rows) == int(distinct) > 0

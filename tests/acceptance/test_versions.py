@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests import outputs
 from tests.acceptance import program_results
 from tests.acceptance.deployment import Deployment, deployed, wait_for
 from tests.acceptance.programs import (
@@ -110,7 +111,7 @@ def test_replaced_under_load_its_output_is_exact(
     # Each version went on from the batch before: no batch was begun anew, and none is missing.
     planned, committed = (sorted(_numbers(ours.checkpoint / name)) for name in ("offsets", "commits"))
     assert committed == list(range(committed[0], committed[-1] + 1)) and planned[-1] == committed[-1]
-    read = [entry["path"] for entry in program_results.entries(ours.checkpoint / "sources" / "0")]
+    read = [entry["path"] for entry in outputs.entries(ours.checkpoint / "sources" / "0")]
     assert len(read) == len(set(read)) == feeder.files, "each file belongs to one batch"
 
 
