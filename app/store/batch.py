@@ -105,10 +105,11 @@ class Batch:
 
     def _add_artifact(self, job_id: str, add: AddArtifact) -> None:
         if add.version > 1:
+            # Behind what `AddVersion` forgets.
             self.versions.append((job_id, add))
         else:
             digest = hashlib.sha256(add.content).hexdigest()
-            self.artifacts.append((job_id, add.name, digest, add.content))
+            self.artifacts.append((job_id, add.version, add.name, digest, add.content))
 
     def _create(self, unit: UnitOfWork, create: CreateJob) -> None:
         if unit.epoch != FIRST_EPOCH:

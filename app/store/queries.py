@@ -36,7 +36,6 @@ from app.store.tables import (
     requirements,
     rescale_totals,
     rescales,
-    version_artifacts,
 )
 from app.store.writes import Attempt
 
@@ -324,9 +323,8 @@ def load_artifact_digests(connection: Connection, job_id: str, version: int) -> 
 
 
 def _files(version: int, job_id: str, column: str) -> Select[Any]:
-    table = artifacts if version == 1 else version_artifacts
-    query = select(table.c.name, table.c[column]).where(table.c.job_id == job_id).order_by(table.c.name)
-    return query if version == 1 else query.where(table.c.version == version)
+    query = select(artifacts.c.name, artifacts.c[column]).order_by(artifacts.c.name)
+    return query.where(artifacts.c.job_id == job_id, artifacts.c.version == version)
 
 
 def load_rescales(connection: Connection, job_id: str, page: RescalePage) -> list[RescaleRecord]:

@@ -180,7 +180,7 @@ ACKNOWLEDGE = Statement(
     "(?, CAST(? AS BIGINT), CAST(? AS BIGINT))",
     ") AS v WHERE attempts.job_id = v.column1 AND attempts.attempt = v.column2",
 )
-INSERT_ARTIFACT = _insert("artifacts", ("job_id", "name", "sha256", "content"))
+INSERT_ARTIFACT = _insert("artifacts", ("job_id", "version", "name", "sha256", "content"))
 INSERT_EFFECT = _insert("outbox", ("job_id", "seq", "effect", "created_ms"))
 DELETE_EFFECT = Statement("DELETE FROM outbox WHERE (job_id, seq) IN (VALUES ", "(?, CAST(? AS BIGINT))", ")")
 

@@ -306,15 +306,6 @@ Index(
     postgresql_where=attempts.c.state == "LIVE",
 )
 
-artifacts = Table(
-    "artifacts",
-    metadata,
-    _job_id(),
-    Column("name", Text, primary_key=True),
-    Column("sha256", Text, nullable=False),
-    Column("content", LargeBinary, nullable=False),
-)
-
 # Versions of a job that was replaced: the one in force and the one to come, or to go back to. `jobs` has the first.
 job_versions = Table(
     "job_versions",
@@ -326,16 +317,16 @@ job_versions = Table(
     CheckConstraint("version >= 1", name="version"),
 )
 
-# The files of versions other than the first, whose are in `artifacts`.
-version_artifacts = Table(
-    "version_artifacts",
+# The files of each version that is known.
+artifacts = Table(
+    "artifacts",
     metadata,
     _job_id(),
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("name", Text, primary_key=True),
     Column("sha256", Text, nullable=False),
     Column("content", LargeBinary, nullable=False),
-    CheckConstraint("version >= 2", name="version"),
+    CheckConstraint("version >= 1", name="version"),
 )
 
 outbox = Table(

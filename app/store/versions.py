@@ -20,17 +20,14 @@ _KEEP_CURRENT = (
 )
 _FORGET = (
     "DELETE FROM job_versions WHERE job_id = ? AND version <> ?",
-    "DELETE FROM version_artifacts WHERE job_id = ? AND version <> ?",
-    "DELETE FROM artifacts WHERE job_id = ? AND CAST(? AS BIGINT) <> 1",
+    "DELETE FROM artifacts WHERE job_id = ? AND version <> ?",
 )
 _ADD = "INSERT INTO job_versions (job_id, version, document, options) VALUES (?, ?, ?, ?)"
 _SET = (
     "UPDATE jobs SET document = v.document, options = v.options FROM job_versions AS v "
     "WHERE jobs.job_id = ? AND v.job_id = jobs.job_id AND v.version = ?"
 )
-_ADD_ARTIFACT = (
-    "INSERT INTO version_artifacts (job_id, version, name, sha256, content) VALUES (?, ?, ?, ?, ?)"
-)
+_ADD_ARTIFACT = "INSERT INTO artifacts (job_id, version, name, sha256, content) VALUES (?, ?, ?, ?, ?)"
 
 
 def write_versions(connection: Connection, writes: Sequence[tuple[str, VersionWrite]]) -> None:
