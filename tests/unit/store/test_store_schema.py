@@ -32,7 +32,7 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-_ROWS = {
+ROWS = {
     "jobs": "INSERT INTO jobs VALUES ('j', 'name', 'STREAMING', '{}', '{}', 1, NULL)",
     "job_states": "INSERT INTO job_states VALUES ('j', 1, 't', 'RUNNING', NULL, '{}')",
     "leases": "INSERT INTO leases VALUES ('j', 'me', 1, 1)",
@@ -50,10 +50,10 @@ _ROWS = {
     "artifacts": "INSERT INTO artifacts (job_id, version, name, sha256, content) VALUES ('j', 1, 'a', 's', '')",
     "outbox": "INSERT INTO outbox VALUES ('j', 1, '{}', 1)",
 }
-_SECOND_OPEN = _ROWS["open rescale"].replace("'j', 2, 'u2'", "'j', 3, 'u3'")
+_SECOND_OPEN = ROWS["open rescale"].replace("'j', 2, 'u2'", "'j', 3, 'u3'")
 
 REFUSED = {
-    "a job twice": _ROWS["jobs"],
+    "a job twice": ROWS["jobs"],
     "an unknown type of job": "UPDATE jobs SET type = 'OTHER'",
     "an unknown status": "UPDATE job_states SET status = 'SLEEPING'",
     "a job that ended without a time": "UPDATE job_states SET status = 'FINISHED'",
@@ -64,17 +64,17 @@ REFUSED = {
     "a lease without its job": "INSERT INTO leases VALUES ('x', 'me', 1, 1)",
     "requirements without their job": "INSERT INTO requirements VALUES ('x', 1, 'u', '[]', NULL, NULL, NULL, 1)",
     "an effect without its job": "INSERT INTO outbox VALUES ('x', 1, '{}', 1)",
-    "a version of requirements twice": _ROWS["requirements"],
+    "a version of requirements twice": ROWS["requirements"],
     "a version 0 of requirements": "INSERT INTO requirements VALUES ('j', 0, 'u', '[]', NULL, NULL, NULL, 1)",
     "other requirements under the same version": "UPDATE requirements SET bounds = '[1]'",
-    "an idempotency key twice": _ROWS["idempotency"],
+    "an idempotency key twice": ROWS["idempotency"],
     "an answer that is neither changed nor not": "UPDATE idempotency SET changed = 2",
-    "an effect number twice": _ROWS["outbox"],
-    "an artifact twice": _ROWS["artifacts"],
-    "an artifact of a version 0": _ROWS["artifacts"].replace("'j', 1,", "'j', 0,"),
+    "an effect number twice": ROWS["outbox"],
+    "an artifact twice": ROWS["artifacts"],
+    "an artifact of a version 0": ROWS["artifacts"].replace("'j', 1,", "'j', 0,"),
     "a second open rescale": _SECOND_OPEN,
-    "a rescale number twice": _ROWS["rescales"].replace("'u1'", "'u9'"),
-    "a rescale number of 0": _ROWS["rescales"].replace("'j', 1, 'u1'", "'j', 0, 'u9'"),
+    "a rescale number twice": ROWS["rescales"].replace("'u1'", "'u9'"),
+    "a rescale number of 0": ROWS["rescales"].replace("'j', 1, 'u1'", "'j', 0, 'u9'"),
     "an unknown cause": "UPDATE rescales SET cause = 'WHIM' WHERE number = 2",
     "an unknown rung": "UPDATE rescales SET rung = 'magic' WHERE number = 2",
     "an unknown terminal state": (
@@ -132,7 +132,7 @@ ACCEPTED = {
 
 
 def _fill(connection: Connection) -> None:
-    for row in _ROWS.values():
+    for row in ROWS.values():
         connection.execute(text(row))
 
 
@@ -341,53 +341,6 @@ def test_a_developer_runs_any_command_of_alembic(database_url: str) -> None:
         run_alembic([database_url, "downgrade", "base"])
         with engine.connect() as connection:
             assert schema.current(connection) is None
-    finally:
-        engine.dispose()
-
-
-def test_the_age_clock_of_a_database_in_use_begins_when_bounds_were_last_declared(database_url: str) -> None:
-    engine = create(parse_url(database_url), write=True, pool_size=1)
-    try:
-        run_alembic([database_url, "upgrade", "0002"])
-        with engine.begin() as connection:
-            for table in ("jobs", "requirements"):
-                connection.execute(text(_ROWS[table]))
-            connection.execute(text("UPDATE jobs SET submitted_ms = 70"))
-            declared = connection.execute(text("SELECT max(created_ms) FROM requirements")).scalar_one()
-        run_alembic([database_url, "upgrade", "head"])
-        with engine.connect() as connection:
-            assert connection.execute(text("SELECT id, reached_ms FROM age_clock")).all() == [(1, declared)]
-    finally:
-        engine.dispose()
-
-
-def test_the_files_of_the_version_in_force_are_kept_on_the_way_up_and_down(database_url: str) -> None:
-    """Of one job the second version is in force, and the third is beside it; the other was never replaced."""
-    engine = create(parse_url(database_url), write=True, pool_size=1)
-
-    def files(*columns: str) -> list[tuple[object, ...]]:
-        with engine.connect() as connection:
-            found = connection.execute(
-                text(f"SELECT {', '.join(columns)} FROM artifacts ORDER BY job_id, sha256")
-            )
-            return [tuple(row) for row in found]
-
-    try:
-        run_alembic([database_url, "upgrade", "head"])
-        with engine.begin() as connection:
-            for job_id, state in (("j", '{"versions": {"current": 2}}'), ("k", "{}")):
-                for table in ("jobs", "job_states"):
-                    row = _ROWS[table].replace("'j'", f"'{job_id}'").replace("'{}')", f"'{state}')")
-                    connection.exec_driver_sql(row)
-            for job_id, version in (("j", 2), ("j", 3), ("k", 1)):
-                row = f"VALUES ('{job_id}', {version}, 'a', 's{version}', '')"
-                connection.exec_driver_sql(
-                    f"INSERT INTO artifacts (job_id, version, name, sha256, content) {row}"
-                )
-        run_alembic([database_url, "downgrade", "0003"])
-        assert files("job_id", "name", "sha256") == [("j", "a", "s2"), ("k", "a", "s1")]
-        run_alembic([database_url, "upgrade", "head"])
-        assert files("job_id", "version", "sha256") == [("j", 2, "s2"), ("k", 1, "s1")]
     finally:
         engine.dispose()
 
