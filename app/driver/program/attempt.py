@@ -189,7 +189,7 @@ class ProgramAttempt(InMainThread, Attempt):
         expected = partitions_of_queries(self._graph)
         found = {key: number for key, number in self._partitions.items() if key not in self._told_of}
         self._told_of |= found.keys()
-        is_answer = self.spec.repartition and not self._told_running
+        is_answer = self.spec.repartition and (found or not self._told_running)
         if is_answer or any(expected[key] != number for key, number in found.items()):
             self._client.report(type="repartitioned", state_partitions=found)
         if not self._told_running:

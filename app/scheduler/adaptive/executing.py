@@ -12,7 +12,7 @@ from typing import Final
 
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
-from app.scheduler.adaptive import manager, rollback, timeline, unfollowed, versions
+from app.scheduler.adaptive import manager, repartition, rollback, timeline, unfollowed, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -21,6 +21,7 @@ from app.scheduler.adaptive.events import (
     PlanApplied,
     RequirementsUpdated,
     SlotsChanged,
+    StateRepartitioned,
     TimerFired,
 )
 from app.scheduler.adaptive.holdings import slots_of
@@ -183,6 +184,12 @@ def executing_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     draft.disarm(RESOURCE_TIMER)
     _reseat(draft)
     _review(draft, resources=False)
+
+
+def executing_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
+    """Of a query that the program has started late. Bounds that had to wait for it count from now on."""
+    repartition.found_late(draft, event)
+    _review(draft, resources=True)
 
 
 def executing_slots(draft: Draft, event: SlotsChanged) -> None:

@@ -58,7 +58,10 @@ def _state_partitions(state: JobState) -> list[str]:
         return []
     begun, to_come = repartition.in_words(state), repartition.to_come_in_words(state)
     if begun is not None:
-        sentences = [f"A redistribution is under way: {begun}. Other numbers have to wait until it is done."]
+        when = "is under way"
+        if state.repartition is not None and state.repartition.late:
+            when = "is done when the program starts its query"
+        sentences = [f"A redistribution {when}: {begun}. Other numbers have to wait until it is done."]
         if state.repartition is not None and state.repartition.failed:
             sentences.append(f"{state.repartition.failed} attempt(s) at it failed.")
         return sentences

@@ -5,7 +5,8 @@ attempt before is dead by then, and a failure leaves the state as it was. Here i
 becomes of it:
 
 * It begins with an attempt. Its numbers are durable before that is started, and stay the same for every attempt until
-  the driver says that the state has them: numbers that are asked for meanwhile have to wait.
+  the driver says that the state has them: numbers that are asked for meanwhile have to wait. An attempt whose program
+  starts some of the queries concerned later runs before that.
 * It is given up if the driver says that it cannot be done, if it takes too long, or if `MAX_TRIES` attempts came to
   nothing. The job then goes on with the partitions that it had.
 * What a driver finds in the checkpoint is the truth, whatever was asked for.
@@ -13,6 +14,7 @@ becomes of it:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from app.model.analysis import queries
@@ -34,7 +36,8 @@ from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.goal import goal_graph
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
-from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.state import JobState, Rescaling
+from app.scheduler.adaptive.trial import possible
 
 MAX_TRIES: Final = 3
 """Attempts for one redistribution. Whatever kills a driver three times in it would do so for ever."""
@@ -65,36 +68,52 @@ def begin(draft: Draft) -> None:
 
 
 def found(draft: Draft, partitions: Numbers) -> bool:
-    """The driver tells what the checkpoints have. Whether it is what the graph says."""
+    """The driver tells what the checkpoints have. Whether it is what the graph says.
+
+    A program may start some queries only later: then the redistribution is done when it is told of those as well.
+    """
     state = draft.state
     begun = state.repartition
     numbers = dict(partitions)
     expected = partitions_of_queries(state.graph)
     as_told = all(numbers.get(key, number) == number for key, number in expected.items())
+    left: Repartition | None = None
     if not as_told:
         _adopt(draft, graph_of_checkpoint(state.graph, numbers))
         timeline.note(draft, "The state was found with other partitions than expected, which count now.")
     elif begun is not None:
-        took_ms = max(0, draft.now_ms - begun.since_ms)
-        timeline.note(draft, f"Redistributed {_words(state, begun)} ({took_ms} ms after it was begun).")
-    draft.set(repartition=None)
+        late = tuple(key for key in _concerned(state.graph, begun) if key not in numbers)
+        left = evolve(begun, late=late) if late else None
+        open_ = () if left is None else _open(state, left)
+        done = [one for one in _open(state, begun) if one not in open_]
+        if words := change_in_words(state.graph, done, dict(begun.after)):
+            took_ms = max(0, draft.now_ms - begun.since_ms)
+            timeline.note(draft, f"Redistributed {words} ({took_ms} ms after it was begun).")
+    draft.set(repartition=left)
     return as_told
 
 
 def found_late(draft: Draft, event: StateRepartitioned) -> None:
-    """The same of queries that the program has started when the job ran already. What runs goes on, so no number is
-    taken over that is below it."""
-    least = dict.fromkeys((key for key, _ in event.partitions), 1)
-    for query in queries(draft.state.graph):
-        for vertex in query.stateful if query.key in least else ():
-            of_plans = [plan.parallelism_of(vertex.id) for plan in holdings.plans_of(draft.state)]
-            least[query.key] = max(least[query.key], *of_plans)
-    if not found(draft, tuple((key, max(number, least[key])) for key, number in event.partitions)):
-        holdings.declare(draft)
+    """The same of queries that the program has started when the job ran already.
+
+    State with fewer partitions than its vertex has tasks by the plan has no more tasks than partitions: the plans say
+    so from now on.
+    """
+    if not found(draft, event.partitions):
+        plan, phase = draft.state.plan, draft.state.phase
+        assert plan is not None
+        lowered = _lowered(draft.state.graph, plan)
+        draft.set(plan=lowered, last_plan=lowered)
+        if isinstance(phase, Rescaling):
+            draft.set_phase(target=_lowered(draft.state.graph, phase.target))
+    holdings.declare(draft)
 
 
 def give_up(draft: Draft, error: str) -> None:
-    """The state keeps the partitions that it has. The record of the rescale ends; the restart has one of its own."""
+    """The state keeps the partitions that it has. The record of the rescale ends; the restart has one of its own.
+
+    If an attempt ran already, the record is that of its failure, and goes on.
+    """
     state = draft.state
     begun = state.repartition
     if begun is None:
@@ -102,15 +121,19 @@ def give_up(draft: Draft, error: str) -> None:
     sentence = (
         f"It was not possible to redistribute {_words(state, begun)}, so the state stays as it is: {error}"
     )
-    timeline.close_record(draft, TerminatedReason.EXCEPTION_OCCURRED, message=sentence, exception=error)
-    _adopt(draft, with_partitions(state.graph, begun.before))
+    _adopt(draft, with_partitions(state.graph, _open(state, begun)))
     refused = RepartitionRefused(state.requirements.uuid, sentence)
     draft.set(repartition=None, repartition_refused=refused)
-    timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=sentence)
+    if begun.late:
+        timeline.note(draft, sentence)
+    else:
+        timeline.close_record(draft, TerminatedReason.EXCEPTION_OCCURRED, message=sentence, exception=error)
+        timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=sentence)
 
 
 def failed_try(draft: Draft, error: str, *, final: bool) -> None:
-    """An attempt that was to redistribute the state did not start. ``final``: no other is of use."""
+    """An attempt that was to redistribute the state did not start, or ended before all of it was done. ``final``: no
+    other is of use."""
     begun = draft.state.repartition
     if begun is None:
         return
@@ -135,7 +158,29 @@ def to_come_in_words(state: JobState) -> str | None:
 
 
 def _words(state: JobState, begun: Repartition) -> str:
-    return change_in_words(state.graph, begun.before, dict(begun.after))
+    return change_in_words(state.graph, _open(state, begun), dict(begun.after))
+
+
+def _concerned(graph: JobGraph, begun: Repartition) -> Iterable[str]:
+    """The keys of the queries for which it is not done."""
+    if begun.late:
+        return begun.late
+    before = partitions_of_queries(with_partitions(graph, begun.before))
+    return [key for key, number in partitions_of_queries(graph).items() if before[key] != number]
+
+
+def _open(state: JobState, begun: Repartition) -> Numbers:
+    """What of `Repartition.before` counts as long as it is not done."""
+    if not begun.late:
+        return begun.before
+    late = {
+        vertex.id for query in queries(state.graph) if query.key in begun.late for vertex in query.stateful
+    }
+    return tuple(one for one in begun.before if one[0] in late)
+
+
+def _lowered(graph: JobGraph, plan: Plan) -> Plan:
+    return evolve(plan, parallelism=possible(graph, plan.parallelism))
 
 
 def _allows(graph: JobGraph, plan: Plan) -> bool:

@@ -10,13 +10,15 @@ class Repartition:
     """A redistribution of state that was begun: from ``before`` to ``after``, partitions by vertex id.
 
     It is tried with the same numbers until the driver says that it is done, or it is given up. ``since_ms``: when the
-    first attempt at it was started. ``failed``: attempts that came to nothing.
+    first attempt at it was started. ``failed``: attempts that came to nothing. ``late``: the keys of the queries for
+    which it is not done although the attempt runs, because its program has not started them yet.
     """
 
     before: tuple[tuple[str, int], ...]
     after: tuple[tuple[str, int], ...]
     since_ms: int
     failed: int = 0
+    late: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

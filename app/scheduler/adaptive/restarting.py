@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
 from app.model.sentences import ended
-from app.scheduler.adaptive import budget, restarts, rollback, timeline, versions
+from app.scheduler.adaptive import budget, repartition, restarts, rollback, timeline, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import (
@@ -108,11 +108,21 @@ def take_version_back(draft: Draft, failure: Failure) -> None:
     stop_or_go_on(draft, StopMode.KILL)
 
 
+def _redistribution_failed(draft: Draft, event: AttemptFailed) -> None:
+    """The state is as it was, so the job goes on, whatever it was: no restart strategy is asked, no backoff runs."""
+    failure = failure_of(draft, event)
+    record_failure(draft, failure)
+    if event.stopped:
+        mark_dead(draft)
+    break_off_stop(draft, failure.error)
+    _restart_after_failure(draft, failure, 0, give_up=True)
+
+
 def _fail(draft: Draft, failure: Failure, cause: str) -> None:
     fail(draft, Failure(cause, failure.at_ms, failure.attempt, failure.vertex, failure.stack))
 
 
-def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int) -> None:
+def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int, *, give_up: bool = False) -> None:
     """A failover has a record of its own. What a lost slot began and the loss of its driver goes on is one failover."""
     goes_on = lost_slot_record(draft.state.timeline.open)
     if goes_on:
@@ -121,7 +131,7 @@ def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int) -> N
         timeline.close_record(
             draft, TerminatedReason.JOB_FAILOVER_RESTARTING, message=failure.error, exception=failure.error
         )
-    draft.enter(Restarting(backoff_ms=backoff_ms, failures=(failure,)), failure.error)
+    draft.enter(Restarting(backoff_ms=backoff_ms, failures=(failure,), give_up=give_up), failure.error)
     if not goes_on:
         timeline.open_record(draft, TriggerCause.RECOVERABLE_FAILOVER, message=failure.error)
     draft.set(num_restarts=draft.state.num_restarts + 1, rung=Rung.NEW_DRIVER)
@@ -163,6 +173,8 @@ def _restarting(draft: Draft) -> Restarting:
 def _stopped(draft: Draft) -> None:
     """Nothing of the attempt writes any more: only now does the backoff start."""
     phase = _restarting(draft)
+    if phase.failures:
+        repartition.failed_try(draft, phase.failures[0].error, final=phase.give_up)
     draft.set_phase(stopped=True, reuse_driver=draft.state.driver_waiting)
     draft.disarm(STOP_TIMER)
     if phase.backoff_ms > 0:
@@ -234,6 +246,9 @@ def restarting_timer(draft: Draft, event: TimerFired) -> None:
 
 
 def running_failed(draft: Draft, event: AttemptFailed) -> None:
+    if event.repartition and draft.state.repartition is not None:
+        _redistribution_failed(draft, event)
+        return
     handle_failure(
         draft,
         failure_of(draft, event),

@@ -207,7 +207,7 @@ def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
     phase = _creating(draft)
     if phase.failure is not None:
         return False
-    if draft.state.repartition is not None:
+    if draft.state.repartition is not None and not draft.state.repartition.late:
         raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
     before = draft.state.last_plan
     draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())

@@ -220,7 +220,8 @@ class StopWithSavepoint:
 class Restarting:
     """The attempt is being stopped (``stopped`` false), then the backoff runs. ``target``: what a rescale is for.
 
-    ``drain``: it is stopped at a batch boundary, and its process with it.
+    ``drain``: it is stopped at a batch boundary, and its process with it. ``give_up``: the redistribution of the state
+    of a query that its program started late has failed, and is given up when the attempt is dead.
     """
 
     backoff_ms: int
@@ -229,6 +230,7 @@ class Restarting:
     reuse_driver: bool = False
     failures: tuple[Failure, ...] = ()
     drain: bool = False
+    give_up: bool = False
     kind: Literal["Restarting"] = "Restarting"
 
 

@@ -266,6 +266,8 @@ _BY_NAME: Final[dict[tuple[str, str], Handler]] = {
     (t.WAITING, "GlobalFailure"): ending.fail_unstarted,
     (t.CREATING, "AttemptRunning"): executing.creating_running,
     (t.CREATING, "StateRepartitioned"): starting.creating_repartitioned,
+    (t.EXECUTING, "StateRepartitioned"): executing.executing_repartitioned,
+    (t.RESCALING, "StateRepartitioned"): repartition.found_late,
     (t.CREATING, "AttemptStartFailed"): starting.creating_failed,
     (t.CREATING, "AttemptFailed"): starting.creating_failed,
     (t.CREATING, "AttemptStopped"): starting.creating_stopped,
@@ -329,7 +331,6 @@ for _phase in (t.RESTARTING, t.FAILING, t.CANCELING):
 for _phase in (t.EXECUTING, t.RESCALING):
     _BY_NAME[_phase, "QueryFailed"] = local.query_failed
     _BY_NAME[_phase, "QueryRecovered"] = local.query_recovered
-    _BY_NAME[_phase, "StateRepartitioned"] = repartition.found_late
     _BY_NAME[_phase, "DriverContact"] = local.driver_contact
     _BY_NAME[_phase, "AttemptMisplaced"] = misplacing.running_misplaced
     _BY_NAME[_phase, "AttemptStopped"] = restarting.running_stopped

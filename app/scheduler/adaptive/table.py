@@ -354,11 +354,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     (CANCELING, "CancelRequested"): {STAY: "asked again"},
     (CANCELING, "SuspendRequested"): {FINISHED: "this control plane gives the job up"},
     # ---- Finished: nothing changes any more
-    (FINISHED, "SlotsChanged"): {STAY: "the job is over"},
     (FINISHED, "TimerFired"): {STAY: "no timer is held"},
-    (FINISHED, "CancelRequested"): {STAY: "the job is over"},
-    (FINISHED, "SuspendRequested"): {STAY: "the job is over"},
-    (FINISHED, "GlobalFailure"): {STAY: "the job is over"},
 }
 
 _TABLE.update({(_phase, "VersionRequested"): _targets for _phase, _targets in VERSION_EDGES.items()})
@@ -368,6 +364,8 @@ for _event in ("AttemptRunning", *_ENDS, "BatchCompleted", "BatchAborted", "Plan
 for _phase in (WAITING, CREATING, RETRYING, RESTARTING, FAILING, CANCELING, FINISHED):
     for _event in ("RegionFinished", "RegionFailed"):
         _TABLE[_phase, _event] = {STAY: _TABLE[_phase, "PlanApplied"][STAY]}
+for _event in ("SlotsChanged", "CancelRequested", "SuspendRequested", "GlobalFailure"):
+    _TABLE[FINISHED, _event] = {STAY: "the job is over"}
 _TABLE[RESCALING, "QueryFailed"] = _TABLE[EXECUTING, "QueryFailed"]
 _TABLE[STOPPING, "QueryFailed"] = {
     RESTARTING: "a query that failed cannot be drained, and the restart strategy allows a restart",
@@ -386,9 +384,11 @@ for _phase in (EXECUTING, RESCALING):
     _TABLE[_phase, "AttemptMisplaced"] = {RESTARTING: "it is stopped, and started anew where jobs run now"}
     _TABLE[_phase, "QueryRecovered"] = {STAY: "a query that was restarted alone has committed a batch"}
     _TABLE[_phase, "DriverContact"] = {STAY: "the time of what was ordered begins when the driver is heard"}
+    _TABLE[_phase, "StateRepartitioned"] = {STAY: "that of a query that its program started late"}
 for _phase in PHASES[:-1]:
     _TABLE[_phase, "SlotShareUpdated"] = {STAY: "the share of the slots is noted, and the cluster is told"}
-for _phase in (WAITING, RETRYING, EXECUTING, RESCALING, STOPPING, RESTARTING, FAILING, CANCELING, FINISHED):
+_TABLE[EXECUTING, "StateRepartitioned"] |= dict.fromkeys((RESCALING, RESTARTING), "bounds had waited for it")
+for _phase in (WAITING, RETRYING, STOPPING, RESTARTING, FAILING, CANCELING, FINISHED):
     _TABLE[_phase, "StateRepartitioned"] = {STAY: _TABLE[_phase, "AttemptRunning"][STAY]}
 
 TRANSITIONS: Final[dict[tuple[str, str], frozenset[str]]] = {

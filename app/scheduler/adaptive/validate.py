@@ -62,7 +62,7 @@ def _plan_in_force_while_an_attempt_runs(state: JobState) -> str | None:
 
 def _nothing_runs_before_its_state_is_redistributed(state: JobState) -> str | None:
     runs = isinstance(state.phase, Executing | Rescaling | StopWithSavepoint)
-    if runs and state.repartition is not None:
+    if runs and state.repartition is not None and not state.repartition.late:
         return "an attempt runs, and the redistribution of its state is not done"
     return None
 

@@ -32,6 +32,29 @@ def vertices(partitions: int) -> tuple[PlannedVertex, ...]:
     return (*STORED, source, counts, PlannedVertex("late", Role.SINK, "noop", (counts.name,)))
 
 
+def test_the_redistribution_of_a_query_that_starts_late_is_told_when_it_is_done(rig: Bench) -> None:
+    first = rig.start(job(rig, PROGRAM, vertices(8)), **conf())
+    rig.wait_batches(3)
+    rig.control_plane.order(stop="drain")
+    the_end(rig, "stopped")
+    first.exit_status()
+
+    rig.control_plane.order(stop="none")
+    rig.control_plane.reports.clear()
+    second = rig.start(job(rig, PROGRAM, vertices(12)), repartition=True, **conf())
+    told = wait_for("both", lambda: (found := rig.control_plane.of_type("repartitioned"))[1:] and found)
+    early, late = (list(each["state_partitions"].values()) for each in told)
+    assert (early, late) == ([8], [12])
+    kinds = [each["type"] for each in rig.control_plane.reports]
+    assert kinds.index("repartitioned") < kinds.index("running"), (
+        "the answer to the order, as far as there is one"
+    )
+    rig.wait_batches(len(rig.control_plane.batches) + 2)
+    rig.control_plane.order(stop="drain")
+    the_end(rig, "stopped")
+    assert second.exit_status() == 0
+
+
 def test_the_partitions_of_a_query_that_starts_late_are_told(rig: Bench) -> None:
     first = rig.start(job(rig, PROGRAM, vertices(8)), **conf())
     rig.wait_batches(3)

@@ -265,7 +265,101 @@ def test_a_query_that_is_started_late_tells_what_its_state_has() -> None:
     job = running(held=12)
     job.do(StateRepartitioned(job.state.attempt, ((SINK, 5),)))
     assert (job.kind, partitions(job)) == ("Executing", 5)
-    job.do(StateRepartitioned(job.state.attempt, ((SINK, 1),)))
-    assert partitions(job) == 2, "not below what runs"
     put(job, 6)
     assert job.kind == "Restarting", "more than the state has"
+
+
+def test_state_of_a_late_query_with_fewer_partitions_than_tasks_in_the_plan() -> None:
+    job = running(held=12, **{COOLDOWN: "1 h"})
+    job.do(StateRepartitioned(job.state.attempt, ((SINK, 1),)))
+    assert (job.kind, partitions(job), job.parallelism) == ("Executing", 1, [2, 1, 2]), "so many run"
+    job.wait(3_600_000)
+    assert job.kind == "Restarting", "its upper bound is 2"
+    job.stops(driver_alive=True)
+    assert done(job, 2).parallelism == [2, 2, 2]
+
+    put(job, 1)
+    assert job.kind == "Rescaling"
+    job.do(StateRepartitioned(job.state.attempt, ((SINK, 1),)))
+    job.applied()
+    assert (job.kind, partitions(job), job.parallelism) == ("Executing", 1, [2, 1, 2])
+
+
+LATE = ids.vertex_id("under-test", "sink-late")
+SINK_LATE = {"sink-late": (1, 2)}
+
+
+def two_queries() -> JobGraph:
+    """Each with an aggregate and a sink."""
+    late = replace(vertex("again", ["source"], maximum=8), stateful=True)
+    return replace(stateful(), vertices=(*stateful().vertices, late, vertex("sink-late", ["again"])))
+
+
+def late(upper: int = 12) -> Job:
+    """The state of both is to get 12 partitions, and the program has not started one of them yet."""
+    job = Job(two_queries(), upper=2, options=AT_ONCE).run(held=12)
+    job.put_each(source=(1, 2), agg=(1, upper), sink=(1, 2), again=(1, upper), **SINK_LATE)
+    job.stops(driver_alive=True)
+    return starts_one(job)
+
+
+def starts_one(job: Job) -> Job:
+    job.do(StateRepartitioned(job.state.attempt, ((SINK, 12),)))
+    job.do(AttemptRunning(job.state.attempt))
+    return job.commit()
+
+
+def numbers(job: Job) -> list[int]:
+    return [number for _, number in numbers_of(job.state.graph)]
+
+
+def test_it_is_done_when_a_query_that_its_program_starts_late_has_it_too() -> None:
+    job = late()
+    assert job.kind == "Executing" and job.state.repartition is not None
+    words = " ".join(explain(job.state, job.now_ms)[0])
+    assert "is done when the program starts its query: the state of again from 8 to 12 partitions." in words
+    job.put_each(source=(1, 2), agg=(1, 20), sink=(1, 2), again=(1, 12), **SINK_LATE)
+    assert job.kind != "Restarting", "20 have to wait"
+    job.do(StateRepartitioned(job.state.attempt, ((LATE, 12),)))
+    assert (job.kind, job.state.repartition) == ("Restarting", None)
+    job.stops(driver_alive=True)
+    assert numbers(job) == [20, 12]
+
+
+def test_an_attempt_that_ends_before_a_late_query_has_it_is_followed_by_one_that_is_to_do_it() -> None:
+    job = late()
+    job.do(AttemptFailed(job.state.attempt, "killed", stopped=True)).wait(60_000)
+    assert job.kind == "CreatingExecutionGraph"
+    begun = job.state.repartition
+    assert begun is not None and (begun.failed, numbers(job)) == (1, [12, 12])
+    starts_one(job)
+    assert job.kind == "Executing"
+    job.do(StateRepartitioned(job.state.attempt, ((LATE, 12),)))
+    assert job.state.repartition is None and numbers(job) == [12, 12]
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_late_one_that_cannot_be_done_is_given_up(stopped: bool) -> None:
+    job = late()
+    attempt = job.state.attempt
+    job.do(AttemptFailed(attempt, "no space", stopped=stopped, recoverable=False, repartition=True))
+    if not stopped:
+        assert job.kind == "Restarting"
+        job.do(AttemptStopped(attempt))
+    assert job.state.repartition is None
+    assert numbers(job) == [12, 8], "that of the other is done"
+    assert job.kind == "CreatingExecutionGraph", "no backoff"
+    starts_one(job)
+    assert (job.kind, job.parallelism) == ("Executing", [2, 12, 2, 8, 2])
+    sentence = "It was not possible to redistribute the state of again from 8 to 12 partitions"
+    assert sentence in (job.records[-1].message or "")
+    assert sentence in " ".join(explain(job.state, job.now_ms)[0])
+
+
+def test_a_late_one_that_kills_one_attempt_after_the_other_is_given_up() -> None:
+    job = late()
+    for _ in range(MAX_TRIES):
+        assert numbers(job) == [12, 12]
+        job.do(AttemptFailed(job.state.attempt, "out of memory", stopped=True)).wait(120_000)
+        starts_one(job)
+    assert job.state.repartition is None and numbers(job) == [12, 8]
