@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Checkpoint:
     """The checkpoint of a job. ``owner``: what owner.json says. ``writers``: processes that may write it now.
-    ``partitions``: of the state of each query that has any."""
+    ``partitions``: of the state of each query that has any. ``late``: what those have to get that are started
+    later."""
 
     job_id: str
     owner: tuple[int, int, SimProcess] | None = None
@@ -27,14 +28,37 @@ class Checkpoint:
     batches: int = 0
     side_batches: int = 0
     partitions: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
 
 
 async def give_partitions(attempt: SimAttempt) -> str | None:
-    """Redistribute the state if that is ordered, and report what there is. Why it was not possible, if so."""
-    world, rng, checkpoint = attempt.world, attempt.world.rng, attempt.checkpoint
+    """Redistribute the state if that is ordered, and report what there is. Why it was not possible, if so.
+
+    In some worlds without some queries, or without any: the program starts them late.
+    """
+    checkpoint = attempt.checkpoint
     wanted = partitions(parse_document(attempt.spec["graph"]))
-    # A query that never ran has as many as it is started with.
-    found = {key: checkpoint.partitions.setdefault(key, number) for key, number in wanted.items()}
+    for key, number in wanted.items():
+        # A query that never ran has as many as it is started with.
+        checkpoint.partitions.setdefault(key, number)
+    first = list(wanted)[: attempt.world.seed % 2 if attempt.world.seed % 3 == 2 else None]
+    checkpoint.late = {key: number for key, number in wanted.items() if key not in first}
+    return await _give(attempt, {key: wanted[key] for key in first})
+
+
+async def give_late(attempt: SimAttempt) -> str | None:
+    """The same of the queries that are started late, some time later."""
+    wanted = attempt.checkpoint.late
+    if not wanted or attempt.world.rng.random() < 0.7:
+        return None
+    attempt.checkpoint.late = {}
+    attempt.world.oracles.count("late query")
+    return await _give(attempt, wanted)
+
+
+async def _give(attempt: SimAttempt, wanted: dict[str, int]) -> str | None:
+    world, rng, checkpoint = attempt.world, attempt.world.rng, attempt.checkpoint
+    found = {key: checkpoint.partitions[key] for key in wanted}
     if attempt.spec["repartition"] and found != wanted:
         check_order(attempt, wanted)
         world.oracles.count("redistribution begun")
@@ -69,7 +93,7 @@ def check_order(attempt: SimAttempt, wanted: dict[str, int]) -> None:
     begun = state.repartition
     if state.attempt == attempt.number and isinstance(state.phase, CreatingExecutionGraph):
         oracles.check(
-            begun is not None and partitions(state.graph) == wanted,
+            begun is not None and wanted.items() <= partitions(state.graph).items(),
             "redistribution",
             f"{attempt} redistributes to {wanted}, and that is not durable: {begun}",
         )

@@ -120,6 +120,11 @@ def redistribution_taken_for_done() -> contextlib.AbstractContextManager[None]:
     return instead(repartition, "failed_try", failed_try)
 
 
+def redistribution_done_without_late_queries() -> contextlib.AbstractContextManager[None]:
+    """It counts as done when the driver first tells of the state of queries, although some are started later."""
+    return instead(repartition, "_concerned", lambda _graph, _begun: ())
+
+
 def redistribution_changes_its_mind() -> contextlib.AbstractContextManager[None]:
     """A redistribution that was begun and not done gives way to other numbers."""
     original = repartition.begin
@@ -158,6 +163,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "effects are performed before the commit": effects_before_the_commit,
     "reports are acknowledged before they are durable": acknowledged_before_durable,
     "a redistribution counts as done when its driver died": redistribution_taken_for_done,
+    "a redistribution counts as done before a late query has it": redistribution_done_without_late_queries,
     "a redistribution that was begun changes its mind": redistribution_changes_its_mind,
     "a bad rescale is not taken back": never_taken_back,
     "a bad rescale is tried again and again": taken_back_for_a_moment,

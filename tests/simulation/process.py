@@ -17,7 +17,7 @@ from app.model.protocol import OUTCOME_FILE, Orders, Registration, Report, outco
 from app.worker.views import ControlPlaneError, Fenced
 from tests.simulation.batch import Exit, RegionsOf
 from tests.simulation.fragile import breaks
-from tests.simulation.partitions import Checkpoint, give_partitions
+from tests.simulation.partitions import Checkpoint, give_late, give_partitions
 from tests.simulation.queries import SideQuery, are_known, noted, taken
 from tests.simulation.world import Away, World
 
@@ -237,8 +237,9 @@ class SimAttempt:
                     return ended
             if world.chance(world.knobs.batch_fails):
                 return await self._fail("A function raised ValueError.")
-            if (why := breaks(self)) is not None:
-                return await self._fail(why)
+            broken, refused = breaks(self), await give_late(self)
+            if broken or refused:
+                return await self._fail(broken or refused or "", repartition_failed=not broken)
             if left is not None and left <= 0 and not (self.side and self.side.is_down):
                 return await self._last_word("finished")
             plan = self.plan
@@ -253,8 +254,7 @@ class SimAttempt:
                 raise Exit(3)
             world.oracles.batch(self, checkpoint)
             checkpoint.batches += 1
-            if left is not None:
-                left -= 1
+            left = None if left is None else left - 1
             self._say_applied(plan, idle=False)
             self.report("batch", plan_version=plan.plan_version, query_id="q", batch_id=checkpoint.batches)
 
