@@ -49,6 +49,7 @@ class Attempt(BaseAttempt):
         self._finishing = False
         self._past_first_batch: set[str] = set()
         self._tick_at = 0.0
+        self._places: Callable[[str], StatePlaces] | None = None
 
     def run(self) -> Ending:
         ending = super().run()
@@ -74,9 +75,6 @@ class Attempt(BaseAttempt):
         session, functions = self._begin()
         client = self._take_up(session)
         control = self._control
-        places = None
-        if self._executors is not None:
-            places = partial(StatePlaces, executors=self._executors.at_work, board={})
 
         def make(query: Query, tell: Callable[[Happening], None]) -> RunningQuery:
             return RunningQuery(
@@ -94,7 +92,7 @@ class Attempt(BaseAttempt):
                 may_commit=self._may_commit,
                 tell=tell,
                 between_batches=self._trim,
-                places=places,
+                places=self._places,
             )
 
         def again(query: Query) -> RunningQuery:
@@ -125,6 +123,9 @@ class Attempt(BaseAttempt):
             settled=lambda: min((each.settled for each in self._queries), default=0),
         )
         self._published_ms = epoch_ms()
+        # On one host all state is in this process.
+        if self._executors is not None:
+            self._places = partial(StatePlaces, executors=self._executors.at_work, board={})
         return client
 
     def _expect_failures(self, client: ControlPlaneClient, make: Callable[[Query], StartedQuery]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
 from app.driver.plans import DriverPlan, Plans
 from app.driver.sinks import BatchRef, Sink
-from app.driver.valves.running import Rows, Valves
+from app.driver.valves.running import Valves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,14 +48,15 @@ class Gateway:
         query_id: Callable[[], str],
         sink: Sink | None = None,
         plans: Plans,
-        place: Callable[[Mapping[str, Rows], Mapping[str, int]], bool] | None = None,
+        place: Callable[[Valves, DriverPlan, Any], bool] | None = None,
         epoch: Callable[[], int],
         may_commit: Callable[[], None],
         beginning: Callable[[int], None],
         between_batches: Callable[[], None] = lambda: None,
     ) -> None:
-        """``sink``: that of ``foreachBatch``. ``place``: on a cluster. It is given a batch's valves and its parallelism
-        before anything of it runs, lets tasks have their places, and says whether state will stay in its own."""
+        """``sink``: that of ``foreachBatch``. ``place``: on a cluster. It is given the valves, a batch's plan and
+        what Spark planned for it before anything of it runs, lets tasks have their places, and says whether state will
+        stay in its own."""
         self._place = place
         self._query_id = query_id
         self._sink = sink
@@ -171,7 +172,7 @@ class Gateway:
         planned = valves.planned()
         plan = self._latest = self._plan_of(valves.in_force(planned))
         self.begun_version = max(self.begun_version, plan.version)
-        even = self._place is None or self._place(valves.rows(planned), plan.parallelism)
+        even = self._place is None or self._place(valves, plan, planned)
         return BatchRun(batch_id, plan, planned, started_ms, None, even)
 
     def _plan_of(self, numbers: Mapping[str, int] | None) -> DriverPlan:

@@ -25,7 +25,7 @@ from app.driver.sources.splits import Splits
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
 from app.driver.valves.graph import behind_state
-from app.driver.valves.running import Rows
+from app.driver.valves.running import Valves
 from app.model.analysis import Query
 
 if TYPE_CHECKING:
@@ -146,9 +146,10 @@ class RunningQuery(StartedQuery):
         self._trim()
         self._builder.look_at_side_tables()
 
-    def _place(self, rows: Mapping[str, Rows], parallelism: Mapping[str, int]) -> bool:
+    def _place(self, valves: Valves, plan: DriverPlan, planned: Any) -> bool:
         """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
-        for vertex_id, labels in behind_state(self.query, self._builder.valves, parallelism).items():
+        rows = valves.rows(planned)
+        for vertex_id, labels in behind_state(self.query, self._builder.valves, plan.parallelism).items():
             found = [rows[label].rdd for label in labels if label in rows]
             if labels[0] in rows:
                 self._places[vertex_id].arrange(found[0], found[1:])

@@ -300,8 +300,11 @@ def run_rescaled(
     rescales: int,
     seed: int,
     kills: Sequence[signal.Signals] = (signal.SIGKILL,),
+    steady: Callable[[], object] = lambda: None,
 ) -> Outcome:
     """Submit it, rescale it at random, kill its driver on the way, and stop it at the end of its input.
+
+    ``steady`` is called behind the last rescale, while there is input.
 
     With SIGSTOP among ``kills``, the deployment needs a short ``driver_standstill_seconds``.
     """
@@ -312,6 +315,7 @@ def run_rescaled(
         rescale(deployment, dice, outcome)
         if number in killed_after:
             kill_driver(deployment, outcome, killed_after[number])
+    steady()
     feeder.finish()
 
     def reached() -> bool:

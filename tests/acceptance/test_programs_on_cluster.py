@@ -9,7 +9,7 @@ import pytest
 
 from app.cluster.java import usable_java
 from app.cluster.standalone.daemons import DevCluster
-from tests.acceptance.deployment import deployed
+from tests.acceptance.deployment import deployed, wait_for
 from tests.acceptance.programs import Place, Program, run_plain, run_rescaled
 from tests.acceptance.test_programs import FOLDERS, differences
 from tests.acceptance.test_standalone_cluster import times_opened
@@ -17,11 +17,23 @@ from tests.acceptance.test_standalone_cluster import times_opened
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 RESCALES = 6
+# A newcomer has all of its share after four.
+SETTLING, STEADY = 6, 6
+
+
+def batches(place: Place) -> int:
+    return len(list((place.checkpoint / "commits").glob("[0-9]*")))
+
+
+def await_batches(place: Place, count: int) -> None:
+    end = batches(place) + count
+    wait_for(f"{count} more batches are committed", lambda: batches(place) >= end, 300.0)
 
 
 def test_a_program_on_a_cluster_has_the_output_of_a_plain_run(tmp_path: Path) -> None:
     program = Program("windowed_counts.py", FOLDERS)
     alone, ours = (Place(tmp_path / "input", tmp_path / run) for run in ("plain", "slotwise"))
+    found: list[int] = []
     cluster = DevCluster(tmp_path / "cluster", java=usable_java())
     try:
         cluster.up()
@@ -32,7 +44,16 @@ def test_a_program_on_a_cluster_has_the_output_of_a_plain_run(tmp_path: Path) ->
             feeder = program.feeder(ours.input)
             feeder.write(10)
             feeder.start()
-            outcome = run_rescaled(deployment, program, ours, feeder, rescales=RESCALES, seed=3)
+
+            def steady() -> None:
+                await_batches(ours, SETTLING)
+                before = times_opened(cluster)
+                await_batches(ours, STEADY)
+                found.append(times_opened(cluster) - before)
+
+            outcome = run_rescaled(
+                deployment, program, ours, feeder, rescales=RESCALES, seed=3, steady=steady
+            )
         opened = times_opened(cluster)
     finally:
         cluster.down()
@@ -41,8 +62,9 @@ def test_a_program_on_a_cluster_has_the_output_of_a_plain_run(tmp_path: Path) ->
     rows = program.rows(ours)
     assert differences(rows, program.rows(alone)) == {} and all(rows.values())
     assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], 1)
-    batches = len(list((ours.checkpoint / "commits").glob("[0-9]*")))
+    # State stays where it is.
+    assert found == [0]
     print(
         f"OUTCOME on a cluster: {RESCALES} rescales in place, 1 kill, exact: {len(rows[''])} rows; state partitions "
-        f"were opened {opened} times in {batches} batches"
+        f"were opened {opened} times in {batches(ours)} batches, none of them in {STEADY} without a rescale"
     )

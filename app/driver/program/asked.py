@@ -19,6 +19,7 @@ from app.driver.repartition import Repartitioner
 from app.driver.scala import scala_context
 from app.driver.session import own_session
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
+from app.driver.state_places import StatePlaces
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, writer_frame
 from app.driver.valves.tree import options_of_sources
@@ -65,7 +66,15 @@ class Asked:
     def session(self) -> SparkSession:
         return self.frame.sparkSession
 
-    def run(self, plans: Plans, may_commit: Callable[[], None], *, once: bool = False) -> ProgramQuery:
+    def run(
+        self,
+        plans: Plans,
+        may_commit: Callable[[], None],
+        *,
+        between_batches: Callable[[], None] = lambda: None,
+        places: Callable[[str], StatePlaces] | None = None,
+        once: bool = False,
+    ) -> ProgramQuery:
         """A run of the query that is to be started. ``once``: it ends behind the batch that is planned, unseen by the
         program.
 
@@ -98,6 +107,8 @@ class Asked:
             ends_by_itself=self.facts.trigger in ("available-now", "once"),
             may_commit=may_commit,
             begin=begin,
+            between_batches=between_batches,
+            places=places,
         )
 
     def _files_may_be_gone(self) -> bool:

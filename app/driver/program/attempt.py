@@ -84,7 +84,7 @@ class ProgramAttempt(InMainThread, Attempt):
         session = self._await_session() if before is None else before._session
         self._equip(session, functions)
         client = self._take_up(session)
-        self._expect_failures(client, lambda query: self._asked[query.key].run(self._plans, self._may_commit))
+        self._expect_failures(client, lambda query: self._run_of(self._asked[query.key]))
         self._taken_up.set()
         if before is not None:
             self._start_again(before)
@@ -112,7 +112,7 @@ class ProgramAttempt(InMainThread, Attempt):
         for asked in before._asked.values():
             self._ask(replace(asked, query=self._stored[asked.query.sink.name]))
         for asked in self._asked.values():
-            running = asked.run(self._plans, self._may_commit)
+            running = self._run_of(asked)
             self._listen(asked.session)
             running.start()
             self._on_started(running)
@@ -324,7 +324,7 @@ class ProgramAttempt(InMainThread, Attempt):
             place=own_dir if own is None else place and place.resolve(),
         )
         self._ask(asked)
-        return asked.run(self._plans, self._may_commit)
+        return self._run_of(asked)
 
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""
@@ -338,6 +338,9 @@ class ProgramAttempt(InMainThread, Attempt):
         # Another thread may be reading it.
         self._partitions = {**self._partitions, **given}
         self._asked[asked.query.key] = asked
+
+    def _run_of(self, asked: Asked) -> ProgramQuery:
+        return asked.run(self._plans, self._may_commit, between_batches=self._trim, places=self._places)
 
     def restarts(self, error: StreamingQueryException) -> bool:
         """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.driver.gate import start_behind
 from app.driver.gateway import Gateway
-from app.driver.plans import Plans
+from app.driver.plans import DriverPlan, Plans
 from app.driver.program.origin import SINK_NOTE
 from app.driver.recovery import mark_begun
 from app.driver.started_query import StartedQuery
+from app.driver.state_places import StatePlaces
 from app.driver.valves.labels import Label
+from app.driver.valves.running import Valves
 from app.model.analysis import Query
 from app.model.planned import PlannedVertex
 
@@ -36,11 +38,13 @@ class ProgramQuery(StartedQuery):
         ends_by_itself: bool,
         may_commit: Callable[[], None],
         begin: Callable[[Mapping[str, int]], StreamingQuery],
+        between_batches: Callable[[], None],
+        places: Callable[[str], StatePlaces] | None,
     ) -> None:
         """``checkpoint_dir`` is Spark's, which the program may have chosen; ``own_dir`` is for notes of this driver.
 
         ``ends_by_itself``: its trigger lets it end when there is nothing left. ``begin`` starts it with valves in its
-        plan, at these numbers by vertex id.
+        plan, at these numbers by vertex id. ``places`` makes those of some state on a cluster, for a key.
         """
         own_dir.mkdir(parents=True, exist_ok=True)
         (own_dir / SINK_NOTE).write_text(query.sink.name, encoding="utf-8")
@@ -54,13 +58,25 @@ class ProgramQuery(StartedQuery):
             epoch=lambda: 0,
             may_commit=may_commit,
             beginning=partial(mark_begun, own_dir),
+            between_batches=between_batches,
+            place=self._place if places is not None else None,
         )
+        # The state of each vertex, on a cluster.
+        self._places: dict[str, StatePlaces] = {}
+        if places is not None:
+            self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
 
     def start(self) -> None:
         """In the thread of the program, and when it is started again in that of the attempt."""
         begin = partial(self._begin, self._plans.current.parallelism)
         started = start_behind(self.gateway, self._session, begin)
         self._started(started, Label.of, self._session.sparkContext)
+
+    def _place(self, valves: Valves, _: DriverPlan, planned: Any) -> bool:
+        """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
+        for vertex_id, (first, *behind) in valves.stages_of_state(planned).items():
+            self._places[vertex_id].arrange(first, behind)
+        return all(each.is_even for each in self._places.values())
 
     @property
     def spark_query(self) -> StreamingQuery:

@@ -127,6 +127,26 @@ class Valves:
         """What became of each valve in a batch, by label, inputs first. Spark leaves out those without data."""
         return self._rows(self._left_in(planned)[1])
 
+    def stages_of_state(self, planned: Any) -> dict[str, list[Any]]:
+        """The narrow RDDs that the valves of a batch are in the stage that begins with each stateful vertex, by its id,
+        inputs first. Behind the first one there may be some of the next stage, if Spark shuffles in between."""
+        narrow = {
+            place: left.rdd
+            for place, left in self._left_in(planned)[1]
+            if place is not None and not left.shuffles
+        }
+        vertex_ids = [purpose.vertex_id if purpose is not None else "" for purpose, _ in self._all]
+        stateful = {vertex.id for vertex in self._query.stateful}
+        found: dict[str, list[Any]] = {}
+        for first in narrow:
+            if (vertex_id := vertex_ids[first]) not in stateful:
+                continue
+            found[vertex_id] = [narrow[first]]
+            at = first
+            while (at := self._all[at][1].above) >= 0 and vertex_ids[at] not in stateful:
+                found[vertex_id] += [narrow[at]] if at in narrow else []
+        return found
+
     def read(self, planned: Any) -> tuple[dict[str, Rows], list[str]]:
         """The `rows` of a batch that has read some, and the vertices whose valve is not in its plan although rows came
         there, so that their tasks are not those that it says."""
