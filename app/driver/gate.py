@@ -113,10 +113,13 @@ def _put_before(execution: Any, passage: Passage) -> None:
         return
     caller = _Caller(passage, execution)
     if kind_of(plan) == "WriteToMicroBatchDataSource":
-        relation = plan.relation()
-        table = java_field(relation, "table")
+        owner = plan.relation()
+        if kind_of(owner) in ("Some", "None"):
+            # PySpark 4.1 has the table in the plan itself.
+            owner = plan
+        table = java_field(owner, "table")
         (of,) = (each for each in _class("Gated").getMethods() if each.getName() == "of")
-        table.set(relation, of.invoke(None, java_list(_jvm(), [table.get(relation), caller]).toArray()))
+        table.set(owner, of.invoke(None, java_list(_jvm(), [table.get(owner), caller]).toArray()))
         return
     sink = java_field(execution, "sink")
     own = sink.get(execution)
