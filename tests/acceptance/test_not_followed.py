@@ -95,7 +95,7 @@ def test_the_queries_of_a_graph_are_restarted(deployment: Deployment) -> None:
     )
 
 
-def test_a_program_has_another_attempt(deployment: Deployment) -> None:
+def test_the_queries_of_a_program_are_restarted(deployment: Deployment) -> None:
     bounds = {name: {"lowerBound": 1, "upperBound": 2} for name in ("rate-micro-batch", "foreachBatch")}
     document = {
         "script": "merged.py",
@@ -109,7 +109,7 @@ def test_a_program_has_another_attempt(deployment: Deployment) -> None:
     }
     to = {"rate-micro-batch": 1, "foreachBatch": 3}
     (record,) = rescaled(deployment, document, PROGRAM, to)
-    assert record["rung"] in ("query-restart", "new-driver")
+    assert record["rung"] == "query-restart"
     assert record["message"].startswith(
         "Vertex rate-micro-batch does not run as 1 task(s): Spark has removed its valve from the plan. "
         "So its queries are restarted."

@@ -67,6 +67,17 @@ class Handle(StreamingQuery):
                 return False
 
     @property
+    def status(self) -> dict[str, Any]:
+        while True:
+            run = self._run()
+            status = run.status
+            if run.isActive:
+                return status
+            self._calls.hang_if_stopping()
+            if self._jsq is run._jsq:
+                return run.status
+
+    @property
     def lastProgress(self) -> Any:
         # A query that has made progress once always has a last one.
         run, before = self._run(), self._last_before

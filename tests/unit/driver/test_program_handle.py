@@ -28,6 +28,12 @@ class Run:
     def exception(self) -> Any:
         return self
 
+    def status(self) -> Any:
+        return self
+
+    def json(self) -> str:
+        return f'{{"active": {str(self.isActive()).lower()}}}'
+
     def isDefined(self) -> bool:
         return False
 
@@ -99,7 +105,14 @@ def test_whoever_waits_goes_on_waiting_for_the_next_run() -> None:
     assert results == [True]
 
 
-@pytest.mark.parametrize("look", [lambda handle: handle.isActive, lambda handle: handle.exception() is None])
+LOOKS: list[Callable[[Handle], Any]] = [
+    lambda handle: handle.isActive,
+    lambda handle: handle.status["active"],
+    lambda handle: handle.exception() is None,
+]
+
+
+@pytest.mark.parametrize("look", LOOKS)
 def test_a_look_at_it_meanwhile_sees_a_query_that_runs(look: Callable[[Handle], bool]) -> None:
     job = Job()
     job.stop()
