@@ -53,10 +53,12 @@ class Gateway:
         may_commit: Callable[[], None],
         beginning: Callable[[int], None],
         between_batches: Callable[[], None] = lambda: None,
+        written: Callable[[int], None] = lambda _: None,
     ) -> None:
         """``sink``: that of ``foreachBatch``. ``place``: on a cluster. It is given the valves, a batch's plan and
         what Spark planned for it before anything of it runs, lets tasks have their places, and says whether state will
-        stay in its own."""
+        stay in its own.
+        ``written``: Spark\'s sink has the batch, and its commit is next."""
         self._place = place
         self._query_id = query_id
         self._sink = sink
@@ -65,6 +67,7 @@ class Gateway:
         self._may_commit = may_commit
         self._beginning = beginning
         self._between_batches = between_batches
+        self._written = written
         self._lock = threading.Lock()
         self._stopping = False
         self._running: int | None = None
@@ -109,6 +112,8 @@ class Gateway:
         self._may_commit()
 
     def end(self, batch_id: int) -> None:
+        with self._failing(batch_id):
+            self._written(batch_id)
         self.ended()
 
     def ended(self) -> None:

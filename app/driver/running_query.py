@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from app.driver.build import QueryBuilder
 from app.driver.failures import DriverError, Failure, describe
 from app.driver.functions import Functions
+from app.driver.gate import start_behind
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.recovery import mark_begun
 from app.driver.session import query_session
-from app.driver.sinks import open_sink
+from app.driver.sinks import Sink, open_sink
+from app.driver.sinks.native import NativeSink
 from app.driver.sources.control import ControlFile
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.sources.splits import Splits
@@ -27,6 +29,8 @@ from app.driver.state_places import StatePlaces
 from app.driver.valves.graph import behind_state
 from app.driver.valves.running import Valves
 from app.model.analysis import Query
+from app.model.jobgraph import SinkSpec
+from app.model.sink_formats import OWN_SINKS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,16 +80,25 @@ class RunningQuery(StartedQuery):
         self._places: dict[str, StatePlaces] = {}
         if places is not None:
             self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
-        self._sink = open_sink(query.sink, work_dir=work_dir, functions=functions)
+        spec = query.sink.operation
+        assert isinstance(spec, SinkSpec)
+        own: Sink | None = None
+        native: NativeSink | None = None
+        if spec.format in OWN_SINKS:
+            own = open_sink(query.sink, work_dir=work_dir, functions=functions)
+        else:
+            native = NativeSink.open(query.sink.name, spec, self._session, self.checkpoint_dir)
+        self._sink: Sink | NativeSink = own or native  # type: ignore[assignment]
         self.gateway = Gateway(
             query_id=lambda: self.query_id,
-            sink=self._sink,
+            sink=own,
             plans=plans,
             place=self._place if places is not None else None,
             epoch=epoch,
             may_commit=may_commit,
-            beginning=partial(mark_begun, self.checkpoint_dir),
+            beginning=self._begins,
             between_batches=self._between_batches,
+            written=native.check_written if native is not None else lambda _: None,
         )
         self._frame: DataFrame | None = None
         self._id: str | None = None
@@ -124,16 +137,17 @@ class RunningQuery(StartedQuery):
         frame, self._frame = self._frame, None
         if frame is None:
             frame = self._builder.build(self._session, self._plans.current.parallelism)
-        writer = (
-            frame.writeStream.outputMode(self.query.sink.operation.output_mode.value)  # type: ignore[union-attr]
-            .option("checkpointLocation", str(self.checkpoint_dir))
-            .foreachBatch(self.gateway)
+        writer = frame.writeStream.outputMode(self.query.sink.operation.output_mode.value).option(  # type: ignore[union-attr]
+            "checkpointLocation", str(self.checkpoint_dir)
         )
         if trigger := {"once": True} if once else self._trigger:
             writer = writer.trigger(**trigger)
         try:
             self._builder.check_state()
-            started = writer.start()
+            if isinstance(self._sink, NativeSink):
+                started = start_behind(self.gateway, self._session, partial(self._sink.start, writer))
+            else:
+                started = writer.foreachBatch(self.gateway).start()
         except Exception as error:
             vertex = (*self.query.stateful, self.query.sink)[0]
             raise DriverError.of(describe(error, vertex=vertex.name)) from error
@@ -141,6 +155,11 @@ class RunningQuery(StartedQuery):
 
     def _start_to_settle(self) -> None:
         self.start(once=True)
+
+    def _begins(self, batch_id: int) -> None:
+        if isinstance(self._sink, NativeSink):
+            self._sink.check_batch(batch_id)
+        mark_begun(self.checkpoint_dir, batch_id)
 
     def _between_batches(self) -> None:
         self._trim()

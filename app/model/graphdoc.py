@@ -37,6 +37,7 @@ from app.model.jobgraph import (
     SourceSpec,
 )
 from app.model.sentences import kind_of, shown
+from app.model.sink_formats import SINK_FORMATS
 
 __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 
@@ -199,19 +200,30 @@ def _check_input_count(fields: Fields, kind: str | None) -> None:
 
 
 def _check_paths(errors: Errors, raw: list[RawVertex]) -> None:
-    """No sink writes where a source reads: a STREAMING job would read its own rows for ever, a BATCH job some."""
+    """No sink writes where a source reads: a STREAMING job would read its own rows for ever, a BATCH job some. Two
+    queries do not write into one folder, if Spark keeps the log of one there."""
     read: dict[str, RawVertex] = {}
+    written: dict[str, RawVertex] = {}
     for vertex in raw:
         if isinstance(vertex.operation, SourceSpec) and vertex.operation.path:
             read.setdefault(normpath(vertex.operation.path), vertex)
     for vertex in raw:
-        path = vertex.operation.path if isinstance(vertex.operation, SinkSpec) else None
-        source = read.get(normpath(path)) if path else None
-        if source is not None:
+        if not isinstance(vertex.operation, SinkSpec) or not (path := vertex.operation.path):
+            continue
+        if (source := read.get(normpath(path))) is not None:
             errors.add(
                 f"{vertex.place}.sink.path",
-                f"{shown(str(path))} is what {source.place}.source reads: the job would read what it writes.",
+                f"{shown(path)} is what {source.place}.source reads: the job would read what it writes.",
             )
+        known = SINK_FORMATS.get(vertex.operation.format)
+        if known is not None and known.is_files and not errors.stored:
+            other = written.setdefault(normpath(path), vertex)
+            if other is not vertex:
+                errors.add(
+                    f"{vertex.place}.sink.path",
+                    f"{shown(path)} is where {other.place}.sink writes: Spark's log in a folder is that of one query, "
+                    "so give each sink a folder of its own.",
+                )
 
 
 def _check_modules(errors: Errors, raw: list[RawVertex], artifacts: tuple[str, ...], *, listed: bool) -> None:

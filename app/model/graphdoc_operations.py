@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection
 from typing import Final
@@ -20,15 +21,22 @@ from app.model.jobgraph import (
     SqlSpec,
 )
 from app.model.sentences import hint, shown
+from app.model.sink_formats import (
+    BATCH_SINKS,
+    OWN_SINKS,
+    SIMILAR,
+    SINK_FORMATS,
+    SINKS,
+    mode_fault,
+    sink_option_faults,
+)
 from app.model.sink_options import BATCH_TABLE, file_option_faults
 from app.model.sqltext import SqlTextError, check_query, tokens_of
 
-FILE_SINKS: Final = ("parquet", "json", "csv")
 DATABASE_OPTIONS: Final = {
     "sqlite": ("table", "mode", "keys"),
     "postgresql": ("url", "table", "mode", "keys"),
 }
-SINKS: Final = (*FILE_SINKS, *DATABASE_OPTIONS, "noop", "python")
 WRITE_MODES: Final = ("append", "upsert")
 MAX_OPTIONS: Final = 100
 
@@ -103,42 +111,56 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
         _path(sink, needed=False)
         return None
     python = _entry(sink, "python") if "python" in sink else None
-    if name in FILE_SINKS or name == "sqlite":
-        path = _path(sink, needed=True, local=job_type is JobType.STREAMING or name == "sqlite")
-        if mode is OutputMode.COMPLETE and name in FILE_SINKS:
-            sink.wrong(
-                "outputMode",
-                "complete is not possible with files, which cannot be replaced in one step: take update, or a sqlite "
-                "or postgresql sink.",
-            )
-    else:
-        path = None
-        if "path" in sink:
-            sink.wrong("path", f"is not a field of a sink of format {name}.")
-    if name in FILE_SINKS and not fields.errors.stored:
-        for key, sentence in file_option_faults(name, dict(options)):
+    path = _sink_path(sink, name, dict(options), job_type)
+    if job_type is JobType.BATCH and name not in BATCH_SINKS:
+        allowed = ", ".join(BATCH_SINKS)
+        sink.wrong("format", f"{name} is for STREAMING jobs: the sink of a BATCH job is one of {allowed}.")
+    elif name not in OWN_SINKS:
+        # A stored graph may be of an earlier version: its driver refuses what is not possible any more.
+        find = file_option_faults if job_type is JobType.BATCH else sink_option_faults
+        if job_type is JobType.STREAMING and not fields.errors.stored and (fault := mode_fault(name, mode)):
+            sink.wrong("outputMode", fault)
+        for key, sentence in () if fields.errors.stored else find(name, dict(options)):
             sink.wrong_option(key, sentence)
     elif name in DATABASE_OPTIONS:
         _database(sink, name, options)
-    elif name in ("noop", "python") and options:
+    elif options:
         sink.wrong("options", f"are not allowed: a {name} sink has none.")
     if fields.errors.count > known:
         return None
     return SinkSpec(name, path, mode, options, python)
 
 
+def _sink_path(sink: Fields, name: str, options: dict[str, str], job_type: JobType) -> str | None:
+    if name == "sqlite":
+        return _path(sink, needed=True, local=True)
+    known = SINK_FORMATS.get(name)
+    if name in OWN_SINKS or (known is not None and not known.has_path):
+        if "path" in sink:
+            sink.wrong("path", f"is not a field of a sink of format {name}.")
+        return None
+    if known is None or not known.has_table:
+        return _path(sink, needed=known is not None)
+    if ("path" in sink) is bool(options.get("table", "").strip()):
+        sink.wrong(
+            "path",
+            f"or options.table is expected, one of them: it says where a sink of format {name} writes.",
+        )
+        return None
+    return _path(sink, needed=False)
+
+
 def _sink_format(sink: Fields) -> str | None:
     if "format" not in sink and "python" in sink:
         return "python"
-    if not sink.present("format", f"one of {', '.join(SINKS)}"):
+    expected = f"{', '.join(SINKS)} or the name of another format of Spark's"
+    if not sink.present("format", expected) or (name := sink.text("format", expected)) is None:
         return None
-    name = sink.text("format", f"one of {', '.join(SINKS)}")
-    if name is None:
+    near = difflib.get_close_matches(name[:80].lower(), SINKS, n=1, cutoff=SIMILAR)
+    if not _FORMAT.match(name) or (near and near[0] != name.lower()):
+        sink.wrong("format", f"should be {expected}, found {shown(name)}.{hint(name, SINKS)}")
         return None
-    if name.lower() not in SINKS:
-        sink.wrong("format", f"should be one of {', '.join(SINKS)}, found {shown(name)}.{hint(name, SINKS)}")
-        return None
-    name = name.lower()
+    name = name.lower() if near else name
     if name == "python" and "python" not in sink:
         sink.wrong("python", "is missing: module:function is expected.")
     if name != "python" and "python" in sink:

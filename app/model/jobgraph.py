@@ -109,7 +109,7 @@ class PythonSpec:
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """A sink: ``format`` is parquet, json, csv, sqlite, postgresql, noop, or python (then ``python`` is the entry)."""
+    """A sink: ``format`` is one of ours, of Spark's or of a package, or python (then ``python`` is the entry)."""
 
     format: str
     path: str | None = None

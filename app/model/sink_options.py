@@ -1,4 +1,4 @@
-"""The options of sinks of files: checked when a job is submitted, and again when its driver starts."""
+"""The options of sinks of files in BATCH jobs: checked when a job is submitted, and again when its driver starts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ BATCH_TABLE: Final = "_slotwise_batches"
 
 _TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat")
 FILE_OPTIONS: Final = {
-    "parquet": ("batchColumn", "compression"),
-    "json": ("batchColumn", "compression", "ignoreNullFields", *_TIMES),
+    "parquet": ("compression",),
+    "json": ("compression", "ignoreNullFields", *_TIMES),
     "csv": (
-        "batchColumn", "compression", "emptyValue", "escape", "header", "nullValue", "quote", "quoteAll", "sep",
+        "compression", "emptyValue", "escape", "header", "nullValue", "quote", "quoteAll", "sep",
         *_TIMES,
     ),
 }  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.model.formats import FORMATS
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, Exchange, JobType, OutputMode, Partitioner
+from app.model.sink_formats import SINKS
 
 _PARALLELISM = {"type": "integer", "minimum": 1, "maximum": MAX_PARALLELISM_LIMIT}
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
@@ -54,7 +55,10 @@ _SOURCE = _closed(
 _SINK = _closed(
     ["format"],
     {
-        "format": {"enum": ["parquet", "json", "csv", "sqlite", "postgresql", "noop", "python"]},
+        "format": {
+            "type": "string",
+            "description": f"{', '.join(SINKS)}, or another sink of Spark's by its name.",
+        },
         "path": {"type": "string"},
         "outputMode": {"enum": [value.value for value in OutputMode]},
         "options": _VALUES,

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ from app.driver.locks import claim_own_checkpoint
 from app.driver.plans import Plans
 from app.driver.program.handle import Beginning
 from app.driver.program.query import ProgramQuery
-from app.driver.program.sinklog import complete_sink_log
 from app.driver.repartition import Repartitioner
 from app.driver.scala import scala_context
 from app.driver.session import own_session
+from app.driver.sinklog import complete_sink_log, folder_of_files
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.state_places import StatePlaces
 from app.driver.valves.insert import insert_valves
@@ -169,7 +170,7 @@ class Asked:
             work.run()
         # Another directory may be in its place.
         self._claim(lock_file)
-        complete_sink_log(self.session, self.facts, place)
+        complete_sink_log(self.session, partial(folder_of_files, self.session, self.facts), place)
         return {} if self._has_limit else work.found()
 
     def _claim(self, lock_file: str) -> None:

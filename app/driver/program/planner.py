@@ -24,11 +24,11 @@ from app.driver.failures import DriverError, Failure
 from app.driver.locks import BeingWritten
 from app.driver.program.origin import Origin
 from app.driver.program.places import Places
-from app.driver.program.sinklog import FILE_FORMATS
 from app.driver.program.sparkchecks import check_with_spark
 from app.driver.program.state_check import StateMismatch, check_state
 from app.driver.program.threads import ProgramThreads
 from app.driver.repartition import why_impossible
+from app.driver.sinklog import FILE_FORMATS
 from app.driver.valves.reading import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS

@@ -1,8 +1,8 @@
-"""Files: every micro-batch becomes exactly one file of the directory, complete or absent.
+"""Files of BATCH jobs: what a sink gets becomes exactly one file of the directory, complete or absent.
 
 The tasks write into a hidden staging directory below the path; their files are made into one, and that one gets its
-name, which says query and batch, in a single step of the file system that fails when the name is taken. So whoever
-lists the directory, with Spark or without, sees every batch once and never a part of one.
+name, which says job and sink, in a single step of the file system that fails when the name is taken. So whoever
+lists the directory, with Spark or without, sees the rows of a job once and never a part of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.driver.failures import DriverError
 from app.driver.sinks.base import BatchRef, MayCommit, Options, Written, os_error, run_without_output
 from app.driver.sinks.merging import COMPRESS, csv_header, merge_lines, merge_parquet
 from app.driver.sinks.parts import parquet_rows, write_parquet, write_text
 from app.driver.sinks.staging import StagingArea
 from app.durablefiles import sync_to_disk
-from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
+from app.model.jobgraph import JobVertex, SinkSpec
 from app.model.sink_options import PARQUET_CODECS, TEXT_CODECS, file_option_faults
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ _SUFFIX = {"none": "", "gzip": ".gz", "bzip2": ".bz2"}
 
 @dataclass(frozen=True)
 class FileSink:
-    """A directory of files, one per micro-batch. ``passed`` are the options that Spark's writer gets."""
+    """A directory of files, one per job. ``passed`` are the options that Spark's writer gets."""
 
     vertex: str
     format: str
@@ -44,7 +43,6 @@ class FileSink:
     staging: StagingArea
     compression: str
     header: bool
-    batch_column: str | None
     passed: dict[str, str]
 
     def prepare(self) -> None:
@@ -59,12 +57,9 @@ class FileSink:
         self.staging.close()
 
     def check(self, frame: DataFrame) -> None:
-        if self.batch_column is not None:
-            self._with_batch(frame, self.batch_column, 0)
+        """Nothing: Spark looks at the columns."""
 
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
-        if self.batch_column is not None:
-            frame = self._with_batch(frame, self.batch_column, batch.batch_id)
         name = f"part-{query_mark(batch.query_id)}-{batch.batch_id:010d}"
         target = self.directory / (name + self.suffix)
         if target.exists():
@@ -119,17 +114,6 @@ class FileSink:
             merge_lines(parts, whole, head)
         return whole
 
-    def _with_batch(self, frame: DataFrame, column: str, batch_id: int) -> DataFrame:
-        from pyspark.sql import functions
-
-        if column.lower() in (name.lower() for name in frame.columns):
-            raise DriverError(
-                f"The {self.format} sink {self.vertex} has the option batchColumn: {column}, "
-                f"which the rows have as a column already.",
-                vertex=self.vertex,
-            )
-        return frame.withColumn(column, functions.lit(batch_id).cast("long"))
-
     def _rows_of(self, target: Path) -> int | None:
         return parquet_rows(target) if self.format == "parquet" else None
 
@@ -138,20 +122,15 @@ def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
     """The file sink of ``vertex``.
 
     Raises:
-        DriverError: its path, an option or its output mode is not possible.
+        DriverError: its path or an option is not possible.
     """
     options = Options(vertex.name, spec.format, dict(spec.options))
     for name, sentence in file_option_faults(spec.format, options.values):
         raise options.error(f"has the option {name}, which {sentence}")
     directory = _local_directory(options, spec.path)
-    if spec.output_mode is OutputMode.COMPLETE:
-        raise options.error(
-            "has outputMode: complete, which files cannot replace in one step; use append or update, or a sqlite or "
-            "postgresql sink."
-        )
     codecs = PARQUET_CODECS if spec.format == "parquet" else TEXT_CODECS
     compression = options.values.get("compression", codecs[0])
-    passed = {name: value for name, value in options.values.items() if name not in ("batchColumn", "header")}
+    passed = {name: value for name, value in options.values.items() if name != "header"}
     passed["compression"] = compression
     if spec.format == "csv":
         passed["header"] = "false"
@@ -162,7 +141,6 @@ def open_files(vertex: JobVertex, spec: SinkSpec) -> FileSink:
         StagingArea(directory / STAGING),
         compression,
         options.values.get("header") == "true",
-        options.values.get("batchColumn") or None,
         passed,
     )
 

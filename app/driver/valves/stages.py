@@ -35,6 +35,7 @@ class Stage:
     rdd_ids: frozenset[int]
     shuffle_read_records: int = 0
     shuffle_write_records: int = 0
+    written_records: int = 0
 
 
 class StageReader:
@@ -108,6 +109,7 @@ class StageReader:
             frozenset(_numbers(data.rddIds())),
             int(data.shuffleReadRecords()),
             int(data.shuffleWriteRecords()),
+            int(data.outputRecords()),
         )
 
 
@@ -152,7 +154,10 @@ def vertex_batches(
                 records_out[input_id] = own[0].shuffle_read_records
             elif theirs and sum(theirs[-1] in each for each in before.values()) == 1:
                 records_out[input_id] = theirs[-1].shuffle_write_records or None
-    records_in[query.sink.id] = output_rows
+    # Spark's sinks of files do not count, and their tasks do.
+    records_in[query.sink.id] = (
+        output_rows if output_rows is not None else sum(each.written_records for each in stages) or None
+    )
     if len(query.streams) == 1:
         records_out[query.streams[0].id] = input_rows
     return tuple(

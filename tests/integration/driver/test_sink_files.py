@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import glob
 import gzip
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from app.driver.failures import DriverError, Fenced
 from app.driver.sinks import Written, files, parts
-from app.model.jobgraph import OutputMode
 from tests.integration.driver.sink_support import (
     Crash,
     allowed,
@@ -243,19 +241,6 @@ def test_csv_has_its_header_once_per_file_and_odd_values_survive(spark: SparkSes
     assert sorted(rows[1:]) == sorted(values)
     read = spark.read.option("header", "true").option("escape", '"').option("multiLine", "true")
     assert read.csv(str(out)).columns == ["a, b"]
-
-
-def test_a_batch_column_tells_the_versions_of_a_row_apart(spark: SparkSession, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    sink = opened(tmp_path, vertex("json", out, output=OutputMode.UPDATE, batchColumn="batch"))
-    for batch in (7, 8):
-        sink.write(numbers(spark, 0, 1), ref(batch), allowed)
-    lines = [
-        json.loads(line) for file in sorted(out.glob("*.json")) for line in file.read_text().splitlines()
-    ]
-    assert [(line["id"], line["batch"]) for line in lines] == [(0, 7), (0, 8)]
-    with pytest.raises(DriverError, match="batchColumn: NAME, which the rows have"):
-        opened(tmp_path, vertex("json", out, batchColumn="NAME")).write(numbers(spark, 0, 1), ref(9), allowed)
 
 
 def test_a_path_that_cannot_be_a_directory_is_said_so(tmp_path: Path) -> None:

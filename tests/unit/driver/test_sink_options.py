@@ -44,7 +44,7 @@ def sink(
         (
             ("parquet", "/out"),
             {"partitionBy": "a"},
-            "has the option partitionBy, which is not an option of a parquet sink. Allowed are batchC",
+            "has the option partitionBy, which is not an option of a parquet sink. Allowed are compression.",
         ),
         (
             ("parquet", "/out"),
@@ -67,7 +67,6 @@ def sink(
             "the option quoteAll, which should be true or false, found '1'.",
         ),
         (("csv", "/out"), {"sep": "||"}, "has the option sep, which should be one character, found '||'."),
-        (("csv", "/out", OutputMode.COMPLETE), {}, "has outputMode: complete, which files cannot replace"),
         (("sqlite", "/a.db"), {}, "needs the option table."),
         (("sqlite",), {"table": "t"}, "needs a path."),
         (("sqlite", "a.db"), {"table": "t"}, "has the path a.db, which must be the absolute path of a file."),

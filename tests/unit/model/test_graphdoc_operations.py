@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.model.graphdoc import parse_document
-from app.model.jobgraph import OutputMode, PythonSpec, SinkSpec, SourceSpec
+from app.model.jobgraph import SourceSpec
 from tests.unit.model.documents import (
     COUNTS,
     FLIGHTS,
@@ -15,7 +14,6 @@ from tests.unit.model.documents import (
     changed,
     document,
     errors,
-    sink_errors,
     source_errors,
     vertex,
 )
@@ -187,171 +185,6 @@ def test_batch_jobs_read_what_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sink", "error"),
-    [
-        ({}, ".format: is missing: one of parquet, json, csv, sqlite, postgresql, noop, python is expected."),
-        (
-            "noop",
-            ": should be a mapping with format, path, outputMode, options, python, found the text 'noop'.",
-        ),
-        (
-            {"format": "postgres"},
-            ".format: should be one of parquet, json, csv, sqlite, postgresql, noop, python, found 'postgres'. "
-            "Did you mean 'postgresql'?",
-        ),
-        ({"format": "parquet"}, ".path: is missing: format parquet needs an absolute path."),
-        ({"format": "json", "path": "out/"}, ".path: 'out/'" + RELATIVE),
-        (
-            {"format": "csv", "path": "s3://b/out"},
-            ".path: should be an absolute path on a mounted file system",
-        ),
-        (
-            {"format": "parquet", "path": "/out", "outputMode": "complete"},
-            ".outputMode: complete is not possible with files",
-        ),
-        (
-            {"format": "noop", "outputMode": "overwrite"},
-            ".outputMode: should be one of append, update, complete, found the text 'overwrite'.",
-        ),
-        ({"format": "noop", "path": "/x"}, ".path: is not a field of a sink of format noop."),
-        ({"format": "noop", "options": {"a": "b"}}, ".options: are not allowed: a noop sink has none."),
-        (
-            {"format": "noop", "python": "m:f"},
-            ".python: cannot be combined with format noop: give one of them.",
-        ),
-        (
-            {"format": "noop", "outptMode": "append"},
-            ".outptMode: is not a field of a sink. Did you mean 'outputMode'?",
-        ),
-        ({"format": "python"}, ".python: is missing: module:function is expected."),
-        ({"python": "m"}, ".python: should be module:function, such as 'routes:with_airline', found 'm'."),
-        ({"python": "m:f", "options": {"a": 1}}, ".options: are not allowed: a python sink has none."),
-        (
-            {"format": "sqlite", "options": {"table": "t"}},
-            ".path: is missing: format sqlite needs an absolute path.",
-        ),
-        ({"format": "sqlite", "path": "/x.db"}, ".options.table: is missing: a sqlite sink needs it."),
-        ({"format": "sqlite", "path": "/x.db", "options": {"table": " "}}, ".options.table: is missing"),
-        (
-            {"format": "sqlite", "path": "/x.db", "options": {"table": "main._slotwise_Batches"}},
-            ".options.table: must not be _slotwise_batches, which records the batches.",
-        ),
-        (
-            {"format": "parquet", "path": "/x", "options": {"partitionBy": "a"}},
-            ".options.partitionBy: is not an option of a parquet sink. Allowed are batchColumn, compression.",
-        ),
-        (
-            {"format": "parquet", "path": "/x", "options": {"compression": "lzo"}},
-            ".options.compression: should be one of snappy, zstd, gzip, lz4_raw, none, found 'lzo'.",
-        ),
-        (
-            {"format": "csv", "path": "/x", "options": {"header": "yes"}},
-            ".options.header: should be true or false",
-        ),
-        ({"format": "csv", "path": "/x", "options": {"sep": "||"}}, ".options.sep: should be one character"),
-        (
-            {"format": "sqlite", "path": "/x.db", "options": {"table": "t", "tabel": "t"}},
-            ".options.tabel: is not an option of a sqlite sink. Did you mean 'table'? Allowed are table, mode, keys.",
-        ),
-        (
-            {"format": "sqlite", "path": "http://x", "options": {"table": "t"}},
-            ".path: should be an absolute path on a mounted file system",
-        ),
-        (
-            {"format": "sqlite", "path": "/x.db", "options": {"table": "t", "mode": "insert"}},
-            ".options.mode: should be append or upsert, found 'insert'.",
-        ),
-        (
-            {"format": "sqlite", "path": "/x.db", "options": {"table": "t", "mode": "upsert"}},
-            ".options.keys: is missing: upsert needs the key columns, separated by commas.",
-        ),
-        (
-            {
-                "format": "sqlite",
-                "path": "/x.db",
-                "options": {"table": "t", "mode": "upsert", "keys": "a,,b"},
-            },
-            ".options.keys: should be column names separated by commas, each once, found 'a,,b'.",
-        ),
-        (
-            {
-                "format": "sqlite",
-                "path": "/x.db",
-                "options": {"table": "t", "mode": "upsert", "keys": "a, a"},
-            },
-            ".options.keys: should be column names",
-        ),
-        (
-            {"format": "sqlite", "path": "/x.db", "options": {"table": "t", "keys": "a"}},
-            ".options.keys: is for mode upsert; the mode is append.",
-        ),
-        (
-            {"format": "postgresql", "options": {"table": "t"}},
-            ".options.url: is missing: a postgresql sink needs it.",
-        ),
-        (
-            {"format": "postgresql", "path": "/x", "options": {"table": "t", "url": "u"}},
-            ".path: is not a field of a sink of format postgresql.",
-        ),
-    ],
-)
-def test_sinks_that_are_wrong(sink: Any, error: str) -> None:
-    found = sink_errors(sink, artifacts=["m.py"])
-    assert len(found) == 1, found
-    assert found[0].startswith("vertices[2].sink" + error)
-
-
-@pytest.mark.parametrize(
-    "sink",
-    [
-        {"format": "noop"},
-        {"format": "noop", "outputMode": "complete"},
-        {"format": "Parquet", "path": "/out", "outputMode": "append"},
-        {"format": "csv", "path": "file:/out", "options": {"header": True}},
-        {"format": "sqlite", "path": "/x.db", "options": {"table": "t"}},
-        {
-            "format": "sqlite",
-            "path": "/x.db",
-            "outputMode": "complete",
-            "options": {"table": "t", "mode": "upsert", "keys": "a, b"},
-        },
-        {
-            "format": "postgresql",
-            "options": {"url": "postgresql://localhost/x", "table": "t", "mode": "append"},
-        },
-        {"python": "m:f"},
-        {"format": "python", "python": "m:f", "outputMode": "update"},
-    ],
-)
-def test_sinks_that_are_right(sink: dict[str, Any]) -> None:
-    assert sink_errors(sink, artifacts=["m.py"]) == []
-
-
-def test_a_python_sink_as_it_is_kept() -> None:
-    store = vertex("store", FLIGHTS, COUNTS, changed(STORE, sink={"python": "m:f"}), artifacts=["m.py"])
-    assert store.operation == SinkSpec("python", None, OutputMode.APPEND, (), PythonSpec("m:f"))
-
-
-def test_complete_needs_something_stateful_before_it() -> None:
-    sink = changed(STORE, sink={"format": "noop", "outputMode": "complete"})
-    plain = changed(COUNTS, sql="SELECT * FROM flights")
-    assert errors(document(FLIGHTS, plain, sink)) == [
-        "vertices[2].sink.outputMode: complete writes the whole result of an aggregate, and no vertex before this sink "
-        "is stateful; take append."
-    ]
-    between = {"name": "named", "inputs": ["counts"], "sql": "SELECT * FROM counts"}
-    assert errors(document(FLIGHTS, COUNTS, between, changed(sink, inputs=["named"]))) == []
-
-
-def test_a_batch_sink_writes_once() -> None:
-    source = changed(FLIGHTS, source={"format": "parquet", "path": "/in"})
-    sink = changed(STORE, sink={"format": "noop", "outputMode": "update"})
-    assert errors({**document(source, COUNTS, sink), "type": "BATCH"}) == [
-        "vertices[2].sink.outputMode: update is for STREAMING jobs: a BATCH job writes its result once."
-    ]
-
-
-@pytest.mark.parametrize(
     "entry", ["m", "m:", ":f", "m.f", "m:f()", "m:a.b", "m-x:f", "a..b:f", "1m:f", "m :f", "m:f\n"]
 )
 def test_entries_that_are_wrong(entry: str) -> None:
@@ -385,14 +218,3 @@ def test_the_module_is_in_the_artifacts(entry: str, artifacts: list[str], right:
         assert f"the module {module} is in none of the artifacts: list " in found[0]
     if "route.py" in artifacts:
         assert found[0].endswith("Did you mean 'route.py'?")
-
-
-def test_a_sink_of_a_streaming_job_needs_a_stream() -> None:
-    table = {"name": "airlines", "source": {"format": "csv", "path": "/a.csv", "static": True}}
-    clean = {"name": "clean", "inputs": ["airlines"], "sql": "SELECT * FROM airlines"}
-    sink = {"name": "copy", "inputs": ["clean"], "sink": {"format": "noop"}}
-    assert errors(document(FLIGHTS, COUNTS, STORE, table, clean, sink)) == [
-        "vertices[5].inputs[0]: 'clean' comes from static sources only: a sink of a STREAMING job needs a source that "
-        "streams."
-    ]
-    parse_document(document(FLIGHTS, COUNTS, STORE))

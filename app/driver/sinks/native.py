@@ -1,0 +1,142 @@
+"""Spark's own sinks and those of packages: they get the stream itself, not one micro-batch after another.
+
+Of files Spark keeps a log in their folder, `_spark_metadata`, and leaves out a batch whose number is in it, in silence.
+So the folder has to be this query's alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.driver.arrivals import once_whole
+from app.driver.checkpoints import newest_batch, newest_in_sink
+from app.driver.failures import DriverError
+from app.driver.sinklog import complete_sink_log, missing_files
+from app.driver.sinks.base import os_error
+from app.model.jobgraph import SinkSpec
+from app.model.sink_formats import SINK_FORMATS, mode_fault, sink_option_faults
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass
+class NativeSink:
+    """``files``: what Spark's log is in, of a sink of files. ``folder``: the same if it is on this host."""
+
+    vertex: str
+    spec: SinkSpec
+    session: SparkSession
+    checkpoint: Path
+    files: str | None = None
+    folder: Path | None = None
+    _planned: int = -1
+
+    @classmethod
+    def open(cls, vertex: str, spec: SinkSpec, session: SparkSession, checkpoint: Path) -> NativeSink:
+        """
+        Raises:
+            DriverError: its output mode or an option is not possible.
+        """
+        faults = [("outputMode", sentence)] if (sentence := mode_fault(spec.format, spec.output_mode)) else []
+        faults += sink_option_faults(spec.format, dict(spec.options))
+        for field, sentence in faults:
+            raise DriverError(f"The sink {vertex}: {field} {sentence}", vertex=vertex)
+        known = SINK_FORMATS.get(spec.format)
+        if known is None or not known.is_files:
+            return cls(vertex, spec, session, checkpoint)
+        path = spec.path or ""
+        local = re.sub("^file:(//)?(?=/)", "", path)
+        folder = Path(local) if local.startswith("/") else None
+        return cls(vertex, spec, session, checkpoint, path, folder)
+
+    def start(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Start what ``writer`` has so far into this sink."""
+        options = dict(self.spec.options)
+        known = SINK_FORMATS.get(self.spec.format)
+        table = options.pop("table", None) if known is not None and known.has_table else None
+        for name, value in options.items():
+            writer = writer.option(name, value)
+        writer = writer.format(self.spec.format)
+        return writer.start(self.spec.path) if table is None else writer.toTable(table)
+
+    def check(self, frame: DataFrame) -> None:
+        """Nothing: Spark looks at the columns."""
+
+    def close(self) -> None:
+        """Nothing: Spark opens what it needs."""
+
+    def prepare(self) -> None:
+        """See, before the query starts, whether its folder can be written and is that of before.
+
+        Raises:
+            DriverError: it is not.
+        """
+        complete_sink_log(self.session, lambda: self.files, self.checkpoint)
+        if self.folder is None:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK | os.X_OK):
+                raise PermissionError(13, os.strerror(13))
+            self._planned = newest_batch(self.checkpoint / "offsets")
+            committed, logged = newest_batch(self.checkpoint / "commits"), newest_in_sink(self.folder)
+        except OSError as error:
+            raise os_error(error, f"The directory {self.folder} cannot be written", self.vertex) from error
+        if logged < committed:
+            raise self._error(
+                f"Spark's log ends with batch {logged}, and the checkpoint with batch {committed}. An earlier "
+                "version of Slotwise wrote these files, or the log was removed. Submit the job anew, with an empty "
+                "folder."
+            )
+        if logged > committed:
+            # Spark would not write it again.
+            self.check_written(logged)
+
+    def check_batch(self, batch_id: int) -> None:
+        """See whether Spark will write the batch, or has written it for this query before.
+
+        Raises:
+            DriverError: somebody else writes into the folder.
+        """
+        logged = -1 if self.folder is None else newest_in_sink(self.folder)
+        # One that was planned when the query started may have been written by then.
+        if logged > batch_id or logged == batch_id > self._planned:
+            raise self._error(
+                f"the log of another query has batches up to {logged}, and Spark would leave out what is new in batch "
+                f"{batch_id}. Give the sink a folder of its own."
+            )
+
+    def check_written(self, batch_id: int) -> None:
+        """See whether the driver sees the files that tasks on a cluster have written, and not only Spark's log of them.
+
+        Raises:
+            DriverError: it does not.
+        """
+        folder = self.folder
+        if folder is None or self._is_local or newest_in_sink(folder) != batch_id:
+            return
+        files, missing = once_whole(lambda: missing_files(folder, batch_id), lambda found: not found[1])
+        if missing:
+            raise DriverError(
+                f"Tasks wrote {files} file(s) of batch {batch_id} into {folder}, and {missing} of them are not there: "
+                "the driver and all executors have to see the same directory under this path (it is that of the "
+                "sink's path).",
+                vertex=self.vertex,
+                recoverable=True,
+            )
+
+    @property
+    def _is_local(self) -> bool:
+        return str(self.session.sparkContext.master).startswith("local")
+
+    def _error(self, what: str) -> DriverError:
+        return DriverError(
+            f"The sink {self.vertex} writes files to {self.folder}, where {what}", vertex=self.vertex
+        )

@@ -1,0 +1,161 @@
+"""The sinks that are Spark's own or a package's: what a document must say about each, and what it promises.
+
+The graph parser, the driver and the documentation read this table. A format that is neither in it nor one of our own
+sinks is taken for one that Spark finds by its name: its options go to Spark unchanged.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from app.model.jobgraph import OutputMode
+from app.model.sentences import shown
+
+_ALL: Final = tuple(OutputMode)
+_APPEND: Final = (OutputMode.APPEND,)
+_TABLES: Final = (OutputMode.APPEND, OutputMode.COMPLETE)
+_FILES_AGAIN: Final = "exactly once, for readers that go by `_spark_metadata`, such as Spark"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFormat:
+    """One format of sinks.
+
+    ``writes`` and ``again`` (what becomes of a batch that is run again) are for the documentation. ``options``: those
+    that are documented, by which misspelled ones are found; ``needs``: those that have to be given. ``codecs``: what
+    the option `compression` may be. ``has_path``: the field `path` says where it writes; with ``has_table`` the option
+    `table` may say it instead.
+    """
+
+    name: str
+    writes: str
+    again: str
+    modes: tuple[OutputMode, ...]
+    options: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    codecs: tuple[str, ...] = ()
+    has_path: bool = False
+    has_table: bool = False
+    is_files: bool = False
+
+    @property
+    def documented(self) -> str:
+        """Its row in the table of docs/sinks.md."""
+        modes = ", ".join(f"`{mode.value}`" for mode in self.modes)
+        return f"| `{self.name}` | {self.writes} | {modes} | {self.again} |"
+
+
+def _files(name: str, writes: str, codecs: tuple[str, ...], *options: str) -> SinkFormat:
+    return SinkFormat(
+        name, writes, _FILES_AGAIN, _APPEND, ("compression", "retention", *options),
+        codecs=codecs, has_path=True, is_files=True,
+    )  # fmt: skip
+
+
+_TEXT_CODECS: Final = ("none", "uncompressed", "bzip2", "deflate", "gzip", "lz4", "snappy")
+_PARQUET_CODECS: Final = (
+    "none", "uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "lz4_raw", "zstd",
+)  # fmt: skip
+_TIMES: Final = (
+    "dateFormat",
+    "encoding",
+    "lineSep",
+    "locale",
+    "timestampFormat",
+    "timestampNTZFormat",
+    "timeZone",
+)
+_CSV: Final = (
+    "charToEscapeQuoteEscaping", "delimiter", "emptyValue", "escape", "escapeQuotes", "header",
+    "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "quote", "quoteAll", "sep",
+)  # fmt: skip
+
+SINK_FORMATS: Final[Mapping[str, SinkFormat]] = {
+    each.name: each
+    for each in (
+        _files("csv", "a folder of CSV files", _TEXT_CODECS, *_TIMES, *_CSV),
+        _files("json", "a folder of files with a JSON object in each line", _TEXT_CODECS, *_TIMES, "ignoreNullFields"),
+        _files("parquet", "a folder of Parquet files", _PARQUET_CODECS),
+        _files("orc", "a folder of ORC files", ("none", "uncompressed", "snappy", "zlib", "zstd", "lz4", "lzo")),
+        _files("text", "a folder of lines, of rows with one column of text", _TEXT_CODECS, "lineSep"),
+        SinkFormat(
+            "kafka", "a record for each row with a column `value`, and maybe `key`, `topic`, `partition`, `headers`",
+            "at least once: records of the batch are sent again", _ALL,
+            ("includeHeaders", "kafka.bootstrap.servers", "topic"), needs=("kafka.bootstrap.servers",),
+        ),
+        SinkFormat(
+            "delta", "a Delta table, by `path` or the option `table`", "exactly once, by its transactions",
+            _TABLES, ("maxRecordsPerFile", "mergeSchema", "overwriteSchema", "table", "userMetadata"),
+            has_path=True, has_table=True,
+        ),
+        SinkFormat(
+            "iceberg", "an Iceberg table, by `path` or the option `table`", "exactly once, by its snapshots",
+            _TABLES, ("fanout-enabled", "table"), has_path=True, has_table=True,
+        ),
+        SinkFormat(
+            "console", "the log of the driver, for a look at rows", "at least once", _ALL, ("numRows", "truncate"),
+        ),
+    )
+}  # fmt: skip
+
+OWN_SINKS: Final = ("sqlite", "postgresql", "noop", "python")
+"""Those that get each micro-batch from code of this project."""
+BATCH_FILES: Final = ("parquet", "json", "csv")
+BATCH_SINKS: Final = (*BATCH_FILES, *OWN_SINKS)
+"""What a BATCH job can have, all from code of this project."""
+SINKS: Final = (*SINK_FORMATS, *OWN_SINKS)
+
+_TAKEN: Final = {
+    "batchcolumn": "it told updates of one key apart, and files take append only now",
+    "checkpointlocation": "the checkpoint of a query lies with its job",
+    "path": "the sink has a field path for it",
+    "partitionby": "Spark takes it by a call of its own, which a document has no field for",
+}
+"""Options that no sink has, in lower case, and why."""
+_FLAGS: Final = ("escapequotes", "header", "ignorenullfields", "quoteall")
+SIMILAR: Final = 0.75
+
+
+def sink_option_faults(sink_format: str, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each option that is wrong, and a sentence without its beginning.
+
+    Spark ignores an option that it does not know: one that looks like a known one is refused, any other goes to Spark.
+    """
+    known = SINK_FORMATS.get(sink_format)
+    names = {option.lower(): option for option in known.options} if known is not None else {}
+    for option, value in given.items():
+        name = option.lower()
+        if name in _TAKEN:
+            yield option, f"is not an option of sinks of format {sink_format}: {_TAKEN[name]}."
+        elif name == "compression" and known is not None and known.codecs:
+            if value.lower() not in known.codecs:
+                yield option, f"should be one of {', '.join(known.codecs)}, found {shown(value)}."
+        elif name in _FLAGS and name in names:
+            if value.lower() not in ("true", "false"):
+                yield option, f"should be true or false, found {shown(value)}."
+        elif name not in names and (near := difflib.get_close_matches(name[:80], names, n=1, cutoff=SIMILAR)):
+            yield (
+                option,
+                f"is not an option of sinks of format {sink_format}. Did you mean {names[near[0]]!r}?",
+            )
+    present = {option.lower() for option, value in given.items() if value.strip()}
+    for option in known.needs if known is not None else ():
+        if option.lower() not in present:
+            yield option, f"is missing: sinks of format {sink_format} need it."
+
+
+def mode_fault(sink_format: str, mode: OutputMode) -> str | None:
+    """Why a sink of that format cannot have that output mode, as a sentence without its beginning."""
+    known = SINK_FORMATS.get(sink_format)
+    if known is None or mode in known.modes:
+        return None
+    if known.is_files:
+        return (
+            f"{mode.value} is not possible with files, which Spark only adds to: take append, behind an aggregate with "
+            "a watermark, or a sink of format sqlite, postgresql or python."
+        )
+    allowed = " or ".join(each.value for each in known.modes)
+    return f"{mode.value} is not possible with format {sink_format}: take {allowed}."
