@@ -58,7 +58,7 @@ class Gateway:
         """``sink``: that of ``foreachBatch``. ``place``: on a cluster. It is given the valves, a batch's plan and
         what Spark planned for it before anything of it runs, lets tasks have their places, and says whether state will
         stay in its own.
-        ``written``: Spark\'s sink has the batch, and its commit is next."""
+        ``written``: Spark's sink has the batch, and its commit is next."""
         self._place = place
         self._query_id = query_id
         self._sink = sink
