@@ -61,7 +61,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         yield cause
-        cause = cause.__cause__
+        # PySpark has what Java names as the cause of an error in a field of its own.
+        cause = cause.__cause__ or getattr(cause, "_cause", None)
 
 
 def _link_of(kind: type) -> Link:

@@ -11,7 +11,7 @@ import pytest
 from app.driver import verdict
 from app.driver.causes import chain_of
 from app.driver.failures import DriverError, describe
-from app.driver.verdict import FINAL, Rules
+from app.driver.verdict import FINAL, Rules, default_verdict
 from tests.unit.driver.test_failures import JavaError
 
 
@@ -118,6 +118,18 @@ def test_py4j_gives_the_causes_themselves() -> None:
         java_exception = Named("SparkException", "aborted", Named("Broken", None))
 
     assert names(Py4JJavaError()) == ["Py4JJavaError", "SparkException", "Broken"]
+
+
+def test_pyspark_has_the_cause_in_java_in_a_field() -> None:
+    class AnalysisException(Exception):
+        __module__ = "pyspark.errors.exceptions.captured"
+
+    class StreamingQueryException(AnalysisException):
+        _cause = AnalysisException("no such column")
+
+    ended = StreamingQueryException("it was terminated")
+    assert names(ended) == ["StreamingQueryException", "AnalysisException"]
+    assert not default_verdict(chain_of(ended)).recoverable
 
 
 def test_names_are_simple_or_full_and_those_of_python_are_those_of_its_superclasses_too() -> None:
