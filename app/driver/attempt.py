@@ -93,6 +93,7 @@ class Attempt(BaseAttempt):
                 tell=tell,
                 between_batches=self._trim,
                 places=self._places,
+                lock_file=self._lock_file,
             )
 
         def again(query: Query) -> RunningQuery:

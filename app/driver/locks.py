@@ -26,6 +26,10 @@ _POLL_S = 0.02
 _TRANSIENT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
+class BeingWritten(DriverError):
+    """A checkpoint that is not to be touched while it is written."""
+
+
 def take_driver_lock(path: str) -> int:
     """Lock ``path`` for the life of this process. Only a child that is given the descriptor by name inherits it.
 
@@ -54,7 +58,8 @@ def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoc
 
 
 def claim_own_checkpoint(checkpoint_dir: Path, *, lock_file: str) -> None:
-    """Make this driver the only writer of a checkpoint that a program has chosen: another job may name it too.
+    """Make this driver the only writer of a checkpoint that a program has chosen, or of a sink's folder: another job may
+    name it too.
 
     Raises:
         DriverError: it is not writable, or another driver that writes it is alive.
@@ -67,10 +72,6 @@ def claim_own_checkpoint(checkpoint_dir: Path, *, lock_file: str) -> None:
         write_whole(writer_file, json.dumps({"lock_file": lock_file}).encode())
 
 
-class BeingWritten(DriverError):
-    """A checkpoint that is not to be touched while it is written."""
-
-
 def refuse_if_written(checkpoint: Path) -> None:
     """
     Raises:
@@ -81,10 +82,7 @@ def refuse_if_written(checkpoint: Path) -> None:
         writer = _read(claim, "lock_file")
         if writer is None:
             continue
-        try:
-            _await_end(str(writer["lock_file"]), checkpoint, recoverable=False)
-        except DriverError as error:
-            raise BeingWritten(str(error)) from error
+        _await_end(str(writer["lock_file"]), checkpoint, recoverable=False)
 
 
 @contextlib.contextmanager
@@ -130,7 +128,7 @@ def _await_end(other: str, checkpoint_dir: Path, *, recoverable: bool) -> None:
     deadline = time.monotonic() + _PREDECESSOR_WAIT_S
     while _is_held(other, checkpoint_dir):
         if time.monotonic() > deadline:
-            raise DriverError(
+            raise BeingWritten(
                 f"The checkpoint {checkpoint_dir} is still being written by another driver, which holds {other}.",
                 recoverable=recoverable,
             )

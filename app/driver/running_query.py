@@ -57,8 +57,10 @@ class RunningQuery(StartedQuery):
         tell: Callable[[Happening], None],
         between_batches: Callable[[], None] = lambda: None,
         places: Callable[[str], StatePlaces] | None = None,
+        lock_file: str = "",
     ) -> None:
-        """``places`` makes those of some state on a cluster, for a key; None: state is in this process.
+        """``lock_file`` is that of the driver. ``places`` makes those of some state on a cluster, for a key; None: state
+        is in this process.
 
         ``trigger``: what `DataStreamWriter.trigger` is given; empty: one batch after the other.
         """
@@ -87,7 +89,7 @@ class RunningQuery(StartedQuery):
         if spec.format in OWN_SINKS:
             own = open_sink(query.sink, work_dir=work_dir, functions=functions)
         else:
-            native = NativeSink.open(query.sink.name, spec, self._session, self.checkpoint_dir)
+            native = NativeSink.open(query.sink.name, spec, self._session, self.checkpoint_dir, lock_file)
         self._sink: Sink | NativeSink = own or native  # type: ignore[assignment]
         self.gateway = Gateway(
             query_id=lambda: self.query_id,

@@ -10,11 +10,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from app.driver.arrivals import once_whole
 from app.driver.checkpoints import newest_batch, newest_in_sink
 from app.driver.failures import DriverError
+from app.driver.locks import BeingWritten, claim_own_checkpoint
 from app.driver.sinklog import complete_sink_log, missing_files
 from app.driver.sinks.base import os_error
 from app.model.jobgraph import SinkSpec
@@ -25,21 +26,28 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_CLAIM: Final = "_slotwise"
+"""Readers that list the folder leave out what begins so."""
+
 
 @dataclass
 class NativeSink:
-    """``files``: what Spark's log is in, of a sink of files. ``folder``: the same if it is on this host."""
+    """``files``: what Spark's log is in, of a sink of files. ``folder``: the same if it is on this host. ``lock_file``:
+    that of the driver."""
 
     vertex: str
     spec: SinkSpec
     session: SparkSession
     checkpoint: Path
+    lock_file: str
     files: str | None = None
     folder: Path | None = None
     _planned: int = -1
 
     @classmethod
-    def open(cls, vertex: str, spec: SinkSpec, session: SparkSession, checkpoint: Path) -> NativeSink:
+    def open(
+        cls, vertex: str, spec: SinkSpec, session: SparkSession, checkpoint: Path, lock_file: str
+    ) -> NativeSink:
         """
         Raises:
             DriverError: its output mode or an option is not possible.
@@ -50,11 +58,11 @@ class NativeSink:
             raise DriverError(f"The sink {vertex}: {field} {sentence}", vertex=vertex)
         known = SINK_FORMATS.get(spec.format)
         if known is None or not known.is_files:
-            return cls(vertex, spec, session, checkpoint)
+            return cls(vertex, spec, session, checkpoint, lock_file)
         path = spec.path or ""
         local = re.sub("^file:(//)?(?=/)", "", path)
         folder = Path(local) if local.startswith("/") else None
-        return cls(vertex, spec, session, checkpoint, path, folder)
+        return cls(vertex, spec, session, checkpoint, lock_file, path, folder)
 
     def start(self, writer: DataStreamWriter) -> StreamingQuery:
         """Start what ``writer`` has so far into this sink."""
@@ -85,10 +93,16 @@ class NativeSink:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not os.access(self.folder, os.W_OK | os.X_OK):
                 raise PermissionError(13, os.strerror(13))
+            # Of two queries that commit a batch of the same number at the same moment, Spark would leave one out.
+            claim_own_checkpoint(self.folder / _CLAIM, lock_file=self.lock_file)
             self._planned = newest_batch(self.checkpoint / "offsets")
             committed, logged = newest_batch(self.checkpoint / "commits"), newest_in_sink(self.folder)
         except OSError as error:
             raise os_error(error, f"The directory {self.folder} cannot be written", self.vertex) from error
+        except BeingWritten as error:
+            raise self._error(
+                "the driver of another job is writing now. Give each job a folder of its own."
+            ) from error
         if logged < committed:
             raise self._error(
                 f"Spark's log ends with batch {logged}, and the checkpoint with batch {committed}. An earlier "

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from app.driver import arrivals
+from app.driver import arrivals, locks
 from app.driver.failures import DriverError
+from app.driver.locks import take_driver_lock
 from app.driver.sinks.native import NativeSink
 from app.model.jobgraph import OutputMode, SinkSpec
 
@@ -18,7 +21,7 @@ from app.model.jobgraph import OutputMode, SinkSpec
 def opened(home: Path, spec: SinkSpec | None = None, master: str = "local[2]") -> NativeSink:
     spec = spec or SinkSpec("orc", f"file://{home}/out")
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
-    return NativeSink.open("store", spec, session, home / "checkpoint")
+    return NativeSink.open("store", spec, session, home / "checkpoint", str(home / "lock"))
 
 
 def log(directory: Path, *batches: int) -> None:
@@ -47,6 +50,21 @@ def test_a_folder_is_made_and_its_batches_follow_each_other(tmp_path: Path) -> N
     for batch in range(3):
         sink.check_batch(batch)
         written(tmp_path, batch)
+
+
+def test_a_folder_that_another_driver_writes_is_refused_as_long_as_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_PREDECESSOR_WAIT_S", 0.0)
+    lock = take_driver_lock(str(tmp_path / "lock"))
+    opened(tmp_path).prepare()
+    opened(tmp_path).prepare()
+    other = replace(opened(tmp_path), lock_file=str(tmp_path / "other"))
+    with pytest.raises(DriverError, match=r"store writes files to .*/out, where the driver of another job"):
+        other.prepare()
+    os.close(lock)
+    other.prepare()
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["_slotwise"]
 
 
 def test_a_batch_that_was_planned_before_may_be_in_the_log(tmp_path: Path) -> None:
