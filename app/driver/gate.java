@@ -55,15 +55,30 @@ public final class GatedFunction extends scala.runtime.AbstractFunction2 {
 public final class GatedWrite implements StreamingWrite {
     private final StreamingWrite own;
     private final ObjLongConsumer passage;
+    private final Object execution;
 
-    public GatedWrite(StreamingWrite own, ObjLongConsumer passage) {
+    public GatedWrite(StreamingWrite own, ObjLongConsumer passage, Object execution) {
         this.own = own;
         this.passage = passage;
+        this.execution = execution;
     }
 
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
-        passage.accept("begin", -1L);
+        passage.accept("begin", plannedBatch());
         return own.createStreamingWriterFactory(info);
+    }
+
+    private long plannedBatch() {
+        try {
+            Object planned = got(execution, "lastExecution");
+            return ((Long) got(planned, "currentBatchId")).longValue();
+        } catch (Exception error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    private static Object got(Object instance, String name) throws Exception {
+        return instance.getClass().getMethod(name, new Class[0]).invoke(instance, new Object[0]);
     }
 
     public boolean useCommitCoordinator() {
@@ -88,13 +103,15 @@ public final class GatedWrite implements StreamingWrite {
 public final class Gated implements InvocationHandler {
     private final Object own;
     private final ObjLongConsumer passage;
+    private final Object execution;
 
-    public Gated(Object own, ObjLongConsumer passage) {
+    public Gated(Object own, ObjLongConsumer passage, Object execution) {
         this.own = own;
         this.passage = passage;
+        this.execution = execution;
     }
 
-    public static Object of(Object own, ObjLongConsumer passage) {
+    public static Object of(Object own, ObjLongConsumer passage, Object execution) {
         LinkedHashSet found = new LinkedHashSet();
         for (Class kind = own.getClass(); kind != null; kind = kind.getSuperclass()) {
             Class[] interfaces = kind.getInterfaces();
@@ -103,7 +120,7 @@ public final class Gated implements InvocationHandler {
             }
         }
         Class[] all = (Class[]) found.toArray(new Class[0]);
-        return Proxy.newProxyInstance(own.getClass().getClassLoader(), all, new Gated(own, passage));
+        return Proxy.newProxyInstance(own.getClass().getClassLoader(), all, new Gated(own, passage, execution));
     }
 
     public Object invoke(Object proxy, Method method, Object[] given) throws Throwable {
@@ -113,8 +130,8 @@ public final class Gated implements InvocationHandler {
         } catch (InvocationTargetException error) {
             throw error.getCause();
         }
-        if (result instanceof StreamingWrite) return new GatedWrite((StreamingWrite) result, passage);
-        if (result instanceof WriteBuilder || result instanceof Write) return of(result, passage);
+        if (result instanceof StreamingWrite) return new GatedWrite((StreamingWrite) result, passage, execution);
+        if (result instanceof WriteBuilder || result instanceof Write) return of(result, passage, execution);
         return result;
     }
 }

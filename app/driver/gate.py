@@ -12,6 +12,7 @@ a promise of Spark's: `self_test` looks for it.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
-from app.driver.failures import DriverError
+from app.driver.failures import BoundaryStop, DriverError, one_line
 from app.driver.scala import java_list
 from app.driver.valves.spark import java_field, kind_of
 
@@ -39,7 +40,7 @@ class Passage(Protocol):
     """What a batch passes, in the thread of its query."""
 
     def begin(self, batch_id: int) -> None:
-        """It is planned, and nothing of it runs until this has returned. If it raises, nothing of it will."""
+        """It is planned, and none of its rows reach the sink until this has returned. If it raises, none will."""
 
     def commit(self) -> None:
         """Its tasks are done, and the sink is about to make their rows visible. Called where the sink tells so much."""
@@ -84,8 +85,9 @@ class _Starting:
     def onQueryStarted(self, event: Any) -> None:
         try:
             query = self._manager.get(event.id())
-            execution = java_field(query, "_streamingQuery").get(query)
-            _put_before(execution, self._passage)
+            if query is not None:
+                _put_before(java_field(query, "_streamingQuery").get(query), self._passage)
+            # Else it has been stopped already.
             self.error = None
         except Exception as error:
             # Spark goes on whatever a listener throws.
@@ -105,53 +107,44 @@ class _Starting:
 
 
 def _put_before(execution: Any, passage: Passage) -> None:
-    try:
-        # With Spark's own sink in it: only what is done per batch goes through ours.
-        plan = execution.logicalPlan()
-    except Exception:
-        # A source or a sink cannot be made. The query will say so itself.
-        return
-    caller = _Caller(passage, execution)
-    if kind_of(plan) == "WriteToMicroBatchDataSource":
-        owner = plan.relation()
-        if kind_of(owner) in ("Some", "None"):
-            # PySpark 4.1 has the table in the plan itself.
-            owner = plan
-        table = java_field(owner, "table")
-        (of,) = (each for each in _class("Gated").getMethods() if each.getName() == "of")
-        table.set(owner, of.invoke(None, java_list(_jvm(), [table.get(owner), caller]).toArray()))
-        return
-    sink = java_field(execution, "sink")
-    own = sink.get(execution)
+    """Before the query's own thread makes its plan, which has the sink in it."""
+    caller = _Caller(passage)
+    field = java_field(execution, "sink")
+    own = field.get(execution)
     if kind_of(own) == "ForeachBatchSink":
         # Spark knows it by its class.
         function = java_field(own, "batchWriter")
         function.set(own, _made("GatedFunction", function.get(own), caller))
+    elif _jvm().java.lang.Class.forName(_SINK).isInstance(own):
+        field.set(execution, _made("GatedSink", own, caller))
     else:
-        sink.set(execution, _made("GatedSink", own, caller))
+        (of,) = (each for each in _class("Gated").getMethods() if each.getName() == "of")
+        field.set(execution, of.invoke(None, java_list(_jvm(), [own, caller, execution]).toArray()))
 
 
 class _Caller:
-    def __init__(self, passage: Passage, execution: Any) -> None:
-        self._passage = passage
-        self._execution = execution
+    """Java's way to a passage, which must not live for ever because the query does in Java."""
+
+    def __init__(self, passage: Passage) -> None:
+        self._passage = weakref.ref(passage)
 
     def accept(self, what: str, batch_id: int) -> None:
-        if what == "commit":
-            self._passage.commit()
-        elif what == "end":
-            self._passage.end(batch_id)
-        elif batch_id >= 0:
-            self._passage.begin(batch_id)
+        passage = self._passage()
+        if passage is None:
+            raise BoundaryStop
+        if what == "begin":
+            passage.begin(batch_id)
+        elif what == "commit":
+            passage.commit()
         else:
-            self._passage.begin(int(self._execution.lastExecution().currentBatchId()))
+            passage.end(batch_id)
 
     class Java:
         implements = ("java.util.function.ObjLongConsumer",)
 
 
 def self_test() -> None:
-    """Look whether this Spark has what is needed here, without running anything. It compiles the classes.
+    """Compile the classes: whether this Spark has what they are made of. Its fields are seen when a query starts.
 
     Raises:
         DriverError: something is missing.
@@ -168,7 +161,7 @@ def _missing(error: Exception) -> DriverError:
     return (
         error
         if isinstance(error, DriverError)
-        else DriverError(f"This Spark lets nobody in before its sinks: {error}.")
+        else DriverError(one_line(f"This Spark lets nobody in before its sinks: {error}."))
     )
 
 

@@ -58,8 +58,8 @@ def claim_checkpoint(checkpoint_dir: Path, *, lock_file: str, attempt: int, epoc
 
 
 def claim_own_checkpoint(checkpoint_dir: Path, *, lock_file: str) -> None:
-    """Make this driver the only writer of a checkpoint that a program has chosen, or of a sink's folder: another job may
-    name it too.
+    """Make this driver the only writer of a checkpoint that a program has chosen, or of a sink's folder: another job
+    may name it too.
 
     Raises:
         DriverError: it is not writable, or another driver that writes it is alive.

@@ -59,8 +59,8 @@ class RunningQuery(StartedQuery):
         places: Callable[[str], StatePlaces] | None = None,
         lock_file: str = "",
     ) -> None:
-        """``lock_file`` is that of the driver. ``places`` makes those of some state on a cluster, for a key; None: state
-        is in this process.
+        """``lock_file`` is that of the driver. ``places`` makes those of some state on a cluster, for a key; None:
+        state is in this process.
 
         ``trigger``: what `DataStreamWriter.trigger` is given; empty: one batch after the other.
         """

@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from app.driver.checkpoints import standing
 from app.driver.recovery import repartition_batches
 from app.driver.scala import scala_option
 from app.driver.valves.spark import WriterFacts
+from app.model.sink_formats import FILE_SINKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-FILE_FORMATS: Final = frozenset({"parquet", "orc", "json", "csv", "text", "avro", "xml"})
 
 
 def complete_sink_log(session: SparkSession, folder_of: Callable[[], str | None], checkpoint: Path) -> None:
@@ -54,10 +53,10 @@ def complete_sink_log(session: SparkSession, folder_of: Callable[[], str | None]
 def folder_of_files(session: SparkSession, facts: WriterFacts) -> str | None:
     """Where a file sink writes; None if the sink is another."""
     if facts.table is None:
-        return facts.path if facts.format in FILE_FORMATS else None
+        return facts.path if facts.format in FILE_SINKS else None
     rows = session.sql(f"DESCRIBE TABLE EXTENDED {facts.table}").collect()
     about = {row["col_name"]: row["data_type"] for row in rows}
-    return about.get("Location") if str(about.get("Provider")).lower() in FILE_FORMATS else None
+    return about.get("Location") if str(about.get("Provider")).lower() in FILE_SINKS else None
 
 
 def missing_files(folder: Path, batch_id: int) -> tuple[int, int]:

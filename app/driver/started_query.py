@@ -7,6 +7,7 @@ That of a graph document is `app.driver.running_query.RunningQuery`, that of a p
 from __future__ import annotations
 
 import contextlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,6 +59,7 @@ class StartedQuery(ABC):
         self._batches: BatchReader | None = None
         self._backlog_rows: int | None = None
         self._state_is_even = True
+        self._busy_since: float | None = None
 
     @abstractmethod
     def start(self) -> None:
@@ -91,6 +93,7 @@ class StartedQuery(ABC):
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
         self._last_batch = happening.batch_id
+        self._busy_since = None
         run = self.gateway.committed(happening.batch_id)
         plan = run.plan if run is not None else self._plans.current
         self._state_is_even = run is None or run.state_is_even
@@ -174,12 +177,26 @@ class StartedQuery(ABC):
 
     def overdue(self, limit_ms: int) -> Failure | None:
         """The failure of a batch that takes longer than ``limit_ms``; 0 is no limit."""
-        if not limit_ms or self.gateway.batch_age_s * 1000 <= limit_ms:
+        if not limit_ms or self._batch_age_s * 1000 <= limit_ms:
             return None
         name = self.query.sink.name
         return Failure(
             f"A micro-batch of sink {name} takes longer than {limit_ms} ms (slotwise.batch.timeout).", ""
         )
+
+    @property
+    def _batch_age_s(self) -> float:
+        """How long the batch in flight has been running, its planning and its commit included; 0 without one."""
+        # Spark does not say when it began to plan a batch: that is as long ago as the first look at it.
+        if not self._is_triggered:
+            self._busy_since = None
+            return 0.0
+        self._busy_since = self._busy_since or time.monotonic()
+        return max(self.gateway.batch_age_s, time.monotonic() - self._busy_since)
+
+    @property
+    def _is_triggered(self) -> bool:
+        return self.is_active and bool(self._spark_query.status["isTriggerActive"])  # type: ignore[union-attr]
 
     # -- ending
 
@@ -212,7 +229,8 @@ class StartedQuery(ABC):
 
         `stop_at_boundary` must have been called: a batch that begins meanwhile ends itself, untouched.
         """
-        if self._spark_query is not None and self.is_active and self.running_batch is None:
+        # What Spark tells of a commit may be held up by a listener of the program.
+        if self._spark_query is not None and (self.running_batch is None or not self._is_triggered):
             self._spark_query.stop()
         return not self.is_active
 

@@ -81,6 +81,8 @@ SINK_FORMATS: Final[Mapping[str, SinkFormat]] = {
         _files("parquet", "a folder of Parquet files", _PARQUET_CODECS),
         _files("orc", "a folder of ORC files", ("none", "uncompressed", "snappy", "zlib", "zstd", "lz4", "lzo")),
         _files("text", "a folder of lines, of rows with one column of text", _TEXT_CODECS, "lineSep"),
+        _files("xml", "a folder of XML files", _TEXT_CODECS, *_TIMES, "rootTag", "rowTag"),
+        _files("avro", "a folder of Avro files, with Spark's package of that name", ()),
         SinkFormat(
             "kafka", "a record for each row with a column `value`, and maybe `key`, `topic`, `partition`, `headers`",
             "at least once: records of the batch are sent again", _ALL,
@@ -101,6 +103,7 @@ SINK_FORMATS: Final[Mapping[str, SinkFormat]] = {
     )
 }  # fmt: skip
 
+FILE_SINKS: Final = frozenset(each.name for each in SINK_FORMATS.values() if each.is_files)
 OWN_SINKS: Final = ("sqlite", "postgresql", "noop", "python")
 """Those that get each micro-batch from code of this project."""
 BATCH_FILES: Final = ("parquet", "json", "csv")

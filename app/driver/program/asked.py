@@ -94,7 +94,7 @@ class Asked:
 
         def begin(parallelism: Mapping[str, int]) -> StreamingQuery:
             # Spark's thread of a query takes them, such as its scheduler pool, from the one that starts it.
-            scala_context(self.session.sparkContext).setLocalProperties(self.properties)
+            scala_context(self.session.sparkContext).setLocalProperties(self.properties.clone())
             replace_frame(writer, insert_valves(self.frame, self.vertices, ids, parallelism))
             with self._state_partitions():
                 return self.begin.unseen(writer) if once else self.begin(writer)

@@ -17,6 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _POLL_S = 0.1
+# What Spark says of a query that is starting.
+_STARTING = {"message": "Initializing sources", "isDataAvailable": False, "isTriggerActive": False}
 
 _await_any: Any = StreamingQueryManager.awaitAnyTermination
 _reset: Any = StreamingQueryManager.resetTerminated
@@ -30,6 +32,10 @@ class Calls(Protocol):
 
     def waited(self, wait: Callable[[], Any]) -> Any:
         """What ``wait`` gives, behind `hang_if_stopping`."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the job is stopped, or its queries have new runs soon."""
 
     def hang_if_stopping(self) -> None:
         """While the job is stopped it does not return: when it does, queries that were stopped for it have new runs."""
@@ -56,26 +62,20 @@ class Handle(StreamingQuery):
             self._jsq = jsq
             self._changed.notify_all()
 
+    # What only asks does not wait: a listener that asks while a query starts would hold up that start.
+
     @property
     def isActive(self) -> bool:
-        while True:
-            run = self._run()
-            if run.isActive or self._is_restarted(run):
-                return True
-            self._calls.hang_if_stopping()
-            if self._jsq is run._jsq:
-                return False
+        run = self._run()
+        return run.isActive or self._calls.is_stopping or self._is_replaced(run)
 
     @property
     def status(self) -> dict[str, Any]:
-        while True:
-            run = self._run()
-            status = run.status
-            if run.isActive:
-                return status
-            self._calls.hang_if_stopping()
-            if self._jsq is run._jsq:
-                return run.status
+        run = self._run()
+        status = run.status
+        if not run.isActive and (self._calls.is_stopping or self._is_replaced(run)):
+            return {**_STARTING}
+        return status
 
     @property
     def lastProgress(self) -> Any:
@@ -116,14 +116,11 @@ class Handle(StreamingQuery):
             self._await_next(run)
 
     def exception(self) -> StreamingQueryException | None:
-        while True:
-            run = self._run()
-            error = run.exception()
-            if error is None:
-                return None
-            self._calls.hang_if_stopping()
-            if self._jsq is run._jsq:
-                return None if self._calls.restarts(error) else error
+        run = self._run()
+        error = run.exception()
+        if error is None or self._calls.is_stopping or self._is_replaced(run):
+            return None
+        return error
 
     def stop(self) -> None:
         self._calls.hang_if_stopping()

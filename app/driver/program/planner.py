@@ -28,11 +28,11 @@ from app.driver.program.sparkchecks import check_with_spark
 from app.driver.program.state_check import StateMismatch, check_state
 from app.driver.program.threads import ProgramThreads
 from app.driver.repartition import why_impossible
-from app.driver.sinklog import FILE_FORMATS
 from app.driver.valves.reading import read_query, with_partitions
 from app.driver.valves.spark import WriterFacts, writer_facts, writer_frame
 from app.model.ownsettings import CHECKPOINT_LOCATION, SHUFFLE_PARTITIONS
 from app.model.planned import Planned, PlannedVertex
+from app.model.sink_formats import FILE_SINKS
 from app.model.state_partitions import PROVIDER_SETTING, ROCKSDB
 
 _ENDS_BY_ITSELF = ("available-now", "once")
@@ -304,7 +304,7 @@ class Planner:
                 f"{_REFUSED_TRIGGERS[facts.trigger]} is not possible: its tasks run for ever and cannot be rescaled. "
                 "Use processingTime, availableNow or once.",
             )
-        if facts.format in FILE_FORMATS and not facts.path and not facts.table:
+        if facts.format in FILE_SINKS and not facts.path and not facts.table:
             self._refuse(
                 where,
                 f"the query has no sink: start() without a format is {facts.format}, which needs a path. Give it a "
@@ -345,7 +345,7 @@ class Planner:
                 "checkpoint can be copied."
             )
         place = self._origin.checkpoint_of(sink)
-        folder = local_path(facts.path) if facts.format in FILE_FORMATS and not facts.table else None
+        folder = local_path(facts.path) if facts.format in FILE_SINKS and not facts.table else None
         self._origin.check(place, vertices, local_path(own), folder)
         return place
 

@@ -248,9 +248,13 @@ class Takeover:
         with self._telling:
             self.host.program_ended(failure)
 
+    @property
+    def is_stopping(self) -> bool:
+        return self.host.is_stopping
+
     def hang_if_stopping(self) -> None:
         """The program gets no further before its queries run again, which they may never do in this process."""
-        while self.host.is_stopping:
+        while self.is_stopping:
             time.sleep(_POLL_S)
 
     def refuse(self, sentence: str) -> NoReturn:

@@ -131,7 +131,7 @@ def test_a_query_that_is_stopped_in_a_batch_has_no_error(
 
 def test_a_sink_that_cannot_be_made_says_so_itself(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(Exception, match="out"):
+    with pytest.raises(Exception, match=r"ParentNotDirectory|is a file|not a directory"):
         query = start_behind(Passed(), spark, writer(rows(spark), "parquet", tmp_path).start)
         query.awaitTermination(60)
 
