@@ -20,6 +20,8 @@ import httpx
 from starlette.types import ASGIApp
 
 from app.cluster.ports import DriverLaunchError, DriverRef
+from app.model.graphdoc import parse_document
+from app.model.state_partitions import partitions_of_queries
 
 UNAVAILABLE = 503
 BATCH_INTERVAL_S = 0.01
@@ -132,7 +134,8 @@ class ProtocolDriver:
                     await self._report(http, base, type="failed", error=error, repartition_failed=True)
                     self._end(4)
                     return
-                await self._report(http, base, type="repartitioned")
+                found = partitions_of_queries(parse_document(self.spec["graph"], stored=True))
+                await self._report(http, base, type="repartitioned", state_partitions=found)
             await self._report(http, base, type="running", plan_version=self.plan_version)
             if self.spec["graph"]["type"] == "BATCH":
                 await self._run_regions(http, base)

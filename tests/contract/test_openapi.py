@@ -190,6 +190,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 # What the schema cannot say (which vertices a job has, that a graph holds together) makes some valid input a 400.
 load_all_checks()
 MUST_ACCEPT = CHECKS.get_one("positive_data_acceptance")
+MUST_REFUSE = CHECKS.get_one("negative_data_rejection")
 SAYS_LESS = frozenset({"putResourceRequirements", "putSlotShare", "replaceJob", "submitJob"})
 EXPLORED = schemathesis.openapi.from_dict(DOCUMENT)
 
@@ -238,6 +239,9 @@ def test_no_answer_departs_from_the_document(
     )
     def explore(case: schemathesis.Case) -> None:
         excluded = [MUST_ACCEPT] if operation["operationId"] in SAYS_LESS else []
+        if str((case.query or {}).get("dryRun")).lower() == "true":
+            # It answers bounds that are wrong with what is wrong about them.
+            excluded.append(MUST_REFUSE)
         case.call_and_validate(base_url=server.url, excluded_checks=excluded)
 
     explore()
