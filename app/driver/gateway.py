@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
 from app.driver.plans import DriverPlan, Plans
-from app.driver.sinks import BatchRef, Sink
+from app.driver.sinks import Written
 from app.driver.valves.running import Valves
 
 if TYPE_CHECKING:
@@ -45,25 +45,20 @@ class Gateway:
     def __init__(
         self,
         *,
-        query_id: Callable[[], str],
-        sink: Sink | None = None,
+        write: Callable[[DataFrame, int], Written] | None = None,
         plans: Plans,
         place: Callable[[Valves, DriverPlan, Any], bool] | None = None,
-        epoch: Callable[[], int],
         may_commit: Callable[[], None],
         beginning: Callable[[int], None],
         between_batches: Callable[[], None] = lambda: None,
         written: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """``sink``: that of ``foreachBatch``. ``place``: on a cluster. It is given the valves, a batch's plan and
-        what Spark planned for it before anything of it runs, lets tasks have their places, and says whether state will
-        stay in its own.
-        ``written``: Spark's sink has the batch, and its commit is next."""
+        """``write``: what ``foreachBatch`` does with the rows of a batch. ``place``: on a cluster. It is given the
+        valves, a batch's plan and what Spark planned for it before anything of it runs, lets tasks have their places,
+        and says whether state will stay in its own. ``written``: Spark's sink has the batch, and its commit is next."""
         self._place = place
-        self._query_id = query_id
-        self._sink = sink
+        self._write = write
         self._plans = plans
-        self._epoch = epoch
         self._may_commit = may_commit
         self._beginning = beginning
         self._between_batches = between_batches
@@ -84,11 +79,9 @@ class Gateway:
         """Spark's ``foreachBatch``."""
         self.begin(batch_id)
         with self._failing(batch_id):
-            sink = self._sink
-            assert sink is not None
-            batch = BatchRef(self._query_id(), batch_id, self._epoch())
+            assert self._write is not None
             try:
-                written = sink.write(frame, batch, self._may_commit)
+                written = self._write(frame, batch_id)
             except (DriverError, Fenced):
                 raise
             except Exception as error:

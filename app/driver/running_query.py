@@ -19,7 +19,7 @@ from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed, Happening, QueryListener
 from app.driver.recovery import mark_begun
 from app.driver.session import query_session
-from app.driver.sinks import Sink, open_sink
+from app.driver.sinks import BatchRef, Sink, Written, open_sink
 from app.driver.sinks.native import NativeSink
 from app.driver.sources.control import ControlFile
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
@@ -59,16 +59,17 @@ class RunningQuery(StartedQuery):
         places: Callable[[str], StatePlaces] | None = None,
         lock_file: str = "",
     ) -> None:
-        """``lock_file`` is that of the driver. ``places`` makes those of some state on a cluster, for a key; None:
-        state is in this process.
+        """``lock_file`` is that of the driver.
 
         ``trigger``: what `DataStreamWriter.trigger` is given; empty: one batch after the other.
         """
         own_dir = checkpoint_dir / query.key
         own_dir.mkdir(parents=True, exist_ok=True)
-        super().__init__(query, plans=plans, checkpoint_dir=own_dir)
+        super().__init__(query, plans=plans, checkpoint_dir=own_dir, places=places)
         self._control = control
         self._trim = between_batches
+        self._epoch = epoch
+        self._may_commit = may_commit
         self._trigger = {**trigger}
         self._has_ended = False
         # A session of its own: its number of state partitions, its views, its listener.
@@ -78,10 +79,6 @@ class RunningQuery(StartedQuery):
         self._listener = QueryListener(self._session, tell)
         self._splits = Splits(conf, plans.current.parallelism)
         self._builder = QueryBuilder(query, control, self._splits, functions, self.checkpoint_dir)
-        # The state of each vertex, on a cluster.
-        self._places: dict[str, StatePlaces] = {}
-        if places is not None:
-            self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
         spec = query.sink.operation
         assert isinstance(spec, SinkSpec)
         own: Sink | None = None
@@ -92,11 +89,9 @@ class RunningQuery(StartedQuery):
             native = NativeSink.open(query.sink.name, spec, self._session, self.checkpoint_dir, lock_file)
         self._sink: Sink | NativeSink = own or native  # type: ignore[assignment]
         self.gateway = Gateway(
-            query_id=lambda: self.query_id,
-            sink=own,
+            write=partial(self._write, own) if own is not None else None,
             plans=plans,
             place=self._place if places is not None else None,
-            epoch=epoch,
             may_commit=may_commit,
             beginning=self._begins,
             between_batches=self._between_batches,
@@ -157,6 +152,9 @@ class RunningQuery(StartedQuery):
 
     def _start_to_settle(self) -> None:
         self.start(once=True)
+
+    def _write(self, sink: Sink, frame: DataFrame, batch_id: int) -> Written:
+        return sink.write(frame, BatchRef(self.query_id, batch_id, self._epoch()), self._may_commit)
 
     def _begins(self, batch_id: int) -> None:
         if isinstance(self._sink, NativeSink):

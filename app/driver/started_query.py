@@ -19,6 +19,7 @@ from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, read_past
+from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader, Faults
 from app.driver.valves.running import Purpose, Valves
 from app.driver.valves.stages import StageReader
@@ -38,10 +39,17 @@ class StartedQuery(ABC):
     gateway: Gateway
 
     def __init__(
-        self, query: Query, *, plans: Plans, checkpoint_dir: Path, begun_in: Path | None = None
+        self,
+        query: Query,
+        *,
+        plans: Plans,
+        checkpoint_dir: Path,
+        begun_in: Path | None = None,
+        places: Callable[[str], StatePlaces] | None = None,
     ) -> None:
-        """``begun_in``: where begun batches are noted, if not in the checkpoint. Whoever calls it makes the `gateway`,
-        which each batch passes."""
+        """``begun_in``: where begun batches are noted, if not in the checkpoint. ``places`` makes those of some state
+        on a cluster, for a key; None: state is in this process. Whoever calls it makes the `gateway`, which each batch
+        passes."""
         self.query = query
         self.checkpoint_dir = checkpoint_dir
         # The number and the version of the newest plan that it has run at, the version only if as a whole.
@@ -50,6 +58,10 @@ class StartedQuery(ABC):
         self.reprocessed_records: int | None = None
         self.longest_before_ms = 0
         self._plans = plans
+        # The state of each vertex, on a cluster.
+        self._places: dict[str, StatePlaces] = {}
+        if places is not None:
+            self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
         self._past = read_past(checkpoint_dir, begun_in=begun_in)
         self.gaps = GapMeter(self._past)
         self._last_batch = self._past.newest

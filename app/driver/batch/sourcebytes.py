@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from app.driver.batch.hadoop import HadoopFiles
+from app.model.formats import FILE_FORMATS
 from app.model.jobgraph import JobGraph, SourceSpec
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
 _AT_ONCE = 4
 _PATIENCE_S = 10.0
 """A file system that is away lets its clients wait for many minutes; the job need not know."""
@@ -29,7 +29,7 @@ def source_bytes(session: SparkSession, graph: JobGraph) -> dict[str, int]:
         vertex.id: vertex.operation.path
         for vertex in graph.vertices
         if isinstance(vertex.operation, SourceSpec)
-        and vertex.operation.format in _FILE_FORMATS
+        and vertex.operation.format in FILE_FORMATS
         and vertex.operation.path
     }
     if not paths:

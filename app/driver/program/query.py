@@ -44,27 +44,21 @@ class ProgramQuery(StartedQuery):
         """``checkpoint_dir`` is Spark's, which the program may have chosen; ``own_dir`` is for notes of this driver.
 
         ``ends_by_itself``: its trigger lets it end when there is nothing left. ``begin`` starts it with valves in its
-        plan, at these numbers by vertex id. ``places`` makes those of some state on a cluster, for a key.
+        plan, at these numbers by vertex id.
         """
         own_dir.mkdir(parents=True, exist_ok=True)
         (own_dir / SINK_NOTE).write_text(query.sink.name, encoding="utf-8")
-        super().__init__(query, plans=plans, checkpoint_dir=checkpoint_dir, begun_in=own_dir)
+        super().__init__(query, plans=plans, checkpoint_dir=checkpoint_dir, begun_in=own_dir, places=places)
         self.ends_by_itself = ends_by_itself
         self._session = session
         self._begin = begin
         self.gateway = Gateway(
-            query_id=lambda: self.query_id,
             plans=plans,
-            epoch=lambda: 0,
             may_commit=may_commit,
             beginning=partial(mark_begun, own_dir),
             between_batches=between_batches,
             place=self._place if places is not None else None,
         )
-        # The state of each vertex, on a cluster.
-        self._places: dict[str, StatePlaces] = {}
-        if places is not None:
-            self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
 
     def start(self) -> None:
         """In the thread of the program, and when it is started again in that of the attempt."""

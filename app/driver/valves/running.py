@@ -100,12 +100,9 @@ class Valves:
 
     # -- of a batch
 
-    def planned(self, batch_id: int | None = None) -> Any:
-        """What Spark has planned for the latest batch, an ``IncrementalExecution``; None if it is not ``batch_id``."""
-        planned = self._execution.lastExecution()
-        if planned is None or batch_id is None or int(planned.currentBatchId()) == batch_id:
-            return planned
-        return None
+    def planned(self) -> Any:
+        """What Spark has planned for the latest batch, an ``IncrementalExecution``; None before the first."""
+        return self._execution.lastExecution()
 
     def in_force(self, planned: Any) -> dict[str, int] | None:
         """What a batch was planned with, by vertex id; 0 where two valves of a vertex differ, which no plan says.

@@ -82,7 +82,9 @@ class Running:
 
     def ran(self, batch_id: int, input_rows: int | None = None) -> Ran | None:
         """The latest batch, if it is this one."""
-        planned = self.valves.planned(batch_id)
+        planned = self.valves.planned()
+        if planned is None or int(planned.currentBatchId()) != batch_id:
+            return None
         numbers = self.valves.in_force(planned)
         if numbers is None:
             return None
