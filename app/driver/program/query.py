@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.gate import start_behind
-from app.driver.gateway import Gateway
+from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import DriverPlan, Plans
 from app.driver.program.origin import SINK_NOTE
+from app.driver.progress import Committed
 from app.driver.recovery import mark_begun
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
@@ -52,6 +54,7 @@ class ProgramQuery(StartedQuery):
         self.ends_by_itself = ends_by_itself
         self._session = session
         self._begin = begin
+        self._busy_since: float | None = None
         self.gateway = Gateway(
             plans=plans,
             may_commit=may_commit,
@@ -80,6 +83,20 @@ class ProgramQuery(StartedQuery):
     @property
     def query_id(self) -> str:
         return "" if self._spark_query is None else str(self._spark_query.id)
+
+    def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
+        self._busy_since = None
+        return super().committed(happening, now_ms)
+
+    @property
+    def _batch_age_s(self) -> float:
+        """Its planning and its commit count: they wait for sources and places that the program has chosen."""
+        # Spark does not say when it began to plan a batch: that is as long ago as the first look at it.
+        if not self._is_triggered:
+            self._busy_since = None
+            return 0.0
+        self._busy_since = self._busy_since or time.monotonic()
+        return max(super()._batch_age_s, time.monotonic() - self._busy_since)
 
     @property
     def is_done(self) -> bool:
