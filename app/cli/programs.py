@@ -165,6 +165,15 @@ class Submitted:
     path: Path = Path()
     is_program: bool = False
 
+    @property
+    def preparation(self) -> str:
+        """What the server does before it answers, if that takes its time."""
+        if self.is_program and self.document.get("type") != JobType.BATCH:
+            return "is being planned: it runs up to where it waits for its queries"
+        if self.document.keys() & {"environment", "packages"}:
+            return "has an environment of its own, which is looked for, and built if it is new: that takes minutes"
+        return ""
+
 
 def is_program_file(path: Path) -> bool:
     return path.suffix.lower() == ".py"
@@ -288,11 +297,11 @@ def _settings(texts: Sequence[str], errors: list[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def planning(submitted: Submitted) -> Iterator[None]:
-    """Show that a program is being planned; add to a refusal what the server cannot know."""
-    if not submitted.is_program or submitted.document.get("type") == JobType.BATCH:
+    """Show what takes its time; add to a refusal what the server cannot know."""
+    if not submitted.preparation:
         yield
         return
-    told = f"{printable(submitted.path.name)} is being planned: it runs up to where it waits for its queries"
+    told = f"{printable(submitted.path.name)} {submitted.preparation}"
     try:
         if sys.stderr.isatty():
             with Console(stderr=True).status(Text(told)):

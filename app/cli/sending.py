@@ -16,7 +16,7 @@ def post(client: Client, submitted: Submitted, *, dry_run: bool = False) -> Json
 def send_to(client: Client, method: str, path: str, submitted: Submitted, *, dry_run: bool = False) -> Json:
     """Send it to ``path``; the server's answer."""
     params = {"dryRun": "true"} if dry_run else None
-    patience_s = PLANNING_ANSWER_S if submitted.is_program else None
+    patience_s = PLANNING_ANSWER_S if submitted.preparation else None
     if not submitted.artifacts:
         return client.request(method, path, params=params, body=submitted.document, answer_s=patience_s)[0]
     graph = json.dumps(submitted.document, allow_nan=False).encode()

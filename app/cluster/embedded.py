@@ -28,8 +28,8 @@ from app.cluster.processes import (
     sweep,
     trim_logs,
 )
-from app.cluster.runtimes import OWN, Kind, Runtimes
-from app.model.environment import Runtime
+from app.cluster.runtimes import OWN, Kind, Runtimes, own_environment
+from app.model.environment import Looked, Runtime
 
 log = structlog.get_logger()
 
@@ -99,6 +99,11 @@ class EmbeddedHost:
                         self._warm.remove(driver)
                         return driver
         return self._start(warm=False, java_options=java_options, kind=kind)
+
+    async def look(self, runtime: Runtime) -> Looked:
+        kind = OWN if self._runtimes is None else await self._runtimes.kind(runtime)
+        environment = own_environment() if kind.environment is None else kind.environment
+        return Looked(environment.spark_version, environment.modules)
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         if not is_running(ref) and is_lock_free(ref.lock_file):

@@ -16,16 +16,17 @@ from typing import Any
 from app.cluster.driveruser import DriverUser
 from app.cluster.environment import inherited_environment
 from app.cluster.ports import DriverLaunchError
-from app.model.environment import SPARK_LINES, python_fault, spark_fault
+from app.model.environment import MODULES, SPARK_LINES, python_fault, spark_fault
 
 _PROBE_S = 60
 _KEPT_BYTES = 64 << 10
 # It has to be read by any Python, however old.
 _PROBE = """
 import json, os, sys
-found = {"version": list(sys.version_info[:3]), "spark": None, "home": None}
+found = {"version": list(sys.version_info[:3]), "spark": None, "home": None, "modules": []}
 try:
     import importlib.util
+    found["modules"] = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is not None]
     spec = importlib.util.find_spec("pyspark")
     home = os.path.dirname(spec.origin)
     if os.path.isdir(os.path.join(home, "jars")):
@@ -42,12 +43,14 @@ print("\\n" + json.dumps(found))
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A Python that drivers can run on. ``spark_home`` has the jars of its PySpark."""
+    """A Python that drivers can run on. ``spark_home`` has the jars of its PySpark, ``modules`` are those of `MODULES`
+    that it has."""
 
     python: str
     python_version: str
     spark_version: str
     spark_home: str
+    modules: frozenset[str] = frozenset()
 
 
 class EnvironmentRefused(DriverLaunchError):
@@ -92,7 +95,8 @@ class Pythons:
             )
         if fault := spark_fault(told["spark"]):
             raise EnvironmentRefused(f"{place}: {python} {fault}.")
-        return Environment(python, ".".join(map(str, version)), told["spark"], told["home"])
+        modules = frozenset(told.get("modules", ()))
+        return Environment(python, ".".join(map(str, version)), told["spark"], told["home"], modules)
 
 
 def _signs(environment: Environment) -> object:
@@ -113,7 +117,7 @@ def _answer(python: str, place: str, user: DriverUser | None) -> dict[str, Any]:
     """
     who = "the server runs as" if user is None else "drivers run as"
     try:
-        status, output = run_bounded([python, "-c", _PROBE], _PROBE_S, user)
+        status, output = run_bounded([python, "-c", _PROBE, *MODULES], _PROBE_S, user)
     except FileNotFoundError:
         raise EnvironmentRefused(f"{place}: there is no file {python} on the host of the server.") from None
     except PermissionError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.cluster.rounds import Rounds
-from app.model.environment import Runtime
+from app.model.environment import Looked, Runtime
 
 
 class DriverLaunchError(Exception):
@@ -138,6 +138,14 @@ class DriverHost(Protocol):
 
         Raises:
             DriverLaunchError: none could be started. It is not recoverable if ``runtime`` cannot be had.
+        """
+        ...
+
+    async def look(self, runtime: Runtime) -> Looked:
+        """What a driver with ``runtime`` would find. What is not there yet is built, which takes minutes.
+
+        Raises:
+            DriverLaunchError: it cannot be had; the message is a sentence.
         """
         ...
 

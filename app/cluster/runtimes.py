@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from app.cluster.builds import Builds
 from app.cluster.driveruser import DriverUser
 from app.cluster.environments import Environment, EnvironmentRefused, Pythons, run_bounded
 from app.cluster.java import Java
-from app.model.environment import EnvironmentSpec, Runtime
+from app.model.environment import MODULES, EnvironmentSpec, Runtime
 
 log = structlog.get_logger()
 
@@ -79,7 +80,7 @@ class Runtimes:
         Raises:
             EnvironmentRefused: no driver can be started with it; the message is a sentence.
         """
-        if runtime is None or (runtime.environment is None and not runtime.packages):
+        if runtime is None or not runtime.is_own:
             return OWN
         if self._executors:
             what = "packages" if runtime.environment is None else "environment"
@@ -92,7 +93,7 @@ class Runtimes:
             environment = await self._environment(runtime.environment, runtime.artifacts_dir)
         jars: tuple[str, ...] = ()
         if runtime.packages:
-            home = _own_spark()[1] if environment is None else environment.spark_home
+            home = (environment or own_environment()).spark_home
             jars = await self._jars(runtime.packages, home)
         return Kind(environment, jars)
 
@@ -104,7 +105,7 @@ class Runtimes:
             key = f"archive-{await asyncio.to_thread(_hash_of, file)}"
             (python,) = await self._builds.once(key, partial(self._unpack, file))
             return await self._pythons.look(python, "environment.archive")
-        wanted = with_pyspark(spec.requirements, _own_spark()[0])
+        wanted = with_pyspark(spec.requirements, own_environment().spark_version)
         key = f"requirements-{_short_hash(*sorted(wanted), sys.version)}"
         (python,) = await self._builds.once(key, partial(self._install, wanted))
         return await self._pythons.look(python, "environment.requirements")
@@ -213,10 +214,12 @@ def told_by(output: str) -> str:
     return sentence if not sentence or sentence.endswith(".") else f"{sentence}."
 
 
-def _own_spark() -> tuple[str, str]:
-    """The version of the server's PySpark, and where it lies."""
+def own_environment() -> Environment:
+    """That of the server."""
     spark = importlib.metadata.distribution("pyspark")
-    return spark.version, str(spark.locate_file("pyspark"))
+    modules = frozenset(name for name in MODULES if importlib.util.find_spec(name) is not None)
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Environment(sys.executable, version, spark.version, str(spark.locate_file("pyspark")), modules)
 
 
 def _short_hash(*texts: str) -> str:

@@ -1,4 +1,4 @@
-"""What a program runs in: a Python with PySpark and the program's libraries, and packages (jars) for its JVM."""
+"""What a job runs in: a Python with PySpark and the job's libraries, and packages (jars) for its JVM."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from app.model.sentences import shown
 LEAST_PYTHON: Final = (3, 11)
 """What the driver's own code is written for."""
 SPARK_LINES: Final = ("4.1", "4.2", "4.3")
+MODULES: Final = ("numpy", "pyarrow", "psycopg")
+"""What sources and sinks of this project import, which an environment may lack."""
 MAX_REQUIREMENTS: Final = 200
 MAX_PACKAGES: Final = 50
 
@@ -34,11 +36,28 @@ class EnvironmentSpec:
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """What a driver process is started with. ``environment`` None is that of the server; ``packages`` are coordinates
-    ``group:artifact:version``; ``artifacts_dir`` has the job's files."""
+    ``group:artifact:version``; ``artifacts_dir`` has the job's files, and is empty in a document."""
 
     environment: EnvironmentSpec | None = None
     packages: tuple[str, ...] = ()
     artifacts_dir: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is other than what the server's drivers have by themselves."""
+        return self.environment is not None or bool(self.packages)
+
+
+SERVERS: Final = Runtime()
+"""The environment of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found of a `Runtime` before a driver is started with it: its PySpark, and which of `MODULES` it has."""
+
+    spark_version: str
+    modules: frozenset[str] = frozenset()
 
 
 def python_fault(version: Sequence[int]) -> str | None:
@@ -54,6 +73,11 @@ def spark_fault(version: str) -> str | None:
     if ".".join(version.split(".")[:2]) in SPARK_LINES:
         return None
     return f"has PySpark {version}: Slotwise runs PySpark {', '.join(SPARK_LINES[:-1])} and {SPARK_LINES[-1]}"
+
+
+def is_before(version: str, line: str) -> bool:
+    """Whether a PySpark is older than those of a line, such as 4.2."""
+    return tuple(map(int, version.split(".")[:2])) < tuple(map(int, line.split(".")))
 
 
 def path_fault(path: str) -> str | None:

@@ -64,6 +64,14 @@ _JSON: Final = (
     "allowSingleQuotes", "allowUnquotedControlChars", "allowUnquotedFieldNames", "dropFieldIfAllNull",
     "prefersDecimal", "primitivesAsString",
 )  # fmt: skip
+_XML: Final = (
+    "attributePrefix", "excludeAttribute", "ignoreNamespace", "ignoreSurroundingSpaces", "inferSchema", "nullValue",
+    "rowTag", "rowValidationXSDPath", "validateName", "valueTag", "wildcardColName",
+)  # fmt: skip
+_AVRO: Final = (
+    "avroSchema", "datetimeRebaseMode", "enableStableIdentifiersForUnionType", "ignoreExtension", "mode",
+    "positionalFieldMatching", "recursiveFieldMaxDepth",
+)  # fmt: skip
 _PARQUET: Final = ("datetimeRebaseMode", "int96RebaseMode", "mergeSchema")
 _KAFKA: Final = (
     "assign", "failOnDataLoss", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix",
@@ -98,6 +106,8 @@ FORMATS: Final[Mapping[str, SourceFormat]] = {
         _files("parquet", "Parquet files; a part begins at a row group", *_PARQUET),
         _files("orc", "ORC files; a part begins at a stripe", "mergeSchema"),
         _files("text", "lines of files, in the column `value`", "wholetext", "lineSep", "encoding"),
+        _files("xml", "XML files; the option `rowTag` names the element of a row", *_TEXTS, *_XML, needs_schema=True),
+        _files("avro", "Avro files, with Spark's package of that name", *_AVRO),
         SourceFormat(
             "kafka", "topics of Kafka",
             "partitions of the topics, and ranges of them: `minPartitions`, by default the parallelism at the start",

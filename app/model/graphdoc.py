@@ -13,6 +13,7 @@ from typing import Final
 
 from app.model.graphdoc_build import build, derive
 from app.model.graphdoc_edges import RawVertex, check_edges, read_inputs
+from app.model.graphdoc_environment import read_runtime
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors
 from app.model.graphdoc_operations import (
     missing_module,
@@ -43,8 +44,8 @@ __all__ = ["MAX_VERTICES", "GraphErrors", "parse_document", "to_document"]
 
 MAX_VERTICES: Final = 200
 
-_FIELDS = ("name", "type", "artifacts", "config", "vertices")
-_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "environment", "packages", "from")
+_FIELDS = ("name", "type", "artifacts", "environment", "packages", "config", "vertices")
+_PROGRAM_FIELDS = (*_FIELDS, "script", "args", "from")
 _OPERATIONS = ("source", "sql", "python", "sink")
 _PLANNED = ("planned",)
 _REST_OF_VERTEX = (
@@ -83,6 +84,9 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     assumed = job_type or _meant(fields.raw("type"))
     config = read_config(fields, assumed, program=is_program)
     program = read_program(fields) if is_program else None
+    runtime = read_runtime(fields)
+    if assumed is JobType.BATCH and not is_program:
+        _refuse_runtime(fields)
     raw = _vertices(fields, assumed, _PLANNED if is_program else _OPERATIONS)
     _check_modules(errors, raw, artifacts, listed=listed)
     _check_paths(errors, raw)
@@ -92,7 +96,17 @@ def parse_document(document: object, *, stored: bool = False) -> JobGraph:
     if errors:
         raise GraphErrors(errors.texts())
     assert name is not None and job_type is not None and order is not None and facts is not None
-    return JobGraph(name, job_type, build(name, order, facts), artifacts, config, program)
+    return JobGraph(name, job_type, build(name, order, facts), artifacts, config, program, runtime)
+
+
+def _refuse_runtime(fields: Fields) -> None:
+    """Regions of a BATCH job rest on one version of Spark's plans and on pyarrow."""
+    for name in ("environment", "packages"):
+        if name in fields:
+            fields.wrong(
+                name,
+                "is for STREAMING graphs and for programs: a BATCH graph runs in the environment of the server.",
+            )
 
 
 def _meant(wrong_type: object) -> JobType:

@@ -1,4 +1,4 @@
-"""The fields of a program's document that say what it runs in: `environment` and `packages`."""
+"""The fields of a document that say what the job runs in: `environment` and `packages`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from app.model.environment import (
     MAX_PACKAGES,
     MAX_REQUIREMENTS,
     EnvironmentSpec,
+    Runtime,
     package_fault,
     path_fault,
     requirement_fault,
 )
 from app.model.graphdoc_fields import Fields, below
-from app.model.jobgraph import ProgramSpec
 
 _FORMS: Final = ("python", "archive", "requirements")
 _ENVIRONMENT = "a mapping with one of python, archive, requirements"
 
 
-def read_environment(fields: Fields) -> EnvironmentSpec | None:
-    """The environment of a program; None for that of the server, or if it cannot be read."""
+def read_runtime(fields: Fields) -> Runtime:
+    """What the job runs in, as far as it can be read."""
+    return Runtime(_environment(fields), _packages(fields))
+
+
+def _environment(fields: Fields) -> EnvironmentSpec | None:
+    """None for that of the server, or if it cannot be read."""
     value = fields.mapping("environment", _ENVIRONMENT)
     if value is None:
         return None
@@ -51,8 +56,7 @@ def read_environment(fields: Fields) -> EnvironmentSpec | None:
     return EnvironmentSpec(python=path) if given == ["python"] else EnvironmentSpec(archive=path)
 
 
-def read_packages(fields: Fields) -> tuple[str, ...]:
-    """The coordinates of the packages of a program."""
+def _packages(fields: Fields) -> tuple[str, ...]:
     return _texts(
         fields, "packages", MAX_PACKAGES, "coordinates such as group:artifact:version", package_fault
     )
@@ -74,13 +78,13 @@ def _texts(
     return tuple(found)
 
 
-def environment_document(program: ProgramSpec) -> dict[str, object]:
-    """The fields that `read_environment` and `read_packages` read."""
+def runtime_document(runtime: Runtime) -> dict[str, object]:
+    """The fields that `read_runtime` reads."""
     document: dict[str, object] = {}
-    spec = program.environment
+    spec = runtime.environment
     if spec is not None:
         given = {"python": spec.python, "archive": spec.archive, "requirements": list(spec.requirements)}
         document["environment"] = {name: value for name, value in given.items() if value}
-    if program.packages:
-        document["packages"] = list(program.packages)
+    if runtime.packages:
+        document["packages"] = list(runtime.packages)
     return document

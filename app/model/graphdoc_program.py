@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from app.model.environment import SERVERS, Runtime
 from app.model.graphdoc import parse_document
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
+from app.model.graphdoc_environment import read_runtime, runtime_document
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
 from app.model.graphdoc_settings import MAX_ARTIFACTS, check_size, read_artifacts, read_config, read_program
 from app.model.graphdoc_write import planned_document, program_document
@@ -64,6 +66,7 @@ class ProgramDocument:
     config: tuple[tuple[str, str], ...] = ()
     bounds: tuple[NamedBounds, ...] = ()
     inherited: tuple[NamedBounds, ...] = ()
+    runtime: Runtime = SERVERS
 
     def to_document(self) -> dict[str, object]:
         """The document without bounds, as a driver is told it that plans the program; `parse_program` reads it."""
@@ -71,6 +74,7 @@ class ProgramDocument:
             "name": self.name,
             "type": self.type.value,
             **program_document(self.program),
+            **runtime_document(self.runtime),
             "artifacts": list(self.artifacts),
             "config": dict(self.config),
         }
@@ -110,6 +114,7 @@ def parse_program(document: object) -> ProgramDocument:
     name = fields.name("name", "a text")
     job_type = (fields.choice("type", JobType) if "type" in fields else None) or JobType.STREAMING
     program = read_program(fields)
+    runtime = read_runtime(fields)
     artifacts = read_artifacts(fields)
     config = read_config(fields, job_type, program=True)
     bounds = _bounds(fields)
@@ -126,7 +131,7 @@ def parse_program(document: object) -> ProgramDocument:
     if errors:
         raise GraphErrors(errors.texts())
     assert name is not None and program is not None
-    return ProgramDocument(name, job_type, program, artifacts, config, bounds)
+    return ProgramDocument(name, job_type, program, artifacts, config, bounds, runtime=runtime)
 
 
 def _bounds(fields: Fields) -> tuple[NamedBounds, ...]:

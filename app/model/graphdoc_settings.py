@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from app.model.environment import path_fault
-from app.model.graphdoc_environment import read_environment, read_packages
 from app.model.graphdoc_fields import Errors, Fields, below, text_fault
 from app.model.javaoptions import (
     EXECUTOR_OPTION_SETTINGS,
@@ -100,7 +99,7 @@ def _options_of_graphs(config: tuple[tuple[str, str], ...]) -> list[str]:
 
 
 def read_program(fields: Fields) -> ProgramSpec | None:
-    """The ``script``, its ``args``, and what it runs in; None if the script cannot be read."""
+    """The ``script``, its ``args``, and where it goes on from; None if the script cannot be read."""
     fields.present("script", "the file of a program, such as job.py")
     script = fields.text("script", "the file of a program, such as job.py", longest=300)
     args: list[str] = []
@@ -116,8 +115,6 @@ def read_program(fields: Fields) -> ProgramSpec | None:
         else:
             fields.as_text(place, value, "a text")
     fields.errors.settings_chars += sum(map(len, args))
-    environment = read_environment(fields)
-    packages = read_packages(fields)
     origin = _read_origin(fields)
     if script is None:
         return None
@@ -127,7 +124,7 @@ def read_program(fields: Fields) -> ProgramSpec | None:
             f"should be the name of a Python file among the artifacts, such as job.py, found {shown(script)}.",
         )
         return None
-    return ProgramSpec(script, tuple(args), environment, packages, origin)
+    return ProgramSpec(script, tuple(args), origin)
 
 
 def _read_origin(fields: Fields) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.model.graphdoc_environment import environment_document
+from app.model.graphdoc_environment import runtime_document
 from app.model.jobgraph import (
     JobGraph,
     JobVertex,
@@ -22,6 +22,7 @@ def to_document(graph: JobGraph) -> dict[str, object]:
         "name": graph.name,
         "type": graph.type.value,
         **program_document(graph.program),
+        **runtime_document(graph.runtime),
         "artifacts": list(graph.artifacts),
         "config": dict(graph.config),
         "vertices": [_vertex(vertex) for vertex in graph.vertices],
@@ -33,7 +34,7 @@ def program_document(program: ProgramSpec | None) -> dict[str, object]:
     if program is None:
         return {}
     origin = {} if program.origin is None else {"from": program.origin}
-    return {"script": program.script, "args": list(program.args), **environment_document(program), **origin}
+    return {"script": program.script, "args": list(program.args), **origin}
 
 
 def _vertex(vertex: JobVertex) -> dict[str, object]:

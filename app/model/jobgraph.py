@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from app.model.environment import EnvironmentSpec
+from app.model.environment import SERVERS, Runtime
 
 DEFAULT_SLOT_SHARING_GROUP = "default"
 
@@ -148,13 +148,10 @@ Operation = SourceSpec | SqlSpec | PythonSpec | SinkSpec | PlannedSpec
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
     """An ordinary PySpark program: ``script`` is one of the job's artifacts, ``args`` what follows it on the command
-    line. ``environment`` None is that of the server; ``packages`` are coordinates ``group:artifact:version``.
-    ``origin``: the directory of another's checkpoints, copies of which its queries go on from."""
+    line. ``origin``: the directory of another's checkpoints, copies of which its queries go on from."""
 
     script: str
     args: tuple[str, ...] = ()
-    environment: EnvironmentSpec | None = None
-    packages: tuple[str, ...] = ()
     origin: str | None = None
 
 
@@ -207,6 +204,7 @@ class JobGraph:
     """A whole job. ``artifacts`` are file names; ``config`` holds ``spark.*`` settings and scheduler options.
 
     ``program``: what makes the vertices, which are all of `PlannedSpec`; None for a job that is a graph document.
+    ``runtime``: what its drivers run in.
     """
 
     name: str
@@ -215,6 +213,7 @@ class JobGraph:
     artifacts: tuple[str, ...] = ()
     config: tuple[tuple[str, str], ...] = field(default=())
     program: ProgramSpec | None = None
+    runtime: Runtime = SERVERS
 
     def __hash__(self) -> int:
         return self._hash
@@ -222,7 +221,8 @@ class JobGraph:
     @cached_property
     def _hash(self) -> int:
         # Worked out once: a graph is the key under which is kept what follows from it.
-        return hash((self.name, self.type, self.vertices, self.artifacts, self.config, self.program))
+        own = (self.name, self.type, self.vertices, self.artifacts, self.config, self.program, self.runtime)
+        return hash(own)
 
     @cached_property
     def by_id(self) -> dict[str, JobVertex]:

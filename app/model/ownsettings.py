@@ -45,8 +45,8 @@ _OWN: Final = {
 _TOO_LATE: Final = (
     "it would do nothing, because it is read before the JVM of a driver starts, and that runs already"
 )
-_JARS: Final = "libraries cannot be added to a job yet; install them in the pyspark/jars of every host"
-_PYTHON: Final = "drivers and tasks run with the Python of the server"
+_JARS: Final = "list the libraries of a job under packages, by their coordinates group:artifact:version"
+_PYTHON: Final = "say under environment which Python a job runs with"
 _WITHOUT_EFFECT: Final = {
     "spark.jars": _JARS,
     "spark.driver.extraClassPath": _JARS,

@@ -147,8 +147,8 @@ class ControlPlane:
     ) -> str:
         return await self._submission.submit(graph, artifacts, requested_by)
 
-    async def plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
-        return await self._submission.plan(program, artifacts)
+    async def plan(self, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+        return await self._submission.plan(submitted, artifacts)
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
         await self._submission.check(graph, artifacts)

@@ -31,9 +31,9 @@ class ControlPlaneFacade(Protocol):
         """Make the job durable, start scheduling it, and return its id."""
         ...
 
-    async def plan(self, program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
-        """The job graph of a program, which a driver is started for. Nothing is stored. To be cancelled when nobody
-        waits for it any more."""
+    async def plan(self, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+        """The job graph of what was submitted: a driver is started for a program, and what other jobs are to run in is
+        looked at. Nothing is stored. To be cancelled when nobody waits for it any more."""
         ...
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:

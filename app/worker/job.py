@@ -162,7 +162,7 @@ class Job:
             tidy_up_s=self._tidy_up_s,
             cleared=self._cleared,
             runs_on=places.runs_on,
-            runtime=lambda: runtime_of(self.state.graph.program, self._artifacts_dir),
+            runtime=lambda: runtime_of(self.state.graph.runtime, self._artifacts_dir),
         )
 
     @property

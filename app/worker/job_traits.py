@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
 from app.model.environment import Runtime
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING, split_java_options
-from app.model.jobgraph import ProgramSpec
 from app.scheduler.adaptive.state import JobState
 
 
@@ -38,8 +38,6 @@ def jvm_options(config: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(options)
 
 
-def runtime_of(program: ProgramSpec | None, artifacts_dir: Path) -> Runtime | None:
-    """What a program is to run in; None: in the environment of the server."""
-    if program is None or (program.environment is None and not program.packages):
-        return None
-    return Runtime(program.environment, program.packages, str(artifacts_dir))
+def runtime_of(said: Runtime, artifacts_dir: Path) -> Runtime | None:
+    """What a job is to run in, as its document has ``said``; None: in the environment of the server."""
+    return dataclasses.replace(said, artifacts_dir=str(artifacts_dir)) if said.is_own else None

@@ -1,4 +1,5 @@
-"""Programs are planned before they are accepted: a driver runs one up to where its queries would start.
+"""Programs are planned before they are accepted: a driver runs one up to where its queries would start. What other jobs
+are to run in is looked at, and built if need be.
 
 A planning has a directory below that of the jobs, which this process has locked for as long as it lives. Whatever
 happens, the driver is killed and the directory removed; what a server leaves that is killed itself, the housekeeping of
@@ -12,7 +13,7 @@ import dataclasses
 import json
 import os
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -22,6 +23,7 @@ import structlog
 from app import filelocks
 from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError, DriverRef
 from app.durablefiles import read_regular, remove_tree, write_whole
+from app.model.environment import Looked, Runtime
 from app.model.graphdoc_program import ProgramDocument
 from app.model.planned import Planned, planned_from_json
 from app.model.protocol import PlanningSpec
@@ -30,7 +32,7 @@ from app.worker.drivers import ended_in_words, kill_surely, once_there_are_descr
 from app.worker.job import JobPlaces
 from app.worker.job_files import untouched_s, write_artifacts
 from app.worker.job_traits import jvm_options, runtime_of
-from app.worker.views import Unavailable
+from app.worker.views import InvalidRequest, Unavailable
 
 log = structlog.get_logger()
 
@@ -46,6 +48,7 @@ _ANSWER_MOST_BYTES = 4 << 20
 _LOG_TAIL_BYTES = 64 << 10
 _MOST_CHARS = 2_000
 _CLOSE_S = 10.0
+_STOPPING = "This control plane is stopping. The job was not submitted; try again."
 # Between the making of a lock file and its being locked there is no time to speak of.
 _LOCKED_WITHIN_S = 10.0
 
@@ -98,14 +101,14 @@ class _Place:
 
 
 class Planner:
-    """Plans programs, a few at once. ``limit_s``: for how long one may take."""
+    """Plans programs and looks at environments, a few at once. ``limit_s``: for how long a planning may take."""
 
     def __init__(self, host: DriverHost, places: JobPlaces, *, limit_s: float = PLANNING_TIMEOUT_S) -> None:
         self._host, self._places = host, places
         self._limit_s = limit_s
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._wanted = 0
-        self._running: set[asyncio.Task[Planned]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._tidying: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -118,27 +121,35 @@ class Planner:
         Raises:
             Unavailable: it could not be found out now.
         """
+        return await self._in_turn(lambda: self._plan(program, artifacts, version_of))
+
+    async def look(self, runtime: Runtime, artifacts: Mapping[str, bytes]) -> Looked:
+        """What a job would run in.
+
+        Raises:
+            InvalidRequest: it cannot be had.
+            Unavailable: it could not be found out now.
+        """
+        return await self._in_turn(lambda: self._look(runtime, artifacts))
+
+    async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._wanted >= AT_ONCE + WAITING:
             raise Unavailable(
-                f"{self._wanted} programs are being planned or wait for their turn: try again in a moment."
+                f"{self._wanted} jobs are being planned or wait for their turn: try again in a moment."
             )
         self._wanted += 1
         try:
             async with self._turns:
                 if self._closing:
-                    raise Unavailable(
-                        "This control plane is stopping. The program was not submitted; try again."
-                    )
-                task = asyncio.create_task(self._plan(program, artifacts, version_of))
+                    raise Unavailable(_STOPPING)
+                task = asyncio.create_task(work())
                 self._running.add(task)
                 try:
                     return await task
                 except asyncio.CancelledError:
                     if not self._closing:
                         raise
-                    raise Unavailable(
-                        "This control plane is stopping. The program was not submitted; try again."
-                    ) from None
+                    raise Unavailable(_STOPPING) from None
                 finally:
                     self._running.discard(task)
         finally:
@@ -154,16 +165,38 @@ class Planner:
         if self._tidying:
             await asyncio.wait(self._tidying, timeout=_CLOSE_S)
 
+    async def _look(self, runtime: Runtime, artifacts: Mapping[str, bytes]) -> Looked:
+        place = self._new_place()
+        archive = None if runtime.environment is None else runtime.environment.archive
+        sent = {name: content for name, content in artifacts.items() if name == archive}
+        laying = asyncio.create_task(asyncio.to_thread(place.lay_out, sent))
+        try:
+            await asyncio.shield(laying)
+            return await self._host.look(dataclasses.replace(runtime, artifacts_dir=str(place.artifacts_dir)))
+        except DriverLaunchError as error:
+            if not error.recoverable:
+                raise InvalidRequest(" ".join(str(error).split())) from error
+            raise Unavailable(f"{error} The job was not submitted.") from error
+        except OSError as error:
+            raise Unavailable(
+                f"The environment could not be looked at: {error.strerror or error}. Try again."
+            ) from error
+        finally:
+            await asyncio.shield(self._spawn(_tidy(None, place, laying)))
+
+    def _new_place(self) -> _Place:
+        return _Place(self._places.jobs_dir / f"{_PREFIX}{secrets.token_hex(16)}")
+
     async def _plan(
         self, program: ProgramDocument, artifacts: Mapping[str, bytes], version_of: str | None
     ) -> Planned:
-        place = _Place(self._places.jobs_dir / f"{_PREFIX}{secrets.token_hex(16)}")
+        place = self._new_place()
         laying = asyncio.create_task(asyncio.to_thread(place.lay_out, artifacts))
         handle: DriverHandle | None = None
         try:
             await asyncio.shield(laying)
             options = jvm_options(program.config)
-            runtime = runtime_of(program.program, place.artifacts_dir)
+            runtime = runtime_of(program.runtime, place.artifacts_dir)
             handle = await once_there_are_descriptors(lambda: self._host.acquire(options, runtime))
             return _told(await self._answer(handle, place, program, version_of), program)
         except TimeoutError:

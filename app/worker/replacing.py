@@ -56,7 +56,8 @@ class Replacing:
             program = _with_bounds_of(dataclasses.replace(submitted, name=name), state.graph)
             graph = _with_origin_of(await self._submission.plan(program, artifacts, job_id), state.graph)
         else:
-            graph = parse_document({**to_document(submitted), "name": name})
+            named = parse_document({**to_document(submitted), "name": name})
+            graph = await self._submission.plan(named, artifacts, job_id)
         _refuse_incompatible(self._state(job_id), graph)
         await self._submission.checked(job_id, graph, artifacts, None)
         return graph

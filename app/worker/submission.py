@@ -19,6 +19,7 @@ from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
 from app.model.jobgraph import JobGraph, JobType, PlannedSpec
 from app.model.localpaths import local_paths, refusal_of
+from app.model.needs import lacking
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.scheduler.adaptive.events import StartScheduling
@@ -60,16 +61,23 @@ class Submission:
         self._places, self._clock, self._new_id = places, clock, new_id
 
     async def plan(
-        self, program: ProgramDocument, artifacts: Mapping[str, bytes], version_of: str | None = None
+        self,
+        submitted: JobGraph | ProgramDocument,
+        artifacts: Mapping[str, bytes],
+        version_of: str | None = None,
     ) -> JobGraph:
-        """The job graph of a program, which may be a new version of a job."""
+        """The job graph of what was submitted, which may be a new version of a job. What it is to run in is there."""
+        if isinstance(submitted, JobGraph):
+            await self.checked("", submitted, artifacts, None)
+            return await self._looked_at(submitted, artifacts)
+        program = submitted
         listed = program.artifacts
         errors = await asyncio.to_thread(refused_artifacts, listed, artifacts, program=True)
         errors += _refused_by_cluster(program.config, self._places)
         if errors:
             raise InvalidRequest(*errors)
         if program.type is JobType.BATCH:
-            return await _graph_of_batch(program, artifacts)
+            return await self._looked_at(await _graph_of_batch(program, artifacts), artifacts)
         if program.program.origin is not None:
             self._check_origin(program.program.origin)
         try:
@@ -83,6 +91,14 @@ class Submission:
         except BaseException:
             self._host.refill()
             raise
+
+    async def _looked_at(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> JobGraph:
+        """``graph``, if what it is to run in can be had and has what it needs."""
+        if graph.runtime.is_own:
+            errors = lacking(graph, await self._planner.look(graph.runtime, artifacts))
+            if errors:
+                raise InvalidRequest(*errors)
+        return graph
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
         """Refuse what `submit` would refuse."""
@@ -177,7 +193,7 @@ class Submission:
 async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
     """There is nothing to be planned in a BATCH program."""
     spec = program.program
-    if spec.environment is None:
+    if program.runtime.environment is None:
         # Another Python may take what this one does not.
         fault = await asyncio.to_thread(syntax_fault, spec.script, artifacts[spec.script])
         if fault is not None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from app.cluster.ports import DriverLaunchError, DriverRef
+from app.model.environment import MODULES, Looked, Runtime
 from app.model.graphdoc import parse_document
 from app.model.state_partitions import partitions_of_queries
 
@@ -30,6 +32,11 @@ POLL_MS = 2_000
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def files_in(directory: str) -> list[str]:
+    """Nothing if it is not there."""
+    return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
 
 
 @dataclass(eq=False)
@@ -282,6 +289,10 @@ class ProtocolHost:
         # Of all drivers: what a report says of them.
         self.executors: dict[str, int] = {}
         self.regions_left = 1_000
+        # What jobs would run in; a sentence if that cannot be had.
+        self.looked: Looked | str = Looked("4.3.0", frozenset(MODULES))
+        self.looked_at: list[Runtime] = []
+        self.files_seen: list[list[str]] = []
         # Of all drivers: how they plan a program; the exit status.
         self.plan: Callable[[dict[str, Any]], Awaitable[int]] | None = None
         self._running = asyncio.Event()
@@ -312,6 +323,13 @@ class ProtocolHost:
             driver.fail(self.fail_next)
             self.fail_next = None
         return driver
+
+    async def look(self, runtime: Runtime) -> Looked:
+        self.looked_at.append(runtime)
+        self.files_seen.append(files_in(runtime.artifacts_dir))
+        if isinstance(self.looked, str):
+            raise DriverLaunchError(self.looked, recoverable=False)
+        return self.looked
 
     def adopt(self, ref: DriverRef) -> ProtocolDriver | None:
         return next((driver for driver in self.drivers if driver.ref == ref and driver.alive), None)

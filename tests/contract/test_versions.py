@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from app.model.environment import MODULES, Looked
 from app.model.jobgraph import Role
 from app.model.planned import Planned, PlannedVertex
 from tests.contract.test_programs import PLANNED, PROGRAM, answers, form
@@ -80,6 +81,23 @@ async def test_a_new_version_goes_on_under_the_same_id(any_world: World) -> None
     history = await world.get(f"/jobs/{job_id}/rescales/history")
     assert any("Version 2 of the job" in (one.get("message") or "") for one in history)
     assert (await world.get(f"/jobs/{job_id}"))["name"] == GRAPH["name"]
+
+
+async def test_a_new_version_may_run_in_another_environment(world: World) -> None:
+    job_id = await world.running(graph())
+    driver = world.driver()
+    other = {"environment": {"requirements": ["pyspark==4.2.0"]}, "packages": ["a.b:c_2.13:1.0"]}
+    world.host.looked = "environment.requirements: numpy==0 was not found."
+    refused = await replace(world, job_id, graph(**other))
+    assert (refused.status_code, refused.json()) == (400, {"errors": [world.host.looked]})
+    assert world.driver() is driver
+    world.host.looked = Looked("4.2.0", frozenset(MODULES))
+    assert (await replace(world, job_id, graph(**other))).status_code == 202
+    await outcome(world, job_id, 2, "IN_FORCE")
+    # A driver that waits has the environment of the version before.
+    assert world.driver() is not driver
+    shown = await world.get(f"/jobs/{job_id}/graph")
+    assert {key: shown[key] for key in other} == other
 
 
 async def test_a_dry_run_changes_nothing(world: World) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
+from app.model.environment import Looked, Runtime
 from app.model.ids import derive_id
 from app.scheduler.adaptive.effects import Effect
 from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitOfWork
@@ -281,6 +282,9 @@ class SimHost:
         self._warm = [process for process in self._warm if process.python]
         process = self._warm.pop() if self._warm else self._start()
         return SimHandle(self._incarnation, process, adopted=False)
+
+    async def look(self, runtime: Runtime) -> Looked:
+        return Looked("4.3.0")
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         for process in self._world.processes:

@@ -61,7 +61,7 @@ class _InMemory(MultiPartParser):
 async def submit(context: Context, request: Request) -> Response:
     dry_run = boolean(query(request, ("dryRun",)), "dryRun")
     graph, files = await read_submitted(request)
-    if isinstance(graph, ProgramDocument):
+    if isinstance(graph, ProgramDocument) or graph.runtime.is_own:
         graph = await while_connected(request, context.control_plane.plan(graph, files))
     if dry_run:
         await context.control_plane.check(graph, files)

@@ -89,12 +89,32 @@ _ARTIFACTS = {
     "description": "Names of the files sent along.",
 }
 _CONFIG = {**_VALUES, "description": "Settings of Spark (`spark.*`) and options of the scheduler."}
+_RUNTIME = {
+    "environment": _closed(
+        [],
+        {
+            "python": {"type": "string", "description": "The path of a Python that has PySpark."},
+            "archive": {
+                "type": "string",
+                "description": "A packed environment: a path, or one of the artifacts.",
+            },
+            "requirements": {"type": "array", "items": {"type": "string"}},
+        },
+        "What it runs in: exactly one of these. Default: the environment of the server.",
+    ),
+    "packages": {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Packages of Spark: group:artifact:version.",
+    },
+}
 GRAPH_SCHEMA = _closed(
     ["name", "type", "vertices"],
     {
         "name": _NAME,
         "type": {"enum": [value.value for value in JobType]},
         "artifacts": _ARTIFACTS,
+        **_RUNTIME,
         "config": _CONFIG,
         "vertices": {"type": "array", "minItems": 2, "items": _VERTEX},
     },
@@ -111,23 +131,7 @@ PROGRAM_SCHEMA = _closed(
         },
         "args": {"type": "array", "items": {"type": "string"}, "description": "Its arguments."},
         "artifacts": _ARTIFACTS,
-        "environment": _closed(
-            [],
-            {
-                "python": {"type": "string", "description": "The path of a Python that has PySpark."},
-                "archive": {
-                    "type": "string",
-                    "description": "A packed environment: a path, or one of the artifacts.",
-                },
-                "requirements": {"type": "array", "items": {"type": "string"}},
-            },
-            "What it runs in: exactly one of these. Default: the environment of the server.",
-        ),
-        "packages": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Packages of Spark: group:artifact:version.",
-        },
+        **_RUNTIME,
         "from": {
             "type": "string",
             "description": "The directory of a checkpoint on the host of the server, or of one for each query: the job "

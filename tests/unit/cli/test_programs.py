@@ -259,6 +259,32 @@ def test_a_planning_is_waited_for_longer_than_other_answers(
     assert slotwise("submit", str(job)).status == 0
 
 
+def test_an_environment_that_may_have_to_be_built_is_waited_for(
+    slotwise: Run, fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_request: Any) -> Any:
+        time.sleep(1.0)
+        return (202, {"jobid": JOB_ID, "jobUrl": ""})
+
+    vertices = [
+        {"name": "made", "source": {"format": "rate"}},
+        {"name": "kept", "inputs": ["made"], "sink": {"format": "noop"}},
+    ]
+    document = {"name": "numbers", "type": "STREAMING", "packages": ["a:b:1"], "vertices": vertices}
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    fake.routes["POST", "/jobs"] = slow
+    monkeypatch.setattr("app.cli.client.ANSWER_TIMEOUT_S", 0.3)
+    outcome = slotwise("submit", str(tmp_path / "graph.json"))
+    assert outcome.status == 0
+    assert "graph.json has an environment of its own, which is looked for" in outcome.err
+    [request] = fake.sent("POST", "/jobs")
+    assert json.loads(request.body)["packages"] == ["a:b:1"]
+    document["packages"] = ["a:b"]
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    refused = slotwise("submit", str(tmp_path / "graph.json"))
+    assert "packages[0]: should be the coordinates of one version" in refused.err
+
+
 def test_a_batch_program_is_sent_as_one_and_not_said_to_be_planned(
     slotwise: Run, fake: Any, job: Path
 ) -> None:

@@ -1,14 +1,18 @@
-"""The environment and the packages of a program: what is read from a document, and what is refused."""
+"""The environment and the packages of a job: what is read from a document, what is refused, and what is lacking."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from app.model.environment import EnvironmentSpec, python_fault, spark_fault
+from app.model.environment import EnvironmentSpec, Looked, is_before, python_fault, spark_fault
+from app.model.graphdoc import parse_document, to_document
 from app.model.graphdoc_fields import GraphErrors
-from app.model.graphdoc_program import parse_program
+from app.model.graphdoc_program import graph_of_batch, parse_program, parse_submitted
+from app.model.jobgraph import JobGraph
+from app.model.needs import lacking
 
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"
 
@@ -17,6 +21,24 @@ def program(**fields: Any) -> dict[str, Any]:
     return {"name": "words", "script": "words.py", **fields}
 
 
+def graph(source: str = "rate", sink: str = "noop", **fields: Any) -> dict[str, Any]:
+    options = {"sqlite": {"table": "t"}, "postgresql": {"url": "postgresql://h/d", "table": "t"}}
+    path = {"path": "/tmp/t.db"} if sink == "sqlite" else {}
+    vertices = [
+        {"name": "made", "source": {"format": source}},
+        {
+            "name": "kept",
+            "inputs": ["made"],
+            "sink": {"format": sink, "options": options.get(sink, {}), **path},
+        },
+    ]
+    return {"name": "words", "type": "STREAMING", "vertices": vertices, **fields}
+
+
+EITHER = pytest.mark.parametrize("document", [program, graph])
+
+
+@EITHER
 @pytest.mark.parametrize(
     ("environment", "spec"),
     [
@@ -29,20 +51,29 @@ def program(**fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_an_environment_is_read_and_written(environment: dict[str, Any], spec: EnvironmentSpec) -> None:
-    document = program(environment=environment, packages=[KAFKA], artifacts=["env.tar.gz"])
-    parsed = parse_program(document)
-    assert parsed.program.environment == spec
-    assert parsed.program.packages == (KAFKA,)
-    assert parse_program(parsed.to_document()).program == parsed.program
+def test_an_environment_is_read_and_written(
+    document: Callable[..., dict[str, Any]], environment: dict[str, Any], spec: EnvironmentSpec
+) -> None:
+    said = document(environment=environment, packages=[KAFKA], artifacts=["env.tar.gz"])
+    parsed = parse_submitted(said)
+    assert parsed.runtime.environment == spec
+    assert parsed.runtime.packages == (KAFKA,)
+    written = to_document(parsed) if isinstance(parsed, JobGraph) else parsed.to_document()
+    assert parse_submitted(written).runtime == parsed.runtime
+    assert {key: written[key] for key in ("environment", "packages")} == {
+        key: said[key] for key in ("environment", "packages")
+    }
 
 
-def test_without_them_the_document_says_nothing_of_them() -> None:
-    parsed = parse_program(program())
-    assert parsed.program.environment is None and parsed.program.packages == ()
-    assert not {"environment", "packages"} & parsed.to_document().keys()
+@EITHER
+def test_without_them_the_document_says_nothing_of_them(document: Callable[..., dict[str, Any]]) -> None:
+    parsed = parse_submitted(document())
+    assert parsed.runtime.environment is None and parsed.runtime.packages == ()
+    written = to_document(parsed) if isinstance(parsed, JobGraph) else parsed.to_document()
+    assert not {"environment", "packages"} & written.keys()
 
 
+@EITHER
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -77,9 +108,11 @@ def test_without_them_the_document_says_nothing_of_them() -> None:
         ({"packages": [KAFKA, 4]}, "packages[1] should be coordinates"),
     ],
 )
-def test_what_cannot_be_is_said_with_its_place(fields: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_said_with_its_place(
+    document: Callable[..., dict[str, Any]], fields: dict[str, Any], said: str
+) -> None:
     with pytest.raises(GraphErrors) as caught:
-        parse_program(program(**fields))
+        parse_submitted(document(**fields))
     assert said in " ".join(caught.value.errors).replace("environment: ", "environment ").replace(
         "packages: ", "packages "
     ).replace("]: ", "] ").replace("python: ", "python ").replace("requirements: ", "requirements ")
@@ -94,3 +127,55 @@ def test_versions_that_drivers_run_on() -> None:
         assert spark_fault(version) is None
     for version in ("4.0.1", "3.5.6", "4.4.0", "4.10.0"):
         assert version in str(spark_fault(version))
+
+
+def test_a_stored_graph_of_a_program_keeps_what_it_runs_in() -> None:
+    planned = graph_of_batch(parse_program(program(type="BATCH", packages=[KAFKA])))
+    assert planned.runtime.packages == (KAFKA,)
+    assert parse_document(to_document(planned), stored=True) == planned
+    assert parse_document(graph()) != parse_document(graph(packages=[KAFKA]))
+
+
+@pytest.mark.parametrize("field", ["environment", "packages"])
+def test_a_graph_of_type_batch_runs_in_the_environment_of_the_server(field: str) -> None:
+    given = {"environment": {"python": "/a"}, "packages": [KAFKA]}[field]
+    with pytest.raises(GraphErrors) as caught:
+        parse_document({**graph("parquet"), "type": "BATCH", field: given})
+    assert f"{field}: is for STREAMING graphs and for programs" in caught.value.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "found", "said"),
+    [
+        ("kafka", "noop", Looked("4.1.1"), []),
+        ("rate", "noop", Looked("4.2.0", frozenset({"numpy", "pyarrow"})), []),
+        (
+            "rate",
+            "noop",
+            Looked("4.1.1", frozenset({"numpy"})),
+            [
+                "environment: the source made (rate) needs PySpark 4.2 or newer, and this environment has PySpark "
+                "4.1.1.",
+                "environment: the source made (rate) needs pyarrow, which this environment has not. Install it there.",
+            ],
+        ),
+        (
+            "kafka",
+            "postgresql",
+            Looked("4.1.1"),
+            [
+                "environment: the sink kept (postgresql) needs psycopg and pyarrow, which this environment has not. "
+                "Install them there."
+            ],
+        ),
+        ("kafka", "sqlite", Looked("4.1.1", frozenset({"pyarrow"})), []),
+    ],
+)
+def test_what_an_environment_lacks_for_a_graph(
+    source: str, sink: str, found: Looked, said: list[str]
+) -> None:
+    assert lacking(parse_document(graph(source, sink)), found) == said
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert is_before("4.1.1", "4.2") and not is_before("4.2.0", "4.2") and not is_before("4.10.0", "4.2")

@@ -24,7 +24,7 @@ def test_the_smallest_document() -> None:
 def test_a_document_is_a_mapping(value: object) -> None:
     [error] = errors(value)
     assert error.startswith(
-        "The job graph should be a mapping with name, type, artifacts, config, vertices, found "
+        "The job graph should be a mapping with name, type, artifacts, environment, packages, config, vertices, found "
     )
 
 
@@ -130,13 +130,19 @@ def test_artifacts_are_plain_file_names(name: str) -> None:
         ),
         ({"spark.master": "local"}, "is not allowed: Slotwise decides"),
         ({"spark.ui.enabled": "true"}, "is not allowed: drivers have no web page of Spark's"),
-        ({"spark.jars": "/a.jar"}, "is not allowed: libraries cannot be added to a job yet"),
-        ({"spark.jars.packages": "a:b:1"}, "is not allowed: libraries cannot be added to a job yet"),
-        ({"spark.jars.repositories": "https://x"}, "is not allowed: libraries cannot be added to a job yet"),
-        ({"spark.driver.extraClassPath": "/a.jar"}, "is not allowed: libraries cannot be added to a job yet"),
+        ({"spark.jars": "/a.jar"}, "is not allowed: list the libraries of a job under packages"),
+        ({"spark.jars.packages": "a:b:1"}, "is not allowed: list the libraries of a job under packages"),
+        (
+            {"spark.jars.repositories": "https://x"},
+            "is not allowed: list the libraries of a job under packages",
+        ),
+        (
+            {"spark.driver.extraClassPath": "/a.jar"},
+            "is not allowed: list the libraries of a job under packages",
+        ),
         ({"spark.driver.extraLibraryPath": "/a"}, "is not allowed: it would do nothing"),
         ({"spark.submit.pyFiles": "/a.py"}, "is not allowed: list the Python files of a job under artifacts"),
-        ({"spark.pyspark.python": "/bin/x"}, "is not allowed: drivers and tasks run with the Python"),
+        ({"spark.pyspark.python": "/bin/x"}, "is not allowed: say under environment which Python"),
         ({"spark.app.name": "x"}, "is not allowed: it is the name of the job"),
         ({"slot.idle.timeout": [1]}, "should be a text, a number or a boolean, found a list."),
     ],

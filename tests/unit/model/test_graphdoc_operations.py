@@ -83,7 +83,7 @@ RELATIVE = (
         ({"format": "rate", "schema": "a INT"}, ".schema: is not a field of format rate"),
         (
             {"format": "rate", "static": True},
-            ".static: is for the formats csv, json, parquet, orc, text only",
+            ".static: is for the formats csv, json, parquet, orc, text, xml, avro only",
         ),
         (
             {"format": "rate", "options": {"rowsPerSecond": -1}},

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef, Offer
+from app.model.environment import MODULES, Looked, Runtime
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
@@ -103,6 +104,11 @@ class FakeHost:
         self.prepare(driver)
         self.drivers.append(driver)
         return driver
+
+    async def look(self, runtime: Runtime) -> Looked:
+        if self.refuse is not None:
+            raise DriverLaunchError(self.refuse, recoverable=False)
+        return Looked("4.3.0", frozenset(MODULES))
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
         for driver in self.drivers:
