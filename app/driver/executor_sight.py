@@ -7,17 +7,17 @@ is asked of the server.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Collection, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.arrivals import BELOW_JOBS_DIR
 from app.driver.failures import DriverError, describe
-from app.driver.scala import java_list, rdd_at, scala_context
+from app.driver.scala import executor_hosts, scala_context, scala_seq, shell_at
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -39,21 +39,6 @@ esac 2>/dev/null
 """
 _LOOKS = 3
 
-_AGAIN_S = 0.5
-
-# Keeps an executor's only core for two seconds, or until it sees the file; then it says so. Spark would give the one
-# that waits behind it to another executor after three.
-_KEEP_OUT = r"""
-case "$(tr '\0' ' ' <"/proc/$PPID/cmdline")" in
-*"--executor-id $1 "*)
-    for _ in 1 2 3 4; do
-        true <"$0" && echo seen && exit
-        kill -0 $PPID || exit
-        sleep 0.5
-    done ;;
-esac 2>/dev/null
-"""
-
 
 class ExecutorSight:
     """Of one attempt on a cluster. ``directory`` is one that all executors have to see."""
@@ -62,7 +47,8 @@ class ExecutorSight:
         self.mark = directory / "seen-by-executors"
         self._context = context
         self._directory = directory
-        self._closed = threading.Event()
+        self.kept: set[int] = set()
+        """Executors that are kept from all tasks, for they are blind."""
         self._why = ""
         self._why_at = 0.0
         directory.mkdir(parents=True, exist_ok=True)
@@ -73,9 +59,42 @@ class ExecutorSight:
         """Why an executor gets no tasks, in a sentence; empty if there is none."""
         return self._why if time.monotonic() - self._why_at < WHY_S else ""
 
+    def ask(self, executor: int) -> Callable[[], bool]:
+        """Let ``executor`` look, in the thread's pool; what is returned waits for it, and tells whether it is blind. It
+        then counts as kept from all tasks, until it `sees`."""
+        asked = self._look([executor]).collectAsync()
+
+        def is_blind() -> bool:
+            try:
+                if f"{executor} is blind" not in map(str, asked.get()):
+                    return False
+            except Exception as error:
+                # It is lost, most likely.
+                log.warning("what executor %d sees is not known: %s", executor, describe(error).sentence)
+                return False
+            self.kept.add(executor)
+            self._why, self._why_at = f"{self._sentence({executor})} It is given no tasks.", time.monotonic()
+            log.warning("%s", self._why)
+            return True
+
+        return is_blind
+
+    def sees(self, executor: int) -> None:
+        """One that was blind is not any more."""
+        log.warning("executor %d sees %s now", executor, self._directory)
+        self.kept.discard(executor)
+        self._why = ""
+
+    def failure(self, executors: Collection[int]) -> DriverError:
+        """That of an attempt with ``executors`` that do not see the files."""
+        return DriverError(self._sentence(executors), recoverable=True, outside=True)
+
     def close(self) -> None:
-        """The attempt is over: nobody is kept out any more."""
-        self._closed.set()
+        """The attempt is over. Those that are kept from tasks go: the next one is to meet none that keeps silent."""
+        # The JVM may have ended, or the manager of the cluster be away.
+        with contextlib.suppress(Exception):
+            kept = scala_seq(self._context._jvm, map(str, self.kept))
+            scala_context(self._context).schedulerBackend().killExecutors(kept, False, False, True)
 
     def check(self, executors: Sequence[int]) -> None:
         """Look whether all ``executors`` see the files. For the start, before there is anything to do.
@@ -102,47 +121,7 @@ class ExecutorSight:
         if not found:
             log.warning("executors have not said within %g s whether they see %s", LOOK_S, self._directory)
         elif found[0]:
-            raise DriverError(self._sentence(found[0]), recoverable=True, outside=True)
-
-    def keep_out(self, executor: int, pool: str) -> None:
-        """Keep ``executor``, which does not see the files, from all other tasks until it does.
-
-        ``pool`` is one for tasks of this executor only, the first of all by name. There is always a task in it that
-        waits behind the one that runs, and Spark gives a core that gets free to the first pool that has none.
-
-        Raises:
-            DriverError: it is gone, or the attempt is over, and it has not seen them.
-        """
-        self._why, self._why_at = f"{self._sentence({executor})} It is given no tasks.", time.monotonic()
-        log.warning("%s", self._why)
-        seen, over = threading.Event(), threading.Event()
-        rounds = partial(self._keep_out, executor, pool, seen, over)
-        threading.Thread(target=rounds, name=f"behind-{pool}", daemon=True).start()
-        rounds()
-        if not seen.is_set():
-            raise DriverError(self._sentence({executor}), recoverable=True, outside=True)
-        log.warning("executor %d sees %s now", executor, self._directory)
-        self._why = ""
-
-    def _keep_out(self, executor: int, pool: str, seen: threading.Event, over: threading.Event) -> None:
-        """One task after another that keeps the executor's core, until it sees the files, is gone, or ``over``."""
-        self._context.setLocalProperty("spark.scheduler.pool", pool)
-        backend = scala_context(self._context).schedulerBackend()
-        command = java_list(self._context._jvm, ["sh", "-c", _KEEP_OUT, str(self.mark), str(executor)])
-        try:
-            while not (over.is_set() or self._closed.is_set()) and backend.isExecutorActive(str(executor)):
-                self._why_at = time.monotonic()
-                try:
-                    kept = rdd_at(self._context, {executor: "kept out"}, "java.lang.String").pipe(command)
-                    if list(kept.collect()):
-                        seen.set()
-                        return
-                except Exception as error:
-                    # It is lost, most likely; if not, it is not to be let in for that.
-                    log.warning("executor %d is kept out: %s", executor, describe(error).sentence)
-                    over.wait(_AGAIN_S)
-        finally:
-            over.set()
+            raise self.failure(found[0])
 
     def _blind(self, executors: Sequence[int]) -> set[int]:
         """Those that do not see the mark, asked all at once."""
@@ -150,9 +129,7 @@ class ExecutorSight:
         for _ in range(_LOOKS):
             if not unknown:
                 break
-            numbers = {number: str(number) for number in unknown}
-            command = java_list(self._context._jvm, ["sh", "-c", _LOOK, str(self.mark)])
-            for line in rdd_at(self._context, numbers, "java.lang.String").pipe(command).collect():
+            for line in self._look(unknown).collect():
                 number, _, found = str(line).partition(" ")
                 unknown.discard(int(number))
                 if found != "sees":
@@ -161,20 +138,16 @@ class ExecutorSight:
             log.warning("whether the executors %s see %s is not known", sorted(unknown), self._directory)
         return blind
 
+    def _look(self, executors: Collection[int]) -> Any:
+        return shell_at(self._context, executors, _LOOK, self.mark)
+
     def _sentence(self, blind: Collection[int]) -> str:
         names = ", ".join(map(str, sorted(blind)))
-        hosts = ", ".join(sorted({self._host(number) for number in blind} - {""}))
+        known = executor_hosts(self._context)
+        hosts = ", ".join(sorted({known.get(number, "") for number in blind} - {""}))
         on = f" on {hosts}" if hosts else ""
         who = f"Executor {names}{on} does" if len(blind) == 1 else f"The executors {names}{on} do"
         return (
             f"{who} not see {self._directory}: the driver and all executors have to see the same directory under this "
             f"path, as the same user ({BELOW_JOBS_DIR})."
         )
-
-    def _host(self, executor: int) -> str:
-        summaries: Any = scala_context(self._context).statusStore().executorList(True)
-        for position in range(summaries.size()):
-            one = summaries.apply(position)
-            if one.id() == str(executor):
-                return str(one.hostPort()).rpartition(":")[0]
-        return ""

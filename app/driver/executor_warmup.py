@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.executor_sight import ExecutorSight
-from app.driver.scala import java_list, rdd_at, scala_context
+from app.driver.scala import java_list, rdd_at, scala_context, shell_at
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,14 +28,13 @@ _POLL_S = 0.02
 
 _RELIEF_S = 10.0
 
-# Keeps an executor's only core while the file is there that it is given first. Says so and ends where it is not that
-# executor: Spark gives the task to another one if that is lost, or busy for long. One that does not see the driver's
-# files says so by its end, so that comes a little later, when there is a task behind it. To open a file on a network
-# file system asks its server, to look at it does not.
+# Keeps an executor's only core while the file is there that it is given first, and before while it does not see the
+# driver's mark. Says so and ends where it is not that executor: Spark gives the task to another one if that is lost, or
+# busy for long. To open a file on a network file system asks its server, to look at it does not.
 _HOLD = r"""
 case "$(tr '\0' ' ' <"/proc/$PPID/cmdline")" in
 *"--executor-id $1 "*)
-    true <"$2" || { sleep 1; echo blind; exit; }
+    until true <"$2"; do kill -0 $PPID || exit; sleep 0.5; done
     while true <"$0" && kill -0 $PPID; do sleep 0.05; done ;;
 *) echo elsewhere ;;
 esac 2>/dev/null
@@ -47,8 +46,8 @@ def warm_up_executor(
 ) -> None:
     """Let ``executor`` do what queries let it do, and keep it from queries until ``let_in``; returns when it waits.
 
-    ``directory`` is one that all executors are to see, with the mark of ``sight``. One that does not see it is kept out
-    for as long as that is so. For a thread of its own. What cannot be done raises what Spark raises.
+    ``directory`` is one that all executors are to see, with the mark of ``sight``. One that does not see it is kept
+    from all tasks for as long as that is so. For a thread of its own. What cannot be done raises what Spark raises.
 
     Raises:
         DriverError: it did not see the directory, and is gone.
@@ -58,13 +57,20 @@ def warm_up_executor(
     own.mkdir(parents=True)
     # Beside the query, not behind all that it has to do. Of pools with no running task the first by name gets a core.
     held = _Held(session.sparkContext, executor, f"!slotwise-executor-{executor}", sight.mark)
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", held.pool)
+    # First, and what holds is behind it: what a task says is known when it has ended.
+    is_blind = sight.ask(executor)
     # To plan a query takes so long that the executor would have got a task of another one.
     first, last = held.while_there(own / "first"), own / "last"
     done = threading.Event()
-    relief = threading.Thread(target=_relieve, args=(held, own / "first", last, done), daemon=True)
+
+    def relieve() -> None:
+        held.is_blind = is_blind()
+        _relieve(held, own / "first", last, done)
+
+    relief = threading.Thread(target=relieve, daemon=True)
     relief.start()
     try:
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", held.pool)
         # All in one stage: behind a shuffle a task would be anywhere. The library is a file in a jar, and large.
         rows = _row_in(session.newSession(), executor).mapInArrow(_same, _SCHEMA).filter("value >= 0")
         rows = rows.selectExpr("value", "reflect('org.rocksdb.RocksDB', 'loadLibrary') AS loaded")
@@ -78,8 +84,11 @@ def warm_up_executor(
         threading.Thread(target=_clear, args=(let_in, [first, relief], own), daemon=True).start()
         # It has ended, unless the file system hangs.
         first.join(_RELIEF_S)
-        if held.is_blind:
-            sight.keep_out(executor, held.pool)
+        if executor in sight.kept:
+            first.join()
+            if held.is_blind:
+                raise sight.failure([executor])
+            sight.sees(executor)
 
 
 class _Held:
@@ -88,7 +97,7 @@ class _Held:
     def __init__(self, context: SparkContext, executor: int, pool: str, mark: Path) -> None:
         self.pool = pool
         self.is_blind = False
-        """Whether it does not see ``mark``. Then it is not kept."""
+        """Whether it does not see ``mark``. Then it is kept until it does."""
         self._mark = mark
         self._context = context
         self._executor = executor
@@ -108,16 +117,12 @@ class _Held:
 
     def _hold(self, file: Path) -> None:
         self._context.setLocalProperty("spark.scheduler.pool", self.pool)
-        command = java_list(
-            self._context._jvm, ["sh", "-c", _HOLD, str(file), str(self._executor), str(self._mark)]
-        )
         backend = scala_context(self._context).schedulerBackend()
-        while file.exists() and backend.isExecutorActive(str(self._executor)):
-            held = rdd_at(self._context, {self._executor: "held"}, "java.lang.String").pipe(command)
-            said = list(held.collect())
-            if not said:
+        while (file.exists() or self.is_blind) and backend.isExecutorActive(str(self._executor)):
+            held = shell_at(self._context, [self._executor], _HOLD, file, self._executor, self._mark)
+            if not list(held.collect()):
+                self.is_blind = False
                 return
-            self.is_blind = self.is_blind or "blind" in said
 
 
 def _relieve(held: _Held, first: Path, last: Path, done: threading.Event) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from app.driver.executor_requests import ExecutorRequests
 from app.driver.failures import DriverError, describe
-from app.driver.scala import executor_ids, scala_context
+from app.driver.scala import executor_hosts, executor_ids, scala_context
 from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import JOB_LABEL, MASTER_PREFIX
 
@@ -100,22 +100,23 @@ class Executors:
 
     @property
     def active(self) -> list[int]:
-        """The numbers of those that can be given tasks now, oldest first."""
-        return self._active()
+        """The numbers of those that can be given tasks now, oldest first, without those that are being given up."""
+        backend = scala_context(self._context).schedulerBackend()
+        return sorted(int(each) for each in executor_ids(self._context) if backend.isExecutorActive(each))
 
     @property
-    def present(self) -> int:
-        """How many can be given tasks now."""
-        return len(self._active())
+    def count(self) -> int:
+        """How many there are, those that are being given up too."""
+        return int(scala_context(self._context).schedulerBackend().getExecutorIds().size())
 
     @property
     def ready(self) -> int:
         """How many can be given tasks that do not take longer there than elsewhere."""
-        return len(self._ready.intersection(self._active()))
+        return len(self._ready.intersection(self.active))
 
     def at_work(self) -> list[int]:
         """The numbers of those that may have tasks of a query now, oldest first. Safe in any thread."""
-        active = self._active()
+        active = self.active
         with self._lock:
             return [one for one in active if one in self._ready and one not in self._entrances]
 
@@ -197,7 +198,7 @@ class Executors:
             while True:
                 # Often, since who is not held at once gets tasks of a query; so it has to be cheap.
                 now = time.monotonic()
-                if (count := self._count()) != known or now - looked_at > _LOOK_CLOSELY_S:
+                if (count := self.count) != known or now - looked_at > _LOOK_CLOSELY_S:
                     known, looked_at = count, now
                     if not self._take_in_and_ask():
                         return
@@ -209,7 +210,7 @@ class Executors:
     def _take_in_and_ask(self) -> bool:
         """Warm up who has come, ask for more; whether there is anything left to do."""
         # Those that come when the attempt is over are for the next one.
-        active = set() if self._closed else set(self._active())
+        active = set() if self._closed else set(self.active)
         # In this order: who stops warming up has become ready before.
         for number in active - self._warming.keys() - self._ready:
             self._warming[number] = time.monotonic()
@@ -238,10 +239,7 @@ class Executors:
 
     def _at_a_time(self, ready: int) -> int:
         """How many may start at the same time: one on each host, or half as many as work already."""
-        summaries = scala_context(self._context).statusStore().executorList(True)
-        found = [summaries.apply(position) for position in range(summaries.size())]
-        # One that has only just come may not have said yet where it is.
-        hosts = {one.hostPort().rpartition(":")[0] for one in found if one.id() != "driver"} - {""}
+        hosts = set(executor_hosts(self._context).values()) - {""}
         return max(1, len(hosts), ready // 2)
 
     def _take_in(self, number: int) -> None:
@@ -253,37 +251,32 @@ class Executors:
             log.warning("executor %d was not warmed up: %s", number, describe(error).sentence)
         self._ready.add(number)
         self._warming.pop(number, None)
-        if number in self._active():
+        if number in self.active:
             self._moved_at = time.monotonic()
 
     def trim(self) -> int:
         """Give up the executors beyond those wanted, the newest first; how many. For a moment without tasks."""
-        # A master that does not know of the smaller number would send others; it may be away as well. In this order:
-        # what is wanted changes before it is said.
-        wanted, heard = self.wanted, self._requests.heard
-        surplus = self._active()[wanted:] if heard is not None and heard <= wanted else []
+        surplus = self._surplus()
         self._requests.kill(surplus)
-        if surplus:
-            log.warning("executors given up: %s", ", ".join(map(str, surplus)))
         return len(surplus)
 
     def retire(self) -> None:
         """Give up the executors beyond those wanted, the newest first, while tasks run: each ends those that it has."""
-        wanted, heard = self.wanted, self._requests.heard
-        surplus = self._active()[wanted:] if heard is not None and heard <= wanted else []
-        if surplus:
-            log.warning("executors to be given up: %s", ", ".join(map(str, surplus)))
-            self._requests.decommission(surplus)
+        self._requests.decommission(self._surplus())
 
-    @property
-    def count(self) -> int:
-        """How many there are, those that are being given up too."""
-        return self._count()
+    def _surplus(self) -> list[int]:
+        # A master that does not know of the smaller number would send others; it may be away as well. In this order:
+        # what is wanted changes before it is said.
+        wanted, heard = self.wanted, self._requests.heard
+        surplus = self.active[wanted:] if heard is not None and heard <= wanted else []
+        if surplus:
+            log.warning("executors given up: %s", ", ".join(map(str, surplus)))
+        return surplus
 
     def trim_idle(self) -> None:
         """`trim`, if fewer are wanted than before: for a query that has nothing to do."""
         if self._shrinking:
-            self._shrinking = self.trim() == 0 and self.present > self.wanted
+            self._shrinking = self.trim() == 0 and len(self.active) > self.wanted
 
     def check(self) -> None:
         """Look now and then whether there are any.
@@ -303,7 +296,7 @@ class Executors:
             # Some have been lost, and others come: at once, or when a master that was away has been told.
             self._bring_in()
             self._requests.repeat()
-        if self.present:
+        if self.active:
             self._seen_at = now
         elif now - self._seen_at > _NONE_S:
             raise DriverError(
@@ -326,25 +319,21 @@ class Executors:
             DriverError: none has come.
         """
         began = time.monotonic()
-        while (present := len(active := self._active())) < self.wanted:
+        while (present := len(active := self.active)) < self.wanted:
             self._ready = set(active)
             waited_s = time.monotonic() - began
             if present and waited_s >= ALL_S:
                 log.warning("%d of %d executors have come; the job begins with them", present, self.wanted)
                 return
-            if waited_s >= self.first_s:
+            first_s = float(self._context.getConf().get(FIRST_EXECUTOR_SETTING) or FIRST_EXECUTOR_S)
+            if waited_s >= first_s:
                 raise DriverError(
-                    f"None of {self.wanted} executors has come within {self.first_s:.0f} s. {self._where_to_look()}",
+                    f"None of {self.wanted} executors has come within {first_s:.0f} s. {self._where_to_look()}",
                     recoverable=True,
                     outside=True,
                 )
             time.sleep(_POLL_S)
         self._ready = set(active)
-
-    @property
-    def first_s(self) -> float:
-        """For how long an attempt waits for its first executor."""
-        return float(self._context.getConf().get(FIRST_EXECUTOR_SETTING) or FIRST_EXECUTOR_S)
 
     def _where_to_look(self) -> str:
         if str(self._context.master).startswith(MASTER_PREFIX):
@@ -359,12 +348,3 @@ class Executors:
             "The page of the Spark master says whether workers have free cores and memory, and the logs of the "
             "workers why executors end."
         )
-
-    def _count(self) -> int:
-        """How many there are, those that are being given up too."""
-        return int(scala_context(self._context).schedulerBackend().getExecutorIds().size())
-
-    def _active(self) -> list[int]:
-        """Their numbers, oldest first, without those that are being given up."""
-        backend = scala_context(self._context).schedulerBackend()
-        return sorted(int(each) for each in executor_ids(self._context) if backend.isExecutorActive(each))

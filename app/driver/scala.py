@@ -45,6 +45,15 @@ def executor_ids(context: SparkContext) -> list[str]:
     return list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(ids))
 
 
+def executor_hosts(context: SparkContext) -> dict[int, str]:
+    """The hosts of the executors that are there, by number; one that has only just come may not have said yet."""
+    summaries = scala_context(context).statusStore().executorList(True)
+    found = [summaries.apply(position) for position in range(summaries.size())]
+    return {
+        int(one.id()): str(one.hostPort()).rpartition(":")[0] for one in found if str(one.id()) != "driver"
+    }
+
+
 def executor_place(executor: int) -> str:
     """How Spark names an executor as the place of a partition. Its host, which would be a second choice, is none."""
     return f"executor_any_{executor}"
@@ -58,3 +67,11 @@ def rdd_at(context: SparkContext, values: Mapping[int, Any], java_class: str) ->
     ]
     tag = jvm.scala.reflect.ClassManifestFactory.fromClass(jvm.java.lang.Class.forName(java_class))
     return scala_context(context).makeRDD(scala_seq(jvm, placed), tag).toJavaRDD()
+
+
+def shell_at(context: SparkContext, executors: Iterable[int], script: str, *arguments: object) -> Any:
+    """A JavaRDD of the lines that ``script`` says when a shell runs it on each of these executors, with ``arguments``
+    from $0 on. It can read the number of its executor; Spark may run it on another one all the same."""
+    command = java_list(context._jvm, ["sh", "-c", script, *map(str, arguments)])
+    numbers = {number: str(number) for number in executors}
+    return rdd_at(context, numbers, "java.lang.String").pipe(command)

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def ran_on(context: SparkContext, tasks: int) -> set[str]:
 
 
 def keep_busy(context: SparkContext, executor: int, begun: Path) -> None:
-    """A task that takes longer than two rounds of what keeps another executor out."""
+    """A task that takes a while."""
     context.setLocalProperty("spark.scheduler.pool", "busy")
     rows = rdd_at(context, {executor: "busy"}, "java.lang.String")
     rows.pipe(java_list(context._jvm, ["sh", "-c", f"touch {begun}; sleep 5"])).collect()
@@ -123,7 +122,6 @@ def test_who_does_not_see_the_files_gets_no_tasks_until_it_does(
     until(lambda: sight.why)
     assert sight.why.endswith("It is given no tasks.")
     until(lambda: ran_on(context, 8) == {"0"})
-    # Longer than a task that keeps it: there is always one behind.
     assert ran_on(context, 24) == {"0"}
     # And it comes before others that have no task running either.
     begun = tmp_path / "begun"
@@ -145,12 +143,12 @@ def test_it_is_kept_out_until_it_is_gone(session: SparkSession, tmp_path: Path) 
     sight.mark = Path("no mark")
     ends: list[str] = []
 
-    def keep_out() -> None:
-        with pytest.raises(DriverError, match="does not see") as error:
-            sight.keep_out(1, "!out-1")
+    def warm_up(executor: int) -> None:
+        with pytest.raises(DriverError, match=f"Executor {executor} .*does not see") as error:
+            warm_up_executor(session, tmp_path / "work", sight, executor, threading.Event())
         ends.append(str(error.value))
 
-    keeping = threading.Thread(target=keep_out)
+    keeping = threading.Thread(target=warm_up, args=(1,))
     keeping.start()
     until(lambda: sight.why)
     backend = context._jsc.sc().schedulerBackend()
@@ -158,14 +156,11 @@ def test_it_is_kept_out_until_it_is_gone(session: SparkSession, tmp_path: Path) 
     keeping.join(60)
     assert len(ends) == 1
 
-
-def test_the_end_of_the_attempt_lets_it_go(session: SparkSession, tmp_path: Path) -> None:
-    sight = ExecutorSight(session.sparkContext, tmp_path / "work")
-    sight.mark = Path("no mark")
-    keeping = threading.Thread(target=partial(pytest.raises, DriverError, sight.keep_out, 0, "!out-0"))
+    # The end of the attempt lets none of them stay.
+    keeping = threading.Thread(target=warm_up, args=(0,))
     keeping.start()
-    until(lambda: sight.why)
+    until(lambda: 0 in sight.kept)
     sight.close()
     keeping.join(60)
-    assert not keeping.is_alive()
-    assert ran_on(session.sparkContext, 2)
+    assert len(ends) == 2
+    assert "0" not in ran_on(context, 2)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.driver.executor_sight import _KEEP_OUT, _LOOK
+from app.driver.executor_sight import _LOOK
 from app.driver.executor_warmup import _HOLD
 
 
@@ -55,11 +55,14 @@ def test_where_the_file_cannot_be_seen_nothing_is_held(tmp_path: Path) -> None:
     assert said_by(held(tmp_path / "nowhere", 3, 3)) == ""
 
 
-def test_who_does_not_see_the_mark_says_so_and_holds_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "held"
-    file.touch()
-    assert said_by(held(file, 3, 3, tmp_path / "no mark")) == "blind\n"
-    assert said_by(held(file, 3, 4, tmp_path / "no mark")) == "elsewhere\n"
+def test_who_does_not_see_the_mark_is_held_until_it_does(tmp_path: Path) -> None:
+    mark = tmp_path / "no mark"
+    assert said_by(held(tmp_path / "nowhere", 3, 4, mark)) == "elsewhere\n"
+    process = held(tmp_path / "nowhere", 3, 3, mark)
+    assert said_by(held(tmp_path / "nowhere", 3, 3)) == "", "it would have ended by now"
+    assert process.poll() is None
+    mark.touch()
+    assert said_by(process) == ""
 
 
 def test_who_is_asked_says_whether_it_sees_the_mark(tmp_path: Path) -> None:
@@ -68,12 +71,3 @@ def test_who_is_asked_says_whether_it_sees_the_mark(tmp_path: Path) -> None:
     assert said_by(held(mark, 0, 12, tmp_path, _LOOK), "1\n") == "", "another one is asked"
     mark.touch()
     assert said_by(held(mark, 0, 12, tmp_path, _LOOK), "12\n") == "12 sees\n"
-
-
-def test_who_is_kept_out_says_when_it_sees_the_mark(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    assert said_by(held(mark, 3, 4, tmp_path, _KEEP_OUT)) == ""
-    process = held(mark, 3, 3, tmp_path, _KEEP_OUT)
-    assert process.poll() is None
-    mark.touch()
-    assert said_by(process) == "seen\n"

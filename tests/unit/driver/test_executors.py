@@ -96,9 +96,12 @@ class Scheduler:
     def statusStore(self) -> Any:
         def executors(_active: bool) -> Summaries:
             found = [SimpleNamespace(id=lambda: "driver", hostPort=lambda: "driver:1")]
-            for host in list(self.hosts.values()):
+            for number, host in list(self.hosts.items()):
                 found.append(
-                    SimpleNamespace(id=lambda: "1", hostPort=lambda host=host: f"{host}:1" if host else "")
+                    SimpleNamespace(
+                        id=lambda number=number: str(number),
+                        hostPort=lambda host=host: f"{host}:1" if host else "",
+                    )
                 )
             return Summaries(found)
 
@@ -166,7 +169,7 @@ def test_on_one_host_they_come_one_after_another(scheduler: Scheduler) -> None:
     until(lambda: scheduler.asked == [2, 3])
     scheduler.hosts[2] = "a"
     until(lambda: 2 in scheduler.warming)
-    assert (executors.present, executors.ready, scheduler.asked) == (3, 2, [2, 3]), (
+    assert (len(executors.active), executors.ready, scheduler.asked) == (3, 2, [2, 3]), (
         "asked before the third is ready"
     )
     scheduler.becomes_ready(2)
@@ -374,7 +377,7 @@ def test_executors_of_which_none_can_work_are_not_waited_for_for_ever(
     executors = running_with_two(scheduler)
     scheduler.hosts = {5: "a", 6: "a"}
     executors.check()
-    assert (executors.present, executors.ready) == (2, 0)
+    assert (len(executors.active), executors.ready) == (2, 0)
     executors._worked_at -= 181
     with pytest.raises(DriverError, match="For 180 s no executor of the job could be given tasks") as error:
         executors.check()

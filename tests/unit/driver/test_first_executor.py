@@ -38,7 +38,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str]) -
     monkeypatch.setattr(executors, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     made: Any = object.__new__(Executors)
     made._context, made.wanted = Context(master, conf), 2
-    made._active = list
+    monkeypatch.setattr(Executors, "active", [])
     with pytest.raises(DriverError) as error:
         made.await_first()
     return now - 1000.0, str(error.value)
