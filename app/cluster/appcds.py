@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import importlib.metadata
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from app.cluster.environment import inherited_environment
-from app.cluster.environments import Environment
+from app.cluster.environments import Environment, own_environment
 from app.cluster.java import Java
 from app.cluster.processes import DRIVER_ENV_PREFIX, driver_command
 from app.durablefiles import remove_tree
@@ -36,12 +35,8 @@ def default_cache_dir() -> Path:
 
 def fingerprint(java_version: str, environment: Environment | None = None) -> str:
     """What the archive depends on: the Java, the Spark, and where its jars lie."""
-    if environment is None:
-        spark = importlib.metadata.distribution("pyspark")
-        told = spark.version, str(spark.locate_file("pyspark"))
-    else:
-        told = environment.spark_version, environment.spark_home
-    text = "\n".join((java_version, *told, "classpath of an executor"))
+    spark = environment or own_environment()
+    text = "\n".join((java_version, spark.spark_version, spark.spark_home, "classpath of an executor"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

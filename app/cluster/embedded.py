@@ -16,7 +16,7 @@ import structlog
 
 from app.cluster.appcds import ArchiveBuilder
 from app.cluster.driveruser import DriverUser
-from app.cluster.environments import Environment
+from app.cluster.environments import Environment, own_environment
 from app.cluster.java import Java
 from app.cluster.ports import DriverHandle, DriverLaunchError, DriverRef
 from app.cluster.processes import (
@@ -28,7 +28,7 @@ from app.cluster.processes import (
     sweep,
     trim_logs,
 )
-from app.cluster.runtimes import OWN, Kind, Runtimes, own_environment
+from app.cluster.runtimes import OWN, Kind, Runtimes
 from app.model.environment import Looked, Runtime
 
 log = structlog.get_logger()
@@ -106,7 +106,7 @@ class EmbeddedHost:
         return Looked(environment.spark_version, environment.modules)
 
     def adopt(self, ref: DriverRef) -> DriverHandle | None:
-        if not is_running(ref) and is_lock_free(ref.lock_file):
+        if not is_running(ref.pid, ref.pid_started_at) and is_lock_free(ref.lock_file):
             return None
         driver = LocalDriver(ref, None, self._user, standstill_s=self._standstill_s)
         self._track(driver, OWN)

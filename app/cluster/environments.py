@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
+import importlib.util
 import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,6 +54,14 @@ class Environment:
     spark_version: str
     spark_home: str
     modules: frozenset[str] = frozenset()
+
+
+def own_environment() -> Environment:
+    """That of the server."""
+    spark = importlib.metadata.distribution("pyspark")
+    modules = frozenset(name for name in MODULES if importlib.util.find_spec(name) is not None)
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Environment(sys.executable, version, spark.version, str(spark.locate_file("pyspark")), modules)
 
 
 class EnvironmentRefused(DriverLaunchError):

@@ -54,8 +54,10 @@ class ExecutorCluster(Protocol):
     """Where the executors of jobs run, if not in their drivers."""
 
     master: str
+    poll_s: float
+    """How often it is looked at."""
     rounds: Rounds
-    """What goes on beside the jobs: `watch`, for one."""
+    """What goes on beside the jobs: looking at it, for one."""
 
     @property
     def away(self) -> str:
@@ -75,10 +77,6 @@ class ExecutorCluster(Protocol):
 
     async def look(self, is_ours: Callable[[str], bool]) -> Offer:
         """What it offers now. ``is_ours``: whether a job, by its id, is known here."""
-        ...
-
-    async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
-        """Look again and again, and tell what is other than before."""
         ...
 
     async def cleared(self, job_id: str) -> None:

@@ -69,11 +69,11 @@ def is_lock_free(lock_file: str) -> bool:
         return False
 
 
-def is_running(ref: DriverRef) -> bool:
-    """Whether the driver's main process lives (and is the same one: equal pid and start time)."""
+def is_running(pid: int, started_at: float) -> bool:
+    """Whether a process lives, and is the one that started then (epoch seconds)."""
     try:
-        process = psutil.Process(ref.pid)
-        same = abs(process.create_time() - ref.pid_started_at) <= _START_TOLERANCE_S
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - started_at) <= _START_TOLERANCE_S
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
@@ -204,12 +204,11 @@ class LocalDriver:
         # the group is still the driver's.
         deadline = self._loop.time() + _KILL_DEADLINE_S
         while True:
-            own_child_alive = self._child is not None and self._child.poll() is None
-            if not own_child_alive and is_lock_free(self._ref.lock_file) and not is_running(self._ref):
+            if is_lock_free(self._ref.lock_file) and not self._is_running():
                 await asyncio.to_thread(tidy, Path(self._ref.lock_file))
                 return
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                if self._user is None or own_child_alive or is_running(self._ref):
+                if self._user is None or self._is_running():
                     os.killpg(self._ref.pid, signal.SIGKILL)
                 else:
                     # The user of drivers can hold the lock of one that is gone, and its group be somebody else's.
@@ -217,6 +216,12 @@ class LocalDriver:
             if self._loop.time() > deadline:
                 raise DriverLaunchError(f"The driver process group {self._ref.pid} survives SIGKILL.")
             await asyncio.sleep(_POLL_S)
+
+    def _is_running(self) -> bool:
+        """Whether its main process lives, or is not waited for."""
+        if self._child is not None and self._child.poll() is None:
+            return True
+        return is_running(self._ref.pid, self._ref.pid_started_at)
 
     async def gone(self) -> None:
         await asyncio.shield(self._exited)

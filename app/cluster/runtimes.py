@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
@@ -19,9 +17,9 @@ import structlog
 
 from app.cluster.builds import Builds
 from app.cluster.driveruser import DriverUser
-from app.cluster.environments import Environment, EnvironmentRefused, Pythons, run_bounded
+from app.cluster.environments import Environment, EnvironmentRefused, Pythons, own_environment, run_bounded
 from app.cluster.java import Java
-from app.model.environment import MODULES, EnvironmentSpec, Runtime
+from app.model.environment import EnvironmentSpec, Runtime
 
 log = structlog.get_logger()
 
@@ -212,14 +210,6 @@ def told_by(output: str) -> str:
     sentence = " ".join(line for line in lines if line).removeprefix("error: ").replace(" cause: ", ": ")
     sentence = sentence[-_MOST_CHARS:]
     return sentence if not sentence or sentence.endswith(".") else f"{sentence}."
-
-
-def own_environment() -> Environment:
-    """That of the server."""
-    spark = importlib.metadata.distribution("pyspark")
-    modules = frozenset(name for name in MODULES if importlib.util.find_spec(name) is not None)
-    version = ".".join(map(str, sys.version_info[:3]))
-    return Environment(sys.executable, version, spark.version, str(spark.locate_file("pyspark")), modules)
 
 
 def _short_hash(*texts: str) -> str:

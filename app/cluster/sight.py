@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 
-from app.cluster.ports import Offer
-from app.cluster.rounds import Rounds
+from app.cluster.ports import ExecutorCluster, Offer
 
 
 class Sight:
@@ -32,19 +31,19 @@ class Sight:
 
 
 async def watch_offers(
-    rounds: Rounds, look: Callable[[], Awaitable[Offer]], tell: Callable[[Offer], None], *, every_s: float
+    cluster: ExecutorCluster, is_ours: Callable[[str], bool], tell: Callable[[Offer], None]
 ) -> None:
-    """Look again and again, and tell what is other than before."""
+    """Look at ``cluster`` again and again, and tell what is other than before."""
     last: Offer | None = None
 
     async def once() -> None:
         nonlocal last
-        current = await look()
+        current = await cluster.look(is_ours)
         if current != last:
             tell(current)
             last = current
 
-    await rounds.go("looks at the cluster", once, every_s=every_s)
+    await cluster.rounds.go("looks at the cluster", once, every_s=cluster.poll_s)
 
 
 def out_of_sight(what: str, since_ms: int, reason: str) -> str:

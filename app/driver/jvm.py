@@ -21,6 +21,7 @@ from pathlib import Path
 
 from app.driver.failures import DriverError
 from app.durablefiles import write_whole
+from app.model.javaoptions import OPENED_PACKAGES
 
 # Set by `app.cluster`. The second one has options for the JVM, separated by spaces and quoted as for a shell.
 JAVA_VARIABLE = "_SLOTWISE_DRIVER_JAVA"
@@ -30,24 +31,6 @@ JARS_VARIABLE = "_SLOTWISE_DRIVER_JARS"
 
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.004
-
-# What Spark asks of Java 17 and newer (org.apache.spark.launcher.JavaModuleOptions).
-_OPENED_PACKAGES = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "jdk.internal.ref",
-    "sun.nio.ch",
-    "sun.nio.cs",
-    "sun.security.action",
-    "sun.util.calendar",
-)
 
 # Chosen by measurement (docs/adr/0010-appcds-and-warm-drivers.md): the serial collector takes the least memory, and C2
 # compiles only what has run ten times as often as it would ask for by itself. So the start is left to C1, nearly as if
@@ -100,8 +83,11 @@ def java_command_line(home: Path, archive: str, extra: Iterable[str]) -> list[st
     """The whole command. ``archive`` is the class data archive to start from, or empty."""
     # Behind Spark's own: an archive of class data is for whatever class path begins with its own.
     jars = ":".join(filter(None, (executor_classpath(home), os.environ.get(JARS_VARIABLE))))
-    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
-    options = [*DEFAULT_JAVA_OPTIONS, *opened, "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED"]
+    options = [
+        *DEFAULT_JAVA_OPTIONS,
+        *OPENED_PACKAGES,
+        "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+    ]
     options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
     options += archive_options(archive)
     log4j = Path(__file__).with_name("log4j2.properties")

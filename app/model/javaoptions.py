@@ -14,6 +14,27 @@ DEFAULT_EXECUTOR_OPTIONS: Final = "spark.executor.defaultJavaOptions"
 EXECUTOR_OPTION_SETTINGS: Final = (EXECUTOR_OPTIONS, DEFAULT_EXECUTOR_OPTIONS)
 """The same for its executors, on a cluster."""
 
+OPENED_PACKAGES: Final = tuple(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in (
+        "java.lang",
+        "java.lang.invoke",
+        "java.lang.reflect",
+        "java.io",
+        "java.net",
+        "java.nio",
+        "java.util",
+        "java.util.concurrent",
+        "java.util.concurrent.atomic",
+        "jdk.internal.ref",
+        "sun.nio.ch",
+        "sun.nio.cs",
+        "sun.security.action",
+        "sun.util.calendar",
+    )
+)
+"""What Spark asks of Java 17 and newer (org.apache.spark.launcher.JavaModuleOptions)."""
+
 MEMORY_SETTING: Final = "spark.driver.memory"
 _MEMORY: Final = re.compile(r"([1-9][0-9]{0,8})([mMgG])")
 _LEAST_MB: Final = 256

@@ -14,6 +14,7 @@ from app.cluster.kubernetes.cluster import KubernetesCluster, java_options
 from app.cluster.kubernetes.pods import PodSettings
 from app.cluster.kubernetes.template import is_on_host_network, read_template, why_unseen
 from app.cluster.ports import ExecutorCluster
+from app.cluster.sight import watch_offers
 from app.cluster.standalone.cluster import StandaloneCluster
 from app.model.addresses import is_loopback, web_pages
 from app.model.clustersettings import KUBERNETES
@@ -135,7 +136,7 @@ def beside_jobs(
     """What is to go on as long as the server runs."""
     if cluster is None:
         return []
-    tasks = [cluster.watch(control_plane.knows, control_plane.take_offer)]
+    tasks = [watch_offers(cluster, control_plane.knows, control_plane.take_offer)]
     if isinstance(cluster, KubernetesCluster):
         tasks.append(cluster.tidy(lambda job_id: _is_over(control_plane, job_id)))
         tasks.append(cluster.ask_for_room(lambda: _is_waited_for(control_plane)))

@@ -33,13 +33,12 @@ from app.cluster.kubernetes.pods import PodSettings
 from app.cluster.kubernetes.probe import Probe
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
-from app.cluster.sight import Sight, watch_offers
+from app.cluster.sight import Sight
 from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL
 
 log = structlog.get_logger()
 
-POLL_S = 2.0
 _THROTTLED_S = 30.0
 _CLEARED_DEADLINE_S = 30.0
 _CLEARED_POLL_S = 0.5
@@ -75,6 +74,7 @@ class KubernetesCluster:
         """``slots``: the most executors. ``driver_pod``: the pod that this process runs in. ``patience_s``: how long a
         pod may find no node. ``home``: the lasting name of this server."""
         self.master = master
+        self.poll_s = 2.0
         self.namespace = namespace
         self._api = api
         self._declared = slots
@@ -200,10 +200,6 @@ class KubernetesCluster:
         self._tell(self._why)
         return self._offer()
 
-    async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
-        """Look again and again, and tell what is other than before."""
-        await watch_offers(self.rounds, lambda: self.look(is_ours), offer, every_s=POLL_S)
-
     async def tidy(self, is_over: Callable[[str], bool]) -> None:
         """Delete the pods of jobs that are over, again and again: drivers end abruptly, and a pod that waits for a node
         would wait for ever."""
@@ -216,7 +212,7 @@ class KubernetesCluster:
                 except ApiError as error:
                     log.warning("pods of jobs that are over cannot be deleted", error=str(error))
 
-        await self.rounds.go("deletes the pods of jobs that are over", once, every_s=POLL_S)
+        await self.rounds.go("deletes the pods of jobs that are over", once, every_s=self.poll_s)
 
     async def ask_for_room(self, is_waited_for: Callable[[], bool]) -> None:
         """While no executor has room and a job waits for slots (``is_waited_for``), find out when there is some, again
@@ -232,7 +228,7 @@ class KubernetesCluster:
                 log.info("there is room for pods again", namespace=self.namespace)
                 self._learnt = reopened(self._learnt)
 
-        await self.rounds.go("asks for room", once, every_s=POLL_S)
+        await self.rounds.go("asks for room", once, every_s=self.poll_s)
 
     async def cleared(self, job_id: str) -> None:
         """Delete the pods of the job's earlier drivers, and wait until their processes have ended. If that takes too

@@ -16,7 +16,7 @@ import structlog
 
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
-from app.cluster.sight import Sight, watch_offers
+from app.cluster.sight import Sight
 from app.cluster.standalone.identity import Match, match, of_another
 from app.cluster.standalone.roster import (
     NotAMaster,
@@ -33,7 +33,6 @@ from app.model.clusterconf import FIRST_EXECUTOR_S
 
 log = structlog.get_logger()
 
-POLL_S = 0.5
 _ANSWER_TIMEOUT_S = 5.0
 # Workers look for a master that was away every few seconds.
 _GRACE_S = 20.0
@@ -64,6 +63,7 @@ class StandaloneCluster:
         now_ms: Callable[[], int],
     ) -> None:
         self.master = master
+        self.poll_s = 0.5
         self._webuis = [each.rstrip("/") for each in webuis]
         self._answered = ""
         self._memory_mb = executor_memory_mb
@@ -128,10 +128,6 @@ class StandaloneCluster:
             *in_others_hands(cores, without_memory),
         ]
         return self._offer(cores + without_memory, suspended=False, why=tuple(why))
-
-    async def watch(self, is_ours: Callable[[str], bool], offer: Callable[[Offer], None]) -> None:
-        """Look again and again, and tell what is other than before."""
-        await watch_offers(self.rounds, lambda: self.look(is_ours), offer, every_s=POLL_S)
 
     async def cleared(self, job_id: str) -> None:
         """Wait until the master has ended the application of the job's last driver, and with it told the workers to

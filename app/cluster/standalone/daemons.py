@@ -8,7 +8,6 @@ started again.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import signal
@@ -25,9 +24,12 @@ import httpx
 import psutil
 
 from app.cluster.environment import inherited_environment
+from app.cluster.environments import own_environment
 from app.cluster.java import Java
+from app.cluster.processes import is_running
 from app.cluster.standalone.roster import NotAMaster, Roster, read_roster
 from app.durablefiles import make_private, write_whole
+from app.model.javaoptions import OPENED_PACKAGES
 
 LOOPBACK = "127.0.0.1"
 _FILE = "cluster.json"
@@ -39,17 +41,6 @@ _START_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 15.0
 _POLL_S = 0.05
 _LOG_LINES = 15
-# Spark opens what Java closed for reflection; `spark-class` passes the same.
-_OPENED = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.util",
-    "java.util.concurrent",
-    "sun.nio.ch",
-)
 
 
 class ClusterError(Exception):
@@ -69,13 +60,7 @@ class Daemon:
 
     @property
     def is_running(self) -> bool:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            return (
-                abs(process.create_time() - self.started_at) < 0.05
-                and process.status() != psutil.STATUS_ZOMBIE
-            )
-        return False
+        return is_running(self.pid, self.started_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,12 +261,11 @@ class DevCluster:
         self, name: str, port: int, webui_port: int, properties: list[str], arguments: list[str]
     ) -> Daemon:
         make_private(self.directory)
-        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-        home = spark_home()
+        home = Path(own_environment().spark_home)
         command = [
             self._java.command,
             *_DAEMON_OPTIONS,
-            *opened,
+            *OPENED_PACKAGES,
             "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
             *properties,
             "-cp",
@@ -321,13 +305,6 @@ class DevCluster:
     def _log_end(self, name: str) -> str:
         text = (self.directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-_LOG_LINES:])
-
-
-def spark_home() -> Path:
-    """Where the pip package has Spark."""
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None and spec.submodule_search_locations
-    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _environment(home: Path, directory: Path) -> Mapping[str, str]:

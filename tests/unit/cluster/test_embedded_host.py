@@ -24,7 +24,7 @@ from app import filelocks
 from app.cluster import embedded, processes
 from app.cluster.embedded import EmbeddedHost
 from app.cluster.java import Java
-from app.cluster.ports import DriverLaunchError, DriverRef
+from app.cluster.ports import DriverLaunchError
 from app.cluster.processes import LocalDriver, is_running
 
 STAND_IN = """
@@ -268,7 +268,7 @@ async def test_a_driver_is_adopted_while_anything_of_it_lives(world: World) -> N
         await adopted.assign(world.run_dir / "spec.json")
     world.started[0].kill()
     world.started[0].wait()
-    assert not is_running(taken.ref)
+    assert not is_running(taken.ref.pid, taken.ref.pid_started_at)
     half_dead = second.adopt(taken.ref)
     assert half_dead is not None, "its lock is held"
     await half_dead.kill()
@@ -281,8 +281,8 @@ async def test_another_process_with_the_same_pid_is_not_the_driver(world: World)
     host = world.host()
     await warm_one(host)
     ref = (await host.acquire()).ref
-    assert is_running(ref)
-    assert not is_running(DriverRef(ref.driver_id, ref.pid, ref.pid_started_at - 60, ref.lock_file))
+    assert is_running(ref.pid, ref.pid_started_at)
+    assert not is_running(ref.pid, ref.pid_started_at - 60)
 
 
 async def test_a_host_that_closes_leaves_drivers_alone_and_starts_no_more(world: World) -> None:
@@ -291,7 +291,7 @@ async def test_a_host_that_closes_leaves_drivers_alone_and_starts_no_more(world:
     taken = await host.acquire()
     host.close()
     host.refill()
-    assert len(world.started) == 1 and is_running(taken.ref)
+    assert len(world.started) == 1 and is_running(taken.ref.pid, taken.ref.pid_started_at)
     assert filelocks.is_held(taken.ref.lock_file)
 
 

@@ -13,6 +13,7 @@ from app.cluster.kubernetes.api import KubernetesApi
 from app.cluster.kubernetes.cluster import KubernetesCluster, PodSettings
 from app.cluster.ports import Offer
 from app.cluster.rounds import Rounds
+from app.cluster.sight import watch_offers
 from app.cluster.standalone.cluster import StandaloneCluster
 
 
@@ -88,7 +89,7 @@ def test_a_watch_outlives_a_defect_and_tells_what_it_missed(cluster: Callable[[]
     async def watch() -> None:
         made.look = look
         try:
-            await made.watch(lambda _job: True, offered.append)
+            await watch_offers(made, lambda _job: True, offered.append)
         finally:
             await made.close()
 
@@ -113,7 +114,7 @@ def test_an_offer_that_was_not_taken_is_made_again() -> None:
     async def watch() -> None:
         made.look = look
         try:
-            await made.watch(lambda _job: True, take)
+            await watch_offers(made, lambda _job: True, take)
         finally:
             await made.close()
 
