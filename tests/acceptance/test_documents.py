@@ -196,6 +196,7 @@ def test_parquet_to_iceberg(deployment: Deployment, tmp_path: Path) -> None:
     ("form", "version", "packages", "options"),
     [
         ("xml", "", (), {"rowTag": "event"}),
+        ("avro", "4.2.0", ("org.apache.spark:spark-avro_2.13:4.2.0",), {}),
     ],
 )
 def test_files_are_written_and_read(
