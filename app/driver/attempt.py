@@ -20,7 +20,6 @@ from app.driver.progress import Committed, Ended, Happening, Idle, tell_nobody
 from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
 from app.driver.session import check_conf, is_stopped, query_session
-from app.driver.sources.control import ControlFile
 from app.driver.spec import trigger_of
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
@@ -44,7 +43,6 @@ class Attempt(BaseAttempt):
         self._by_run: dict[str, StartedQuery] = {}
         self._reported_version = 0
         self._published_ms = 0
-        self._drain_ms = 0
         self._stop: Orders | Terminate | None = None
         self._finishing = False
         self._past_first_batch: set[str] = set()
@@ -74,13 +72,11 @@ class Attempt(BaseAttempt):
         spec = self.spec
         session, functions = self._begin()
         client = self._take_up(session)
-        control = self._control
 
         def make(query: Query, tell: Callable[[Happening], None]) -> RunningQuery:
             return RunningQuery(
                 query,
                 session=session,
-                control=control,
                 plans=self._plans,
                 functions=functions,
                 checkpoint_dir=self._checkpoint_dir,
@@ -96,11 +92,7 @@ class Attempt(BaseAttempt):
                 lock_file=self._lock_file,
             )
 
-        def again(query: Query) -> RunningQuery:
-            control.forget(query.key)
-            return make(query, self._inbox.put)
-
-        self._expect_failures(client, again)
+        self._expect_failures(client, lambda query: make(query, self._inbox.put))
         self._give_partitions(session, client, lambda query: make(query, tell_nobody))
         made = [make(query, self._inbox.put) for query in queries(self._graph)]
         self._queries += made
@@ -115,8 +107,7 @@ class Attempt(BaseAttempt):
         """Connect to the control plane, and take up the plan of the assignment."""
         self._session = session
         client = self._connect(session)
-        self._control = ControlFile(self._work_dir / "control")
-        self._plans = Plans(self._control, self.spec.plan_version, self.spec.parallelism)
+        self._plans = Plans(self.spec.plan_version, self.spec.parallelism)
         self._steps = PlanSteps(
             self._plans,
             self._executors,
@@ -348,11 +339,6 @@ class Attempt(BaseAttempt):
         if self._stop is not None:
             return
         self._stop = order
-        if isinstance(order, Orders) and order.stop == "drain":
-            # The sources stop first, so that nothing stays planned and not committed.
-            self._control.set_draining(True)
-            self._drain_ms = epoch_ms()
-            return
         for running in self._queries:
             running.stop_at_boundary()
 
@@ -365,11 +351,6 @@ class Attempt(BaseAttempt):
         if not self._failover.is_quiet:
             hanging = self._failover.hanging()
             return None if hanging is None else self._fail(hanging)
-        if draining:
-            if not all(each.is_drained(self._drain_ms) for each in self._queries):
-                return None
-            for running in self._queries:
-                running.stop_at_boundary()
         if not all([each.try_stop() for each in self._queries]):
             return None
         if failure := self._why_failed():

@@ -1,19 +1,17 @@
 """Builds a query as one streaming plan of Spark's, from its sources to what its sink gets.
 
 Where a vertex gets its parallelism: at its valves (`app.driver.valves.graph`); a source splits its rows finely enough
-(`app.driver.sources.splits`), one of our own by the control file.
+(`app.driver.sources.splits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.functions import Functions
 from app.driver.plan_check import check_keys, check_plan
-from app.driver.sources.control import ControlFile
 from app.driver.sources.opening import open_stream, read_static
 from app.driver.sources.splits import Splits
 from app.driver.valves.graph import GraphValve
@@ -29,20 +27,11 @@ if TYPE_CHECKING:
 class QueryBuilder:
     """One query's vertices as DataFrames. ``valves``: those of the plan that was built, by their labels."""
 
-    def __init__(
-        self,
-        query: Query,
-        control: ControlFile,
-        splits: Splits,
-        functions: Functions,
-        checkpoint_dir: Path,
-    ) -> None:
+    def __init__(self, query: Query, splits: Splits, functions: Functions) -> None:
         self.query = query
         self.valves: dict[str, GraphValve] = {}
-        self._control = control
         self._splits = splits
         self._functions = functions
-        self._checkpoint_dir = checkpoint_dir
         self._frames: dict[str, DataFrame] = {}
         # What Spark knows of the files of the side tables.
         self._listings: list[Any] = []
@@ -105,9 +94,7 @@ class QueryBuilder:
         self, session: SparkSession, vertex: JobVertex, parallelism: Mapping[str, int]
     ) -> DataFrame:
         if isinstance(vertex.operation, SourceSpec):
-            frame = open_stream(
-                session, vertex, self._splits, self._control, self.query.key, self._checkpoint_dir
-            )
+            frame = open_stream(session, vertex, self._splits)
             return self._through(GraphValve(vertex.id), frame, parallelism)
         check_keys(vertex, self._frames)
         inputs = dict(self._frames)

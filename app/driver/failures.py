@@ -79,7 +79,6 @@ class Failure:
 
 _LOST_EXECUTOR = re.compile(r"exited unrelated to the running tasks|[Ww]orker lost|decommission")
 _READING = re.compile(r"Encountered error while reading file (\S+?)\.?(?:\s|$)")
-_SOURCE_ERROR = "SourceError"
 
 # What Spark's own words leave out.
 _HINTS = {
@@ -106,10 +105,6 @@ def describe(error: BaseException, *, vertex: str | None = None, place: str | No
         return _ruled(said, chain)
     name, message, found = _root_cause(error, stack)
     where = f"Vertex {vertex}" if vertex else "The job"
-    if name == _SOURCE_ERROR:
-        # Our own words; the same would be met again.
-        sentence = one_line(f"{where} failed: {message}")
-        return _ruled(Failure(sentence, stack, vertex, recoverable=False), chain)
     text = _spark_text(error) if came_through_spark(error) else ""
     message += _HINTS.get(message.rstrip("."), "")
     lead = place or (f"{where} failed at {found}" if found else f"{where} failed")

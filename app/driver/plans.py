@@ -6,8 +6,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.driver.sources.control import ControlFile
-
 _PLANS_KEPT = 16
 
 
@@ -26,12 +24,10 @@ class DriverPlan:
 class Plans:
     """The plan in force and those before it, which a batch that started earlier may still use. Thread-safe."""
 
-    def __init__(self, control: ControlFile, version: int, parallelism: Mapping[str, int]) -> None:
+    def __init__(self, version: int, parallelism: Mapping[str, int]) -> None:
         self._lock = threading.Lock()
-        self._control = control
         self._current = DriverPlan(1, version, dict(parallelism))
         self._plans = {1: self._current}
-        control.publish(1, parallelism)
 
     @property
     def current(self) -> DriverPlan:
@@ -48,7 +44,6 @@ class Plans:
             self._plans[self._current.number] = self._current
             for old in sorted(self._plans)[:-_PLANS_KEPT]:
                 del self._plans[old]
-            self._control.publish(self._current.number, parallelism)
             return True
 
     def newest_with(self, parallelism: Mapping[str, int]) -> DriverPlan | None:
@@ -59,10 +54,3 @@ class Plans:
                 if all(plan.parallelism.get(vertex) == tasks for vertex, tasks in parallelism.items()):
                     return plan
             return None
-
-    def split_by(self, sources: tuple[str, ...], query_key: str) -> DriverPlan | None:
-        """The newest plan by which one of the query's sources was split; None if that is not known."""
-        used = [n for source in sources if (n := self._control.planned_number(source, query_key)) is not None]
-        with self._lock:
-            known = [number for number in used if number in self._plans]
-            return self._plans[max(known)] if known else None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.build import QueryBuilder
+from app.driver.checkpoints import rows_read
 from app.driver.failures import DriverError, Failure, describe
 from app.driver.functions import Functions
 from app.driver.gate import start_behind
@@ -21,7 +22,6 @@ from app.driver.recovery import mark_begun
 from app.driver.session import query_session
 from app.driver.sinks import BatchRef, Sink, Written, open_sink
 from app.driver.sinks.native import NativeSink
-from app.driver.sources.control import ControlFile
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.sources.splits import Splits
 from app.driver.started_query import StartedQuery
@@ -29,7 +29,8 @@ from app.driver.state_places import StatePlaces
 from app.driver.valves.graph import behind_state
 from app.driver.valves.running import Valves
 from app.model.analysis import Query
-from app.model.jobgraph import SinkSpec
+from app.model.jobgraph import SinkSpec, SourceSpec
+from app.model.rate_options import rate_options
 from app.model.sink_formats import OWN_SINKS
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ class RunningQuery(StartedQuery):
         query: Query,
         *,
         session: SparkSession,
-        control: ControlFile,
         plans: Plans,
         functions: Functions,
         checkpoint_dir: Path,
@@ -66,7 +66,6 @@ class RunningQuery(StartedQuery):
         own_dir = checkpoint_dir / query.key
         own_dir.mkdir(parents=True, exist_ok=True)
         super().__init__(query, plans=plans, checkpoint_dir=own_dir, places=places)
-        self._control = control
         self._trim = between_batches
         self._epoch = epoch
         self._may_commit = may_commit
@@ -77,8 +76,8 @@ class RunningQuery(StartedQuery):
         widest = max(slots, *(vertex.parallelism for vertex in query.flow))
         self._session = query_session(session, conf, query.state_partitions or widest)
         self._listener = QueryListener(self._session, tell)
-        self._splits = Splits(conf, plans.current.parallelism)
-        self._builder = QueryBuilder(query, control, self._splits, functions, self.checkpoint_dir)
+        self._splits = Splits(conf, plans.current.parallelism, work_dir / "splits" / query.key)
+        self._builder = QueryBuilder(query, self._splits, functions)
         spec = query.sink.operation
         assert isinstance(spec, SinkSpec)
         own: Sink | None = None
@@ -99,7 +98,6 @@ class RunningQuery(StartedQuery):
         )
         self._frame: DataFrame | None = None
         self._id: str | None = None
-        self._idle_ms = 0
         self._idle = False
 
     @property
@@ -185,47 +183,26 @@ class RunningQuery(StartedQuery):
 
     def idle(self, at_ms: int) -> None:
         super().idle(at_ms)
-        self._idle_ms = max(self._idle_ms, at_ms)
         self._idle = True
 
     @property
-    def begun_version(self) -> int:
-        split = self._plans.split_by(self.query.own_sources, self.query.key)
-        return max(super().begun_version, split.version if split is not None else 0)
-
-    @property
-    def backlog(self) -> int | None:
-        if self._has_other_sources:
-            return self._backlog_rows
-        waiting = [self._control.backlog(source, self.query.key) for source in self.query.own_sources]
-        if not waiting or any(each is None for each in waiting):
-            return None
-        return sum(each for each in waiting if each is not None)
-
-    @property
     def is_done(self) -> bool:
-        """Whether nothing will come any more: every source has said so, and Spark has found nothing to do since the
-        last batch. After the last input it may run batches without data, to let out what a watermark held back.
+        """Whether nothing will come any more: all rows of sources that end have been read, and Spark has found nothing
+        to do since the last batch. After the last input it may run batches without data, to let out what a watermark
+        held back.
         """
         return (
-            not self._has_other_sources
-            and self._idle
+            self._idle
             and self.gateway.running_batch is None
-            and all(self._control.exhausted(source, self.query.key) for source in self.query.own_sources)
+            and (rows := _rows_of(self.query)) is not None
+            and rows == rows_read(self.checkpoint_dir)
         )
-
-    @property
-    def _has_other_sources(self) -> bool:
-        return len(self.query.streams) > len(self.query.own_sources)
 
     def take_plan(self) -> None:
         self._splits.raise_to(self._plans.current.parallelism)
         super().take_plan()
 
     # -- ending
-
-    def is_drained(self, since_ms: int) -> bool:
-        return not self.is_active or self._has_other_sources or self._idle_ms > since_ms
 
     def ended_for(self) -> Failure | None:
         if "availableNow" in self._trigger:
@@ -248,6 +225,19 @@ class RunningQuery(StartedQuery):
     def release(self) -> None:
         with contextlib.suppress(OSError):
             self._sink.close()
+
+
+def _rows_of(query: Query) -> int | None:
+    """How many rows its sources have in all; None if one of them does not end by itself."""
+    total = 0
+    for vertex in query.streams:
+        source = vertex.operation
+        assert isinstance(source, SourceSpec)
+        rows = rate_options(dict(source.options)).row_count if source.format == "rate" else None
+        if rows is None:
+            return None
+        total += rows
+    return total
 
 
 def _id_in(checkpoint_dir: Path) -> str:

@@ -142,7 +142,7 @@ class StartedQuery(ABC):
 
     @property
     def begun_version(self) -> int:
-        """The newest plan that a batch was begun with, or its sources were split by; 0 without any."""
+        """The newest plan that a batch was begun with; 0 without any."""
         return self.gateway.begun_version
 
     @property
@@ -220,13 +220,6 @@ class StartedQuery(ABC):
     def stop_at_boundary(self) -> None:
         """The batch in flight is the last."""
         self.gateway.stop_at_boundary()
-
-    @abstractmethod
-    def is_drained(self, since_ms: int) -> bool:
-        """Whether every planned batch is committed, the sources having been told to advance no more at ``since_ms``.
-
-        A source that Spark plans itself cannot be told: then the end of a batch has to do.
-        """
 
     def try_stop(self) -> bool:
         """End the query between two batches, if it is between two now; whether it has ended.

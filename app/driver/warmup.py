@@ -15,7 +15,6 @@ from app.driver.plans import Plans
 from app.driver.progress import Committed, Happening
 from app.driver.running_query import RunningQuery
 from app.driver.session import open_session
-from app.driver.sources.control import ControlFile
 from app.driver.valves.spark import self_test
 from app.model.analysis import queries
 from app.model.graphdoc import parse_document
@@ -36,7 +35,7 @@ _DOCUMENT = {
     "vertices": [
         {
             "name": "numbers",
-            "source": {"format": "rate-micro-batch", "options": {"rowsPerBatch": "200"}},
+            "source": {"format": "rate", "options": {"rowsPerSecond": "2000", "maxRowsPerTrigger": "200"}},
             "parallelism": 2,
         },
         {
@@ -96,12 +95,10 @@ def _run(session: SparkSession, directory: Path) -> None:
         if isinstance(happening, Committed) and happening.batch_id >= _BATCHES - 1:
             done.set()
 
-    control = ControlFile(directory / "control")
     running = RunningQuery(
         queries(graph)[0],
         session=session,
-        control=control,
-        plans=Plans(control, 1, {vertex.id: vertex.parallelism for vertex in graph.vertices}),
+        plans=Plans(1, {vertex.id: vertex.parallelism for vertex in graph.vertices}),
         functions=Functions(directory, ()),
         checkpoint_dir=directory / "checkpoint",
         work_dir=directory,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.model.formats import OWN_FORMATS
 from app.model.jobgraph import JobGraph, JobVertex, SourceSpec, VertexInput
 
 
@@ -33,15 +32,6 @@ class Query:
     def streams(self) -> tuple[JobVertex, ...]:
         """The streaming sources."""
         return tuple(vertex for vertex in self.flow if vertex.is_source)
-
-    @property
-    def own_sources(self) -> tuple[str, ...]:
-        """Ids of the streaming sources that are our own: they ask for their parallelism in every micro-batch."""
-        return tuple(
-            vertex.id
-            for vertex in self.streams
-            if isinstance(vertex.operation, SourceSpec) and vertex.operation.format in OWN_FORMATS
-        )
 
     @property
     def stateful(self) -> tuple[JobVertex, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from app.model.rate_options import rate_option_faults
+from app.model.rate_options import RATE, positive, rate_option_faults
 from app.model.sentences import shown
 
 _FROM_FILES = "files are cut and put together into as many parts as the plan says"
@@ -24,8 +24,8 @@ class SourceFormat:
 
     ``reads``, ``splits`` and ``again`` (what a batch reads that is run again) are for the documentation. ``options``:
     those that are documented, by which misspelled ones are found. ``split_option``: what says before the query starts
-    into how many parts a batch is to be split at least, if nothing says it later. ``is_own``: it is made by a data
-    source of ours. ``needs_schema``: a source that streams has to name its columns.
+    into how many parts a batch is to be split at least, if nothing says it later. ``makes_rows``: it reads nothing, and
+    has no end. ``needs_schema``: a source that streams has to name its columns.
     """
 
     name: str
@@ -35,7 +35,7 @@ class SourceFormat:
     options: tuple[str, ...] = ()
     split_option: str = ""
     is_files: bool = False
-    is_own: bool = False
+    makes_rows: bool = False
     needs_schema: bool = False
 
     @property
@@ -123,17 +123,18 @@ FORMATS: Final[Mapping[str, SourceFormat]] = {
         ),
         SourceFormat(
             "rate", "numbered rows, so many a second, for tests and load", "as many parts as the plan says",
-            "the same rows", is_own=True,
+            "the same rows", tuple(RATE), makes_rows=True,
         ),
         SourceFormat(
-            "rate-micro-batch", "numbered rows, so many a batch, for tests and load", "as many parts as the plan says",
-            "the same rows", is_own=True,
+            "rate-micro-batch", "numbered rows, so many a batch, for tests and load",
+            "`numPartitions`, by default the parallelism at the start", "the same rows",
+            ("advanceMillisPerBatch", "numPartitions", "rowsPerBatch", "startTimestamp"),
+            split_option="numPartitions", makes_rows=True,
         ),
     )
 }  # fmt: skip
 
 FILE_FORMATS: Final = tuple(each.name for each in FORMATS.values() if each.is_files)
-OWN_FORMATS: Final = frozenset(each.name for each in FORMATS.values() if each.is_own)
 
 _PACE: Final = (
     "files are read as they come: limit a batch with maxFilesPerTrigger or maxBytesPerTrigger, and how often there is "
@@ -160,8 +161,8 @@ def option_faults(source_format: str, given: Mapping[str, str]) -> list[tuple[st
     known = FORMATS.get(source_format)
     if known is None:
         return []
-    if known.is_own:
-        return rate_option_faults(source_format, given)
+    if source_format == "rate":
+        return rate_option_faults(given)
     faults: list[tuple[str, str]] = []
     names = {option.lower(): option for option in known.options}
     for option, value in given.items():
@@ -179,5 +180,7 @@ def option_faults(source_format: str, given: Mapping[str, str]) -> list[tuple[st
 
 
 def _is_positive(text: str) -> bool:
-    value = text.strip()
-    return value.isascii() and value.isdigit() and len(value) <= 18 and int(value) > 0
+    try:
+        return positive(text) > 0
+    except ValueError:
+        return False

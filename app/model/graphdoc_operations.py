@@ -81,7 +81,7 @@ def read_source(fields: Fields, job_type: JobType) -> SourceSpec | None:
                 "schema",
                 f"is missing: a streaming {name} source needs one, such as 'carrier STRING, delay INT'.",
             )
-    elif known_format is not None and known_format.is_own:
+    elif known_format is not None and known_format.makes_rows:
         _check_generator(source, name, job_type)
     if fields.errors.count > known:
         return None

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from app.model.environment import Looked, is_before
-from app.model.formats import OWN_FORMATS
 from app.model.jobgraph import JobGraph, SinkSpec, SourceSpec
 
 _NUMBERED_ROWS: Final = ("numpy", "pyarrow")
@@ -23,7 +22,7 @@ def _lacking(graph: JobGraph, looked: Looked) -> Iterator[str]:
     for vertex in graph.vertices:
         operation = vertex.operation
         modules: tuple[str, ...] = ()
-        if isinstance(operation, SourceSpec) and operation.format in OWN_FORMATS:
+        if isinstance(operation, SourceSpec) and operation.format == "rate":
             modules = _NUMBERED_ROWS
             if is_before(looked.spark_version, _NUMBERED_ROWS_SINCE):
                 yield (

@@ -334,10 +334,9 @@ def stored_counts(sink: Path) -> dict[int, tuple[int, int]]:
 
 
 def row_number(offset: Any) -> int:
-    """The number in an offset of a built-in source, whatever it is wrapped in."""
-    if isinstance(offset, dict):
-        (offset,) = offset.values()
-    return int(json.loads(offset) if isinstance(offset, str) else offset)
+    """How many rows come before an offset of the source `rate`."""
+    ((_start, rows),) = offset.items()
+    return int(rows["0"])
 
 
 def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -> dict[str, Any]:

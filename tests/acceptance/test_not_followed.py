@@ -70,7 +70,7 @@ def rescaled(
 def test_the_queries_of_a_graph_are_restarted(deployment: Deployment) -> None:
     whole = counting(deployment.directory)
     numbers, plain, _, store = whole["vertices"]
-    numbers["source"] = {"format": "rate-micro-batch", "options": {"rowsPerBatch": "100"}}
+    numbers["source"] = {"format": "rate", "options": {"rowsPerSecond": "1000"}}
     del plain["sql"]
     plain["python"] = "merged:plain"
     store |= {"inputs": ["plain"], "sink": {"format": "noop"}}

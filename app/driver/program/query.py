@@ -103,10 +103,6 @@ class ProgramQuery(StartedQuery):
         """A query is done when it has ended, and the program says what follows from that."""
         return False
 
-    def is_drained(self, since_ms: int) -> bool:
-        """Spark's sources cannot be told to stand still: the end of a batch has to do."""
-        return True
-
 
 def differences(query: Query, found: Sequence[PlannedVertex]) -> list[str]:
     """What ``found``, which an attempt has read from its plan, has other than ``query`` of the stored graph."""

@@ -1,4 +1,4 @@
-"""The sources of a graph: Spark's own, and `rate` and `rate-micro-batch`, which are data sources of ours.
+"""The sources of a graph: Spark's own, and `rate`, which is a data source of ours.
 
-The latter need pyarrow and PySpark 4.2, which the environment of a program may lack: `rate` is loaded when it is used.
+It needs pyarrow and PySpark 4.2, which the environment of a program may lack: it is loaded when it is used.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -10,31 +9,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from app.driver.failures import DriverError, one_line
-from app.driver.sources.control import ControlFile
 from app.driver.sources.splits import Splits
 from app.driver.valves.spark import frame_in
 from app.model.formats import FORMATS, option_faults
 from app.model.jobgraph import JobVertex, SourceSpec
-from app.model.rate_options import parse_rate_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def state_directory(checkpoint_dir: Path, vertex_id: str) -> Path:
-    """Where in a query's checkpoint a source of ours keeps what it must know after a crash."""
-    return checkpoint_dir / f"slotwise-source-{vertex_id}"
-
-
-def open_stream(
-    spark: SparkSession,
-    vertex: JobVertex,
-    splits: Splits,
-    control: ControlFile,
-    query_key: str,
-    checkpoint_dir: Path,
-) -> DataFrame:
-    """A streaming DataFrame of ``vertex`` in ``spark``. ``checkpoint_dir`` is that of the query that reads it.
+def open_stream(spark: SparkSession, vertex: JobVertex, splits: Splits) -> DataFrame:
+    """A streaming DataFrame of ``vertex`` in ``spark``.
 
     Raises:
         DriverError: an option, the path or the schema is wrong. The message names it.
@@ -43,16 +28,10 @@ def open_stream(
     known = FORMATS.get(source.format)
     if faults := option_faults(source.format, dict(source.options)):
         raise _refused(vertex, " ".join(f"Option {name} {rest}" for name, rest in faults))
-    if known is not None and known.is_own:
-        return _open_rate(spark, vertex, source, control, query_key, checkpoint_dir)
+    if source.format == "rate":
+        return _open_rate(spark, vertex, source, splits)
     if known is None or not known.is_files:
         return _loaded(vertex, source, spark.readStream, with_split_option(source, splits.wanted(vertex.id)))
-    if state_directory(checkpoint_dir, vertex.id).exists():
-        raise _refused(
-            vertex,
-            "its checkpoint was written by a version of Slotwise that read files by a source of its own, and Spark's "
-            "source cannot go on from it. Submit the job again under a new id: it reads all of its files again.",
-        )
     own = splits.session(vertex.id, spark)
     frame = _loaded(vertex, source, own.readStream, dict(source.options))
     return frame_in(spark, frame._jdf.queryExecution().analyzed())
@@ -113,30 +92,12 @@ def _why_not_loaded(source: SourceSpec, error: PySparkException | Py4JJavaError)
     return f"Spark cannot read it as {source.format}: {_first_line(error)}"
 
 
-def _open_rate(
-    spark: SparkSession,
-    vertex: JobVertex,
-    source: SourceSpec,
-    control: ControlFile,
-    query_key: str,
-    checkpoint_dir: Path,
-) -> DataFrame:
-    from app.driver.sources.rate import RateSource, rate_options_text
+def _open_rate(spark: SparkSession, vertex: JobVertex, source: SourceSpec, splits: Splits) -> DataFrame:
+    from app.driver.sources.rate import PARTS_FILE, RateSource
 
-    for name, value in (("path", source.path), ("schema", source.schema)):
-        if value is not None:
-            raise _refused(vertex, f"the source {source.format} takes no {name}.")
     spark.dataSource.register(RateSource)
-    own = {
-        "spec": rate_options_text(parse_rate_options(source.format, dict(source.options))),
-        "kind": source.format,
-        "control": str(control.directory),
-        "vertex_id": vertex.id,
-        "vertex_name": vertex.name,
-        "query_key": query_key,
-        "state_dir": str(state_directory(checkpoint_dir, vertex.id)),
-    }
-    return spark.readStream.format(RateSource.name()).options(**own).load()
+    reader = spark.readStream.format(RateSource.name()).options(**dict(source.options))
+    return reader.option(PARTS_FILE, str(splits.file(vertex.id))).load()
 
 
 def _first_line(error: Exception) -> str:

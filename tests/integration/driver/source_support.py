@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from app.driver.failures import describe
-from app.driver.sources.control import ControlFile
 from app.driver.sources.opening import open_stream
 from app.driver.sources.planned_files import check_planned_files
 from app.driver.sources.splits import Splits
@@ -24,7 +23,6 @@ from app.model.jobgraph import JobVertex, SourceSpec
 from tests.integration.listeners import await_listeners
 
 WAIT_S = 90.0
-QUERY = "q"
 
 
 @contextlib.contextmanager
@@ -68,7 +66,6 @@ class Batch:
     id: int
     rows: list[Any]
     tasks: int
-    version: int | None
 
 
 @dataclass
@@ -77,22 +74,16 @@ class Rig:
 
     spark: SparkSession
     directory: Path
-    control: ControlFile = field(init=False)
     splits: Splits = field(init=False)
     checkpoint: Path = field(init=False)
     batches: list[Batch] = field(default_factory=list)
-    version: int = 0
     raised: Exception | None = None
 
     def __post_init__(self) -> None:
-        self.control = ControlFile(self.directory / "control")
-        self.splits = Splits({}, {"v": 1})
+        self.splits = Splits({}, {"v": 1}, self.directory / "splits")
         self.checkpoint = self.directory / "checkpoint"
-        self.plan(1)
 
     def plan(self, parallelism: int) -> None:
-        self.version += 1
-        self.control.publish(self.version, {"v": parallelism})
         self.splits.settle({"v": parallelism})
 
     @contextlib.contextmanager
@@ -104,13 +95,12 @@ class Rig:
         frame = self.open(vertex)
 
         def write(data: DataFrame, batch_id: int) -> None:
-            version = self.control.planned_number("v", QUERY)
             try:
                 rows, tasks = self._collect(data)
             except Exception as error:
                 self.raised = error
                 raise
-            batch = Batch(batch_id, rows, tasks, version)
+            batch = Batch(batch_id, rows, tasks)
             self.batches.append(batch)
             after(batch)
 
@@ -122,7 +112,7 @@ class Rig:
             query.stop()
 
     def open(self, vertex: JobVertex) -> DataFrame:
-        return open_stream(self.spark, vertex, self.splits, self.control, QUERY, self.checkpoint)
+        return open_stream(self.spark, vertex, self.splits)
 
     def wait(self, query: StreamingQuery, done: Callable[[], bool]) -> None:
         """Wait until ``done``, or for the failure of the query."""

@@ -19,8 +19,9 @@ WINDOWS = """
 from pyspark.sql import functions as F
 
 def windows(rows):
-    late = rows.withWatermark("timestamp", "0 seconds")
-    return late.groupBy(F.window("timestamp", "10 seconds")).agg(F.count("*").alias("n")).select("n")
+    at = F.timestamp_seconds((F.col("value") / 1000).cast("long") * 10)
+    late = rows.select(at.alias("at")).withWatermark("at", "0 seconds")
+    return late.groupBy(F.window("at", "10 seconds")).agg(F.count("*").alias("n")).select("n")
 """
 
 pytestmark = pytest.mark.timeout(600)
@@ -44,18 +45,18 @@ def test_a_finite_source_ends_the_job(rig: Bench) -> None:
 
 def test_a_job_ends_when_each_query_has_let_out_what_its_watermark_held_back(rig: Bench) -> None:
     (rig.artifacts_dir / "code.py").write_text(WINDOWS, encoding="utf-8")
-    options = {"rowsPerBatch": "1000", "rowCount": "5000", "advanceMillisPerBatch": "10000"}
+    options = {"rowsPerSecond": "1e6", "maxRowsPerTrigger": "1000", "rowCount": "5000"}
     target = {"format": "json", "path": str(rig.directory / "windows"), "outputMode": "append"}
     document = {
         "name": "windows",
         "type": "STREAMING",
         "artifacts": ["code.py"],
         "vertices": [
-            {"name": "numbers", "source": {"format": "rate-micro-batch", "options": options}},
+            {"name": "numbers", "source": {"format": "rate", "options": options}},
             {"name": "windows", "inputs": ["numbers"], "python": "code:windows", "stateful": True},
             {"name": "stored", "inputs": ["windows"], "sink": target},
             # The other query is exhausted long before, and says every moment that it has nothing to do.
-            {"name": "few", "source": {"format": "rate-micro-batch", "options": {"rowCount": "1"}}},
+            {"name": "few", "source": {"format": "rate", "options": {"rowCount": "1"}}},
             {"name": "nowhere", "inputs": ["few"], "sink": {"format": "noop"}},
         ],
     }

@@ -84,7 +84,11 @@ def test_what_spark_refuses_leaves_the_state_as_it_was(rig: Bench) -> None:
     (failed,) = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))
     assert failed["repartition_failed"] and failed["error"], failed
     second.exit_status()
-    assert files_of(checkpoint(rig)) == before
+    # A batch that was planned when the job stopped has been run.
+    after = files_of(checkpoint(rig))
+    assert before.items() <= after.items()
+    assert {name.partition("/")[0] for name in after.keys() - before.keys()} <= {"commits", "state"}
+    assert standing(checkpoint(rig)).partitions == 8
     assert [path.name for path in rig.checkpoint_dir.iterdir() if "." in path.name and path.is_dir()] == []
 
     rig.control_plane.reports.clear()

@@ -31,7 +31,7 @@ def document(directory: Path) -> dict[str, Any]:
     """Two sources, an inner vertex with state and one behind it; then one that takes its rows by a key, one that
     shuffles by itself, and one that reads a side table. A window of ten seconds has 2,000 rows of each source."""
     (directory / "side.csv").write_text("".join(f"{k},name {k}\n" for k in range(10)), encoding="utf-8")
-    rows = {"rowsPerBatch": "500", "advanceMillisPerBatch": "2500"}
+    rows = {"rowsPerBatch": "500", "advanceMillisPerBatch": "2500", "numPartitions": "4"}
     side = {"format": "csv", "path": str(directory / "side.csv"), "schema": "k BIGINT, name STRING"}
     target = {"format": "json", "path": str(directory / "out"), "outputMode": "append"}
     vertices: list[dict[str, Any]] = [

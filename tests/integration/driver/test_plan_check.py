@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from app.driver.build import QueryBuilder
 from app.driver.failures import DriverError
 from app.driver.functions import Functions
-from app.driver.sources.control import ControlFile
 from app.driver.sources.splits import Splits
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
@@ -40,9 +39,7 @@ def spark() -> Iterator[SparkSession]:
 def check(spark: SparkSession, directory: Path, query: Query, functions: Functions) -> None:
     """Build ``query`` and compare it with its plan, as a driver does that starts it for the first time."""
     parallelism = {vertex.id: 1 for vertex in (*query.flow, *query.static)}
-    control = ControlFile(directory / "control")
-    control.publish(1, parallelism)
-    builder = QueryBuilder(query, control, Splits({}, parallelism), functions, directory)
+    builder = QueryBuilder(query, Splits({}, parallelism, directory / "splits"), functions)
     builder.build(spark, parallelism)
     builder.check()
 
@@ -64,7 +61,7 @@ class Checked:
         for vertex in vertices:
             if "python" in vertex:
                 vertex["python"] = f"{module}:{vertex['python']}"
-        rate = {"format": "rate-micro-batch"}
+        rate = {"format": "rate"}
         side = {
             "format": "csv",
             "path": str(self._directory / "side.csv"),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from app.driver.checkpoints import rows_read
 from app.driver.failures import DriverError
-from app.driver.sources.opening import read_static, state_directory
+from app.driver.sources.opening import read_static
 from app.model.jobgraph import JobVertex
-from tests.integration.driver.source_support import QUERY, Rig, csv_source, source, source_session
+from tests.integration.driver.source_support import Rig, csv_source, source, source_session
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -39,23 +39,25 @@ def test_rate_is_numbered_steady_and_the_same_when_it_is_read_again(rig: Rig) ->
     (rig.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
     rig.plan(2)
     with rig.run(vertex) as query:
-        rig.wait(query, lambda: rig.control.exhausted("v", QUERY))
+        rig.wait(query, lambda: rows_read(rig.checkpoint) == 60 and len(rig.rows()) == 60)
     rows = rig.rows()
     assert [value for _, value in rows] == list(range(60))
     assert {(b[0] - a[0]).total_seconds() for a, b in pairwise(rows)} == {0.02}
     assert {batch.tasks for batch in rig.batches} == {2, 3}
 
 
-def test_rate_micro_batch(rig: Rig) -> None:
-    vertex = source(
-        "rate-micro-batch", rowsPerBatch=10, startTimestamp=5000, advanceMillisPerBatch=2000, rowCount=25
-    )
-    with rig.run(vertex) as query:
-        rig.wait(query, lambda: rig.control.exhausted("v", QUERY))
-    assert [len(batch.rows) for batch in rig.batches] == [10, 10, 5]
-    times = [datetime.fromtimestamp(5 + 2 * (value // 10), UTC).replace(tzinfo=None) for value in range(25)]
-    local = [row[0].astimezone(UTC).replace(tzinfo=None) for row in rig.rows()]
-    assert (local, [row[1] for row in rig.rows()]) == (times, list(range(25)))
+def test_rate_ends_with_what_is_due_if_it_is_to_take_what_is_there(rig: Rig) -> None:
+    with rig.run(source("rate", rowsPerSecond=1_000_000, maxRowsPerTrigger=7), availableNow=True) as query:
+        rig.wait(query, lambda: not query.isActive)
+    assert [value for _, value in rig.rows()] == list(range(rows_read(rig.checkpoint)))
+    assert {len(batch.rows) for batch in rig.batches[:-1]} <= {7}
+
+
+def test_rate_micro_batch_is_sparks_and_has_the_parts_of_the_plan_at_its_start(rig: Rig) -> None:
+    rig.plan(3)
+    with rig.run(source("rate-micro-batch", rowsPerBatch=10)) as query:
+        rig.wait(query, lambda: rig.committed >= 1)
+    assert [(len(batch.rows), batch.tasks) for batch in rig.batches[:2]] == [(10, 3)] * 2
 
 
 def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_static_tables_are_read_by_spark(spark: SparkSession, tmp_path: Path) ->
             source("rate", rowsPerSecond="0"),
             "rowsPerSecond should be a number above 0, at most 1e+12, found '0'",
         ),
-        (source("rate", Path("/x")), "the source rate takes no path"),
+        (source("rate-micro-batch", rowsPerBatch="many"), "Spark cannot read it as rate-micro-batch: "),
         (source("nonsense", Path("/x")), "Spark cannot read it as nonsense"),
         (source("kafka", subscribe="orders"), "Spark cannot read it as kafka: "),
     ],
@@ -98,11 +100,3 @@ def test_a_parquet_source_without_a_schema_has_that_of_its_files(
         rig.open(source("parquet", tmp_path / "empty"))
     spark.range(1).selectExpr("id", "'a' AS name").write.parquet(str(tmp_path / "in"))
     assert rig.open(source("parquet", tmp_path / "in")).columns == ["id", "name"]
-
-
-def test_a_checkpoint_of_the_sources_of_old_is_refused(rig: Rig, tmp_path: Path) -> None:
-    state_directory(rig.checkpoint, "v").mkdir(parents=True)
-    with pytest.raises(
-        DriverError, match="read files by a source of its own, and Spark's source cannot go on"
-    ):
-        rig.open(csv_source(tmp_path))

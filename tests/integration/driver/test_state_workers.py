@@ -53,8 +53,8 @@ def test_a_processor_in_the_artifacts_keeps_its_state(rig: Bench) -> None:
             {
                 "name": "numbers",
                 "source": {
-                    "format": "rate-micro-batch",
-                    "options": {"rowsPerBatch": "1000", "rowCount": "3000"},
+                    "format": "rate",
+                    "options": {"rowsPerSecond": "1e6", "maxRowsPerTrigger": "1000", "rowCount": "3000"},
                 },
             },
             {

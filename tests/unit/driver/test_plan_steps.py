@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
-from app.driver.sources.control import ControlFile
 from app.model.protocol import Orders
 
 
@@ -38,9 +36,8 @@ class Executors:
 
 
 class Place:
-    def __init__(self, directory: Path, ready: int | None, **parallelism: int) -> None:
-        self.control = ControlFile(directory)
-        self.plans = Plans(self.control, 1, parallelism)
+    def __init__(self, ready: int | None, **parallelism: int) -> None:
+        self.plans = Plans(1, parallelism)
         self.executors: Any = Executors(ready) if ready is not None else None
         self.changes = 0
         # Whether executors that are too many were to stay whenever something was changed.
@@ -65,8 +62,8 @@ class Place:
         return plan.version, dict(plan.parallelism), plan.whole
 
 
-def test_each_that_comes_is_a_step(tmp_path: Path) -> None:
-    place = Place(tmp_path, 2, a=2, b=2)
+def test_each_that_comes_is_a_step() -> None:
+    place = Place(2, a=2, b=2)
     place.order(2, 5, a=5, b=5)
     assert place.now == (1, {"a": 2, "b": 2}, True) and place.changes == 0
     place.come(3)
@@ -81,8 +78,8 @@ def test_each_that_comes_is_a_step(tmp_path: Path) -> None:
     assert place.changes == 3
 
 
-def test_the_next_ones_may_come_when_the_step_has_run_a_batch(tmp_path: Path) -> None:
-    place = Place(tmp_path, 2, a=2)
+def test_the_next_ones_may_come_when_the_step_has_run_a_batch() -> None:
+    place = Place(2, a=2)
     place.order(2, 4, a=4)
     place.come(3)
     place.steps.turn()
@@ -92,8 +89,8 @@ def test_the_next_ones_may_come_when_the_step_has_run_a_batch(tmp_path: Path) ->
     assert place.executors.has_settled
 
 
-def test_each_vertex_goes_its_share_of_the_way_and_down_with_the_last_step(tmp_path: Path) -> None:
-    place = Place(tmp_path, 4, source=1, counts=4, store=4)
+def test_each_vertex_goes_its_share_of_the_way_and_down_with_the_last_step() -> None:
+    place = Place(4, source=1, counts=4, store=4)
     place.order(2, 8, source=2, counts=8, store=2)
     place.come(5)
     assert place.now[1] == {"source": 1, "counts": 5, "store": 4}
@@ -103,22 +100,22 @@ def test_each_vertex_goes_its_share_of_the_way_and_down_with_the_last_step(tmp_p
     assert place.now == (2, {"source": 2, "counts": 8, "store": 2}, True)
 
 
-def test_fewer_or_as_many_as_there_are_is_one_step(tmp_path: Path) -> None:
-    place = Place(tmp_path, 5, a=5)
+def test_fewer_or_as_many_as_there_are_is_one_step() -> None:
+    place = Place(5, a=5)
     place.order(2, 3, a=3)
     assert place.now == (2, {"a": 3}, True)
     place.order(3, 5, a=5)
     assert place.now == (3, {"a": 5}, True)
 
 
-def test_without_a_cluster_nothing_is_waited_for(tmp_path: Path) -> None:
-    place = Place(tmp_path, None, a=1)
+def test_without_a_cluster_nothing_is_waited_for() -> None:
+    place = Place(None, a=1)
     place.order(2, 4, a=4)
     assert place.now == (2, {"a": 4}, True)
 
 
-def test_those_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
-    place = Place(tmp_path, 2, a=2)
+def test_those_that_do_not_come_are_not_waited_for() -> None:
+    place = Place(2, a=2)
     place.order(2, 5, a=5)
     place.come(3)
     place.executors.have_had_time = True
@@ -127,8 +124,8 @@ def test_those_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
     assert place.executors.let_in == 5, "one that comes late may work at once"
 
 
-def test_one_that_is_lost_on_the_way_takes_nothing_back_but_its_step(tmp_path: Path) -> None:
-    place = Place(tmp_path, 2, a=2)
+def test_one_that_is_lost_on_the_way_takes_nothing_back_but_its_step() -> None:
+    place = Place(2, a=2)
     place.order(2, 5, a=5)
     place.come(4)
     place.come(1)
@@ -138,10 +135,8 @@ def test_one_that_is_lost_on_the_way_takes_nothing_back_but_its_step(tmp_path: P
 
 
 @pytest.mark.parametrize(("slots", "expected"), [(3, {"a": 3}), (8, {"a": 4})])
-def test_another_plan_on_the_way_goes_on_from_there(
-    tmp_path: Path, slots: int, expected: dict[str, int]
-) -> None:
-    place = Place(tmp_path, 2, a=2)
+def test_another_plan_on_the_way_goes_on_from_there(slots: int, expected: dict[str, int]) -> None:
+    place = Place(2, a=2)
     place.order(2, 5, a=5)
     place.come(4)
     place.order(3, slots, a=slots)
@@ -150,8 +145,8 @@ def test_another_plan_on_the_way_goes_on_from_there(
     assert place.now == (3, {"a": slots}, True)
 
 
-def test_the_same_plan_again_begins_nothing_anew(tmp_path: Path) -> None:
-    place = Place(tmp_path, 2, a=2)
+def test_the_same_plan_again_begins_nothing_anew() -> None:
+    place = Place(2, a=2)
     place.order(2, 4, a=4)
     place.come(3)
     place.order(2, 4, a=4)
@@ -161,8 +156,8 @@ def test_the_same_plan_again_begins_nothing_anew(tmp_path: Path) -> None:
     assert place.now == (2, {"a": 4}, True) and place.changes == 2
 
 
-def test_a_batch_runs_at_the_step_whose_numbers_it_was_planned_with(tmp_path: Path) -> None:
-    place = Place(tmp_path, 2, a=2)
+def test_a_batch_runs_at_the_step_whose_numbers_it_was_planned_with() -> None:
+    place = Place(2, a=2)
     place.order(2, 5, a=5)
     place.come(3)
     place.come(5)
@@ -173,17 +168,17 @@ def test_a_batch_runs_at_the_step_whose_numbers_it_was_planned_with(tmp_path: Pa
 
 
 @pytest.mark.parametrize("to_come", [1, 3, 49])
-def test_none_of_those_that_have_come_is_left_out(tmp_path: Path, to_come: int) -> None:
-    place = Place(tmp_path, 1, a=1)
+def test_none_of_those_that_have_come_is_left_out(to_come: int) -> None:
+    place = Place(1, a=1)
     place.order(2, 1 + to_come, a=1 + to_come)
     for ready in range(2, 2 + to_come):
         place.come(ready)
         assert place.now[1] == {"a": ready}
 
 
-def test_until_a_lower_plan_is_in_force_none_is_given_up(tmp_path: Path) -> None:
+def test_until_a_lower_plan_is_in_force_none_is_given_up() -> None:
     """A query asks in its own thread, at any moment."""
-    place = Place(tmp_path, 5, a=5)
+    place = Place(5, a=5)
     request = place.executors.request
 
     def fewer(count: int) -> None:

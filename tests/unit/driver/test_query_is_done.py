@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,34 +13,37 @@ from app.driver.plans import Plans
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, Past
 from app.driver.running_query import RunningQuery
-from app.driver.sources.control import ControlFile, SourceSide
 from app.driver.sources.splits import Splits
+from app.model.jobgraph import SourceSpec
 
-KEY = "q"
+ENDS = SourceSpec("rate", options=(("rowCount", "5"),))
 
 
 class Place:
     """A query whose Spark is the test: it says what was committed and when there was nothing to do."""
 
-    def __init__(self, directory: Path, *, sources: tuple[str, ...] = ("v",), others: int = 0) -> None:
-        control = ControlFile(directory)
-        self.sides = [SourceSide(directory, name, name, KEY) for name in sources]
+    def __init__(self, directory: Path, *sources: SourceSpec) -> None:
+        self.offsets = directory / "offsets"
+        self.offsets.mkdir()
         self.gateway = SimpleNamespace(running_batch=None, committed=lambda _batch: None)
         query: Any = RunningQuery.__new__(RunningQuery)
-        query.query = SimpleNamespace(key=KEY, own_sources=sources, streams=(*sources, *("x" * others)))
+        query.query = SimpleNamespace(streams=[SimpleNamespace(operation=each) for each in sources])
+        query.checkpoint_dir = directory
         query.gateway = self.gateway
         query.gaps = GapMeter(Past((), None))
         query.reached = query.applied_version = 0
         query.reprocessed_records = None
-        query._control = control
-        query._plans = Plans(control, 1, dict.fromkeys(sources, 1))
-        query._splits = Splits({}, dict.fromkeys(sources, 1))
+        query._plans = Plans(1, {})
+        query._splits = Splits({}, {}, directory)
         query._past = Past((), None)
-        query._idle, query._idle_ms, query._valves = False, 0, None
+        query._idle, query._valves = False, None
         self.query: RunningQuery = query
 
-    def exhausted(self, source: int = 0) -> None:
-        self.sides[source].report_status(backlog=0, exhausted=True)
+    def planned(self, *rows: int | None) -> None:
+        """A batch is planned, after which so many rows of each source have been read."""
+        offsets = ["-" if each is None else json.dumps({"1000": {"0": each}}) for each in rows]
+        number = len(list(self.offsets.iterdir()))
+        (self.offsets / str(number)).write_text("\n".join(["v1", "{}", *offsets]))
 
     def idle(self) -> None:
         self.query.idle(1_000)
@@ -48,48 +52,59 @@ class Place:
         self.query.committed(Committed("run", "id", batch_id, 10, None, 5), 2_000)
 
 
-def test_done_when_the_source_is_exhausted_and_there_was_nothing_to_do(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+def test_done_when_all_rows_are_read_and_there_was_nothing_to_do(tmp_path: Path) -> None:
+    place = Place(tmp_path, ENDS)
+    place.planned(5)
     assert not place.query.is_done
-    place.exhausted()
+    place.idle()
+    assert place.query.is_done
+
+
+def test_a_source_without_rows_is_done_at_once(tmp_path: Path) -> None:
+    place = Place(tmp_path, SourceSpec("rate", options=(("ROWCOUNT", "0"),)))
     place.idle()
     assert place.query.is_done
 
 
 def test_not_done_while_spark_may_still_run_a_batch_without_data(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = Place(tmp_path, ENDS)
+    place.planned(4)
     place.idle()
     assert not place.query.is_done, "the source has more"
-    # The last data came after a pause. That nothing is left is found before Spark runs what the watermark held back.
-    place.committed(4)
-    place.exhausted()
+    # The last data came after a pause. Spark may still run what the watermark held back.
+    place.planned(5)
+    place.committed(1)
     assert not place.query.is_done
-    place.committed(5)
+    place.planned(5)
+    place.committed(2)
     assert not place.query.is_done
     place.idle()
     assert place.query.is_done
 
 
 def test_not_done_while_a_batch_runs_though_an_earlier_pause_was_told_late(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.exhausted()
+    place = Place(tmp_path, ENDS)
+    place.planned(5)
     place.idle()
     place.gateway.running_batch = 5
     assert not place.query.is_done
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_done_only_when_each_source_is_exhausted(tmp_path: Path, first: int) -> None:
-    place = Place(tmp_path, sources=("v", "w"))
+@pytest.mark.parametrize("rows", [(5, None), (None, 5), (5, 4)])
+def test_done_only_when_each_source_is_read(tmp_path: Path, rows: tuple[int | None, ...]) -> None:
+    place = Place(tmp_path, ENDS, ENDS)
+    place.planned(*rows)
     place.idle()
-    place.exhausted(first)
     assert not place.query.is_done
-    place.exhausted(1 - first)
+    place.planned(5, 5)
     assert place.query.is_done
 
 
-def test_a_source_that_spark_plans_itself_never_ends(tmp_path: Path) -> None:
-    place = Place(tmp_path, others=1)
-    place.exhausted()
+@pytest.mark.parametrize(
+    "other", [SourceSpec("rate"), SourceSpec("rate-micro-batch"), SourceSpec("csv", "/in")]
+)
+def test_a_source_that_spark_plans_itself_never_ends(tmp_path: Path, other: SourceSpec) -> None:
+    place = Place(tmp_path, ENDS, other)
+    place.planned(5, 0)
     place.idle()
     assert not place.query.is_done

@@ -94,12 +94,16 @@ RELATIVE = (
             ".options.rowsPerSecond: should be a number above 0, at most 1e+12",
         ),
         (
-            {"format": "rate-micro-batch", "options": {"rowsPerBatch": "many"}},
-            ".options.rowsPerBatch: should be a whole number above 0",
+            {"format": "rate", "options": {"rowCount": "many"}},
+            ".options.rowCount: should be a whole number of at least 0, found 'many'",
         ),
         (
-            {"format": "rate-micro-batch", "options": {"numPartitions": 4}},
-            ".options.numPartitions: is not an option of the source rate-micro-batch. Allowed are advanceMillis",
+            {"format": "rate", "options": {"numPartitions": 4}},
+            ".options.numPartitions: is not an option of the source rate. Allowed are maxRowsPerTrigger",
+        ),
+        (
+            {"format": "rate-micro-batch", "options": {"rowPerBatch": 4}},
+            ".options.rowPerBatch: is not an option of a rate-micro-batch source. Did you mean 'rowsPerBatch'?",
         ),
         (
             {"format": "rate", "options": {"rampUpTime": "5s"}},
@@ -139,7 +143,7 @@ def test_sources_that_are_wrong(source: Any, error: str) -> None:
         },
         {"format": "rate"},
         {"format": "rate", "options": {"rowsPerSecond": "100"}},
-        {"format": "rate-micro-batch", "options": {"rowsPerBatch": 10}},
+        {"format": "rate-micro-batch", "options": {"rowsPerBatch": 10, "numPartitions": 4}},
         {"format": "my.package.Source", "options": {"servers": "a:1,b:2", "rowsPerSecond": "adaptive"}},
         {"format": "kafka", "path": "s3://bucket/x", "schema": "a INT"},
     ],

@@ -214,7 +214,6 @@ def test_the_queries_of_a_program() -> None:
     assert (out.sink.name, both.sink.name) == ("out", "both")
     assert (out.key, both.key) == (graph.by_name["out"].id, graph.by_name["both"].id)
     assert [vertex.name for vertex in both.streams] == ["one", "two"]
-    assert (out.own_sources, both.own_sources) == ((), ())
     assert (out.state_partitions, both.state_partitions) == (8, None)
     assert partitions_of_queries(graph) == {out.key: 8}
     assert {vertex.in_place for vertex in graph.vertices} == {InPlace.YES}
