@@ -117,7 +117,7 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
         sink.wrong("format", f"{name} is for STREAMING jobs: the sink of a BATCH job is one of {allowed}.")
     elif name not in OWN_SINKS:
         # A stored graph may be of an earlier version: its driver refuses what is not possible any more.
-        find = file_option_faults if job_type is JobType.BATCH else sink_option_faults
+        find = file_option_faults if job_type is JobType.BATCH and name != "noop" else sink_option_faults
         if job_type is JobType.STREAMING and not fields.errors.stored and (fault := mode_fault(name, mode)):
             sink.wrong("outputMode", fault)
         for key, sentence in () if fields.errors.stored else find(name, dict(options)):

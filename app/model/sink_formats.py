@@ -100,14 +100,15 @@ SINK_FORMATS: Final[Mapping[str, SinkFormat]] = {
         SinkFormat(
             "console", "the log of the driver, for a look at rows", "at least once", _ALL, ("numRows", "truncate"),
         ),
+        SinkFormat("noop", "nowhere: rows are computed and thrown away", "nothing to repeat", _ALL),
     )
 }  # fmt: skip
 
 FILE_SINKS: Final = frozenset(each.name for each in SINK_FORMATS.values() if each.is_files)
-OWN_SINKS: Final = ("sqlite", "postgresql", "noop", "python")
+OWN_SINKS: Final = ("sqlite", "postgresql", "python")
 """Those that get each micro-batch from code of this project."""
 BATCH_FILES: Final = ("parquet", "json", "csv")
-BATCH_SINKS: Final = (*BATCH_FILES, *OWN_SINKS)
+BATCH_SINKS: Final = (*BATCH_FILES, *OWN_SINKS, "noop")
 """What a BATCH job can have, all from code of this project."""
 SINKS: Final = (*SINK_FORMATS, *OWN_SINKS)
 
@@ -133,6 +134,8 @@ def sink_option_faults(sink_format: str, given: Mapping[str, str]) -> Iterator[t
         name = option.lower()
         if name in _TAKEN:
             yield option, f"is not an option of sinks of format {sink_format}: {_TAKEN[name]}."
+        elif sink_format == "noop":
+            yield option, "is not an option of sinks of format noop, which have none."
         elif name == "compression" and known is not None and known.codecs:
             if value.lower() not in known.codecs:
                 yield option, f"should be one of {', '.join(known.codecs)}, found {shown(value)}."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from app.driver.failures import DriverError
@@ -105,7 +106,9 @@ def label_of(jvm: Any, node: Any) -> str:
     return str(tag.get()) if tag.isDefined() else ""
 
 
+@lru_cache(maxsize=1)
 def _tag(jvm: Any) -> Any:
+    # Kept, because each name on the way to a class is a question to the JVM.
     return jvm.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_TAG)
 
 
