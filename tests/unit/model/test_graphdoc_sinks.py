@@ -89,7 +89,10 @@ RELATIVE = (
             ".outputMode: should be one of append, update, complete, found the text 'overwrite'.",
         ),
         ({"format": "noop", "path": "/x"}, ".path: is not a field of a sink of format noop."),
-        ({"format": "noop", "options": {"a": "b"}}, ".options.a: is not an option of sinks of format noop, which have none."),
+        (
+            {"format": "noop", "options": {"a": "b"}},
+            ".options.a: is not an option of sinks of format noop, which have none.",
+        ),
         (
             {"format": "noop", "python": "m:f"},
             ".python: cannot be combined with format noop: give one of them.",

@@ -21,7 +21,9 @@ def test_each_format_is_on_the_page_of_sinks() -> None:
 def test_a_format_is_found_by_its_name_and_takes_its_own_options(name: str) -> None:
     known = SINK_FORMATS[name]
     assert known.name == name and name not in OWN_SINKS
-    given = {option.upper(): "true" for option in known.options} | ({} if name == "noop" else {"COMPRESSION": "none"})
+    given = {option.upper(): "true" for option in known.options} | (
+        {} if name == "noop" else {"COMPRESSION": "none"}
+    )
     assert list(sink_option_faults(name, given)) == []
     assert set(known.needs) <= set(known.options)
 
