@@ -1,12 +1,12 @@
 """Builds a query as one streaming plan of Spark's, from its sources to what its sink gets.
 
-Where a vertex gets its parallelism: at its valves (`app.driver.valves.graph`); a source splits its rows finely enough
+Where a vertex gets its parallelism: at its valves (`app.driver.valves.labels`); a source splits its rows finely enough
 (`app.driver.sources.splits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,21 @@ from app.driver.functions import Functions
 from app.driver.plan_check import check_keys, check_plan
 from app.driver.sources.opening import open_stream, read_static
 from app.driver.sources.splits import Splits
-from app.driver.valves.graph import GraphValve
-from app.driver.valves.spark import kind_of
+from app.driver.valves.labels import Label
+from app.driver.valves.spark import analysed, frame_of, kind_of, mark, new_valve
 from app.driver.vertices import apply_operation, guarded
 from app.model.analysis import Query
-from app.model.jobgraph import JobVertex, SinkSpec, SourceSpec
+from app.model.jobgraph import JobVertex, Partitioner, SinkSpec, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class QueryBuilder:
-    """One query's vertices as DataFrames. ``valves``: those of the plan that was built, by their labels."""
+    """One query's vertices as DataFrames, with a valve behind each, and one in front of those without state."""
 
     def __init__(self, query: Query, splits: Splits, functions: Functions) -> None:
         self.query = query
-        self.valves: dict[str, GraphValve] = {}
         self._splits = splits
         self._functions = functions
         self._frames: dict[str, DataFrame] = {}
@@ -95,20 +94,31 @@ class QueryBuilder:
     ) -> DataFrame:
         if isinstance(vertex.operation, SourceSpec):
             frame = open_stream(session, vertex, self._splits)
-            return self._through(GraphValve(vertex.id), frame, parallelism)
+            return _through(Label(vertex.id), frame, parallelism)
         check_keys(vertex, self._frames)
         inputs = dict(self._frames)
         streams = self.query.streaming_inputs(vertex)
         gathers = len(streams) > 1 and not vertex.stateful
         if len(streams) == 1 and not vertex.stateful:
             (edge,) = streams
-            front = GraphValve(vertex.id, edge)
-            inputs[edge.vertex_id] = self._through(front, inputs[edge.vertex_id], parallelism)
+            moves = edge.partitioner in (Partitioner.HASH, Partitioner.REBALANCE)
+            front = Label(vertex.id, before=edge.vertex_id, spreads=moves)
+            inputs[edge.vertex_id] = _through(front, inputs[edge.vertex_id], parallelism, edge.keys)
             if vertex.is_sink:
                 return inputs[edge.vertex_id]
         frame = apply_operation(session, vertex, inputs, self._functions)
-        return self._through(GraphValve(vertex.id, gathers=gathers), frame, parallelism)
+        # Where several streams come together, their tasks would add up.
+        return _through(Label(vertex.id, spreads=gathers), frame, parallelism)
 
-    def _through(self, valve: GraphValve, frame: DataFrame, parallelism: Mapping[str, int]) -> DataFrame:
-        self.valves[valve.label] = valve
-        return valve.over(frame, parallelism)
+
+def _through(
+    label: Label, frame: DataFrame, parallelism: Mapping[str, int], keys: Sequence[str] = ()
+) -> DataFrame:
+    """``frame`` with the valve of ``label`` in it. ``keys``: those by which rows go to tasks."""
+    jvm: Any = frame.sparkSession._jvm
+    number, shuffle = label.setting(parallelism)
+    if keys:
+        node = mark(jvm, analysed(frame.repartition(number, *keys)), label.text)
+    else:
+        node = new_valve(jvm, analysed(frame), number, shuffle=shuffle, label=label.text)
+    return frame_of(frame, node)

@@ -47,15 +47,15 @@ class Gateway:
         *,
         write: Callable[[DataFrame, int], Written] | None = None,
         plans: Plans,
-        place: Callable[[Valves, DriverPlan, Any], bool] | None = None,
+        place: Callable[[Valves, Any], bool] | None = None,
         may_commit: Callable[[], None],
         beginning: Callable[[int], None],
         between_batches: Callable[[], None] = lambda: None,
         written: Callable[[int], None] = lambda _: None,
     ) -> None:
         """``write``: what ``foreachBatch`` does with the rows of a batch. ``place``: on a cluster. It is given the
-        valves, a batch's plan and what Spark planned for it before anything of it runs, lets tasks have their places,
-        and says whether state will stay in its own. ``written``: Spark's sink has the batch, and its commit is next."""
+        valves and what Spark planned for a batch before anything of it runs, lets tasks have their places, and says
+        whether state will stay in its own. ``written``: Spark's sink has the batch, and its commit is next."""
         self._place = place
         self._write = write
         self._plans = plans
@@ -170,7 +170,7 @@ class Gateway:
         planned = valves.planned()
         plan = self._latest = self._plan_of(valves.in_force(planned))
         self.begun_version = max(self.begun_version, plan.version)
-        even = self._place is None or self._place(valves, plan, planned)
+        even = self._place is None or self._place(valves, planned)
         return BatchRun(batch_id, plan, planned, started_ms, None, even)
 
     def _plan_of(self, numbers: Mapping[str, int] | None) -> DriverPlan:

@@ -1,6 +1,6 @@
 """What the document says of its vertices, against what Spark makes of them: looked at before anything runs.
 
-Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.valves.graph`): the operators
+Spark's analysed plan of each vertex is read down to the valves of its inputs (`app.driver.build`): the operators
 in between are the vertex's own.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.driver.failures import DriverError
 from app.driver.scala import plan_children
-from app.driver.valves.graph import label_before, label_behind
+from app.driver.valves.labels import Label
 from app.driver.valves.spark import KINDS, label_of
 from app.model.analysis import Query, upstream
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
@@ -165,10 +165,6 @@ def _refused(vertex: JobVertex, what: str) -> DriverError:
 
 def _read(frame: DataFrame, vertex_id: str, streams: set[str]) -> _Plan:
     jvm: Any = frame.sparkSession._jvm
-    # It reads an input through the valve behind that, or through its own in front, which there is for one input only.
-    inputs = {label_behind(each): each for each in streams} | {
-        label_before(vertex_id): each for each in streams
-    }
     plan = _Plan()
     # Below its own valve.
     waiting = plan_children(frame._jdf.queryExecution().analyzed())
@@ -177,9 +173,12 @@ def _read(frame: DataFrame, vertex_id: str, streams: set[str]) -> _Plan:
         if not node.isStreaming():
             continue
         name = str(node.getClass().getSimpleName())
-        if name in KINDS and (label := label_of(jvm, node)):
-            if label in inputs:
-                plan.inputs.add(inputs[label])
+        if name in KINDS and (text := label_of(jvm, node)):
+            # It reads an input through the valve behind that, or through its own in front.
+            label = Label.of(text)
+            read = label.before if label.vertex_id == vertex_id else label.vertex_id
+            if read in streams and (label.before is None or label.vertex_id == vertex_id):
+                plan.inputs.add(str(read))
             else:
                 plan.others.append("that of another vertex")
             continue

@@ -26,8 +26,6 @@ from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.sources.splits import Splits
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
-from app.driver.valves.graph import behind_state
-from app.driver.valves.running import Valves
 from app.model.analysis import Query
 from app.model.jobgraph import SinkSpec, SourceSpec
 from app.model.rate_options import rate_options
@@ -146,7 +144,7 @@ class RunningQuery(StartedQuery):
         except Exception as error:
             vertex = (*self.query.stateful, self.query.sink)[0]
             raise DriverError.of(describe(error, vertex=vertex.name)) from error
-        self._started(started, self._builder.valves.get, self._session.sparkContext)
+        self._started(started, self._session.sparkContext)
 
     def _start_to_settle(self) -> None:
         self.start(once=True)
@@ -162,15 +160,6 @@ class RunningQuery(StartedQuery):
     def _between_batches(self) -> None:
         self._trim()
         self._builder.look_at_side_tables()
-
-    def _place(self, valves: Valves, plan: DriverPlan, planned: Any) -> bool:
-        """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
-        rows = valves.rows(planned)
-        for vertex_id, labels in behind_state(self.query, self._builder.valves, plan.parallelism).items():
-            found = [rows[label].rdd for label in labels if label in rows]
-            if labels[0] in rows:
-                self._places[vertex_id].arrange(found[0], found[1:])
-        return all(each.is_even for each in self._places.values())
 
     # -- what happened
 

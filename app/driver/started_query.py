@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.gateway import BatchRun, Gateway
@@ -20,7 +20,7 @@ from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, read_past
 from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader, Faults
-from app.driver.valves.running import Purpose, Valves
+from app.driver.valves.running import Valves
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
@@ -169,15 +169,19 @@ class StartedQuery(ABC):
         """What Spark has not run as the plans of the two latest batches say."""
         return {} if self._batches is None else self._batches.stays_unfollowed
 
-    def _started(
-        self, spark_query: StreamingQuery, purpose_of: Callable[[str], Purpose | None], context: SparkContext
-    ) -> None:
-        """It is ``spark_query``, in whose plan are valves. ``purpose_of``: by their labels."""
+    def _started(self, spark_query: StreamingQuery, context: SparkContext) -> None:
+        """It is ``spark_query``, in whose plan are valves."""
         self._spark_query = spark_query
-        self._valves = Valves(spark_query, self.query, purpose_of)
+        self._valves = Valves(spark_query, self.query)
         self._stages = StageReader(context, self.run_id)
         self._batches = BatchReader(self.query, self._valves, self._stages)
         self.gateway.started(self._valves)
+
+    def _place(self, valves: Valves, planned: Any) -> bool:
+        """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
+        for vertex_id, (first, *behind) in valves.stages_of_state(planned).items():
+            self._places[vertex_id].arrange(first, behind)
+        return all(each.is_even for each in self._places.values())
 
     @property
     def longest_batch_ms(self) -> int:

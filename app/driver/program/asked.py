@@ -22,8 +22,8 @@ from app.driver.sinklog import complete_sink_log, folder_of_files
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.state_places import StatePlaces
 from app.driver.valves.insert import insert_valves
+from app.driver.valves.shape import options_of_sources
 from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, writer_frame
-from app.driver.valves.tree import options_of_sources
 from app.model.analysis import Query
 from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.planned import PlannedVertex

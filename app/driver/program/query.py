@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.driver.gate import start_behind
 from app.driver.gateway import BatchRun, Gateway
@@ -16,8 +16,6 @@ from app.driver.progress import Committed
 from app.driver.recovery import mark_begun
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
-from app.driver.valves.labels import Label
-from app.driver.valves.running import Valves
 from app.model.analysis import Query
 from app.model.planned import PlannedVertex
 
@@ -67,13 +65,7 @@ class ProgramQuery(StartedQuery):
         """In the thread of the program, and when it is started again in that of the attempt."""
         begin = partial(self._begin, self._plans.current.parallelism)
         started = start_behind(self.gateway, self._session, begin)
-        self._started(started, Label.of, self._session.sparkContext)
-
-    def _place(self, valves: Valves, _: DriverPlan, planned: Any) -> bool:
-        """Give the tasks of a batch that has not run yet the executors that have their state. Whether it will stay."""
-        for vertex_id, (first, *behind) in valves.stages_of_state(planned).items():
-            self._places[vertex_id].arrange(first, behind)
-        return all(each.is_even for each in self._places.values())
+        self._started(started, self._session.sparkContext)
 
     @property
     def spark_query(self) -> StreamingQuery:

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from app.driver.failures import DriverError
-from app.driver.valves.labels import Label
-from app.driver.valves.shape import VERTEX, Node, Part, has_narrow_end, own_stage, vertices_below, walk, width
+from app.driver.valves.labels import Label, has_narrow_end, own_stage, width
+from app.driver.valves.shape import VERTEX, Node, Part, read_tree, vertices_below, walk
 from app.driver.valves.spark import analysed, frame_of, new_valve, with_children
-from app.driver.valves.tree import read_tree
 from app.model.planned import PlannedVertex
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def insert_valves(
         return found
 
     before = None if own is not None else width(root, vertex_ids)
-    sink = Label(ids[vertices[-1].name], is_sink=True, before=before, is_capped=has_narrow_end(root))
+    sink = Label(ids[vertices[-1].name], before=before, is_capped=has_narrow_end(root))
     plan = built(root)
     if any(node.kind in _OTHER_ROWS for node in (root, *vertices_below(root))):
         plan = analysed(frame_of(frame, plan).where(_COPY))

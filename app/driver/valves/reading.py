@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from app.driver.valves.shape import VERTEX, Node, Part, vertices_below, walk
+from app.driver.valves.shape import VERTEX, Node, Part, read_tree, source_options, vertices_below, walk
 from app.driver.valves.spark import WriterFacts
-from app.driver.valves.tree import read_tree, source_options
 from app.model.graphdoc_fields import MAX_NAME_LENGTH
 from app.model.ids import is_id
 from app.model.jobgraph import Role

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError
+from app.driver.valves.labels import Label
 from app.driver.valves.spark import Left, Valve, execution_of, left_in, numbers_of, valves_in
 from app.model.analysis import Query
 
@@ -15,23 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-class Purpose(Protocol):
-    """What a valve is for."""
-
-    @property
-    def vertex_id(self) -> str:
-        """The vertex whose tasks it says; empty at one that follows others."""
-
-    def setting(self, parallelism: Mapping[str, int]) -> tuple[int, bool]:
-        """The number of the valve, and whether it shuffles. ``parallelism`` is by vertex id."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
     """What a valve is in the plan of a batch: an RDD of so many partitions. ``shuffles``: rows are spread over them."""
 
     vertex_id: str
-    rdd: Any
     rdd_id: int
     partitions: int
     shuffles: bool = False
@@ -40,20 +29,17 @@ class Rows:
 class Valves:
     """Those of one query. Setting them and reading what a batch had may be done by different threads."""
 
-    def __init__(
-        self, started: StreamingQuery, query: Query, purpose_of: Callable[[str], Purpose | None]
-    ) -> None:
-        """``started`` is ``query`` with valves in its plan. ``purpose_of``: by the label of a valve."""
+    def __init__(self, started: StreamingQuery, query: Query) -> None:
+        """``started`` is ``query`` with valves in its plan."""
         from pyspark import SparkContext
 
         self._query = query
-        self._purpose_of = purpose_of
         self._execution = execution_of(started)
         self._jvm: Any = SparkContext._jvm
         self._lock = threading.Lock()
         self._wanted: Mapping[str, int] | None = None
-        # Each repartition of the streaming plan in its order; without a purpose, the job itself has put it there.
-        self._all: list[tuple[Purpose | None, Valve]] = []
+        # Each repartition of the streaming plan in its order; without a label, the job itself has put it there.
+        self._all: list[tuple[Label | None, Valve]] = []
         self._forms: dict[str, list[int]] = {}
 
     # -- before a batch
@@ -77,20 +63,19 @@ class Valves:
         with self._lock:
             if not self._all:
                 self._all = self._find()
-            mine = [(purpose, valve) for purpose, valve in self._all if purpose is not None]
+            mine = [(label, valve) for label, valve in self._all if label is not None]
             if self._wanted is not None and mine:
-                for purpose, valve in mine:
-                    valve.set(*purpose.setting(self._wanted))
+                for label, valve in mine:
+                    valve.set(*label.setting(self._wanted))
                 self._wanted = None
             return bool(mine)
 
-    def _find(self) -> list[tuple[Purpose | None, Valve]]:
+    def _find(self) -> list[tuple[Label | None, Valve]]:
         found = [
-            (self._purpose_of(valve.label) if valve.label else None, valve)
-            for valve in valves_in(self._execution)
+            (Label.of(valve.label) if valve.label else None, valve) for valve in valves_in(self._execution)
         ]
         if found:
-            known = {purpose.vertex_id for purpose, _ in found if purpose is not None}
+            known = {label.vertex_id for label, _ in found if label is not None}
             for vertex in self._query.flow:
                 if vertex.id not in known:
                     raise DriverError(
@@ -115,8 +100,8 @@ class Valves:
         if len(numbers) != len(self._all):
             return None
         answer: dict[str, int] = {}
-        for (purpose, _), number in zip(self._all, numbers, strict=True):
-            if purpose is not None and (vertex_id := purpose.vertex_id):
+        for (label, _), number in zip(self._all, numbers, strict=True):
+            if label is not None and (vertex_id := label.vertex_id):
                 answer[vertex_id] = number if answer.get(vertex_id, number) == number else 0
         return answer
 
@@ -126,22 +111,21 @@ class Valves:
 
     def stages_of_state(self, planned: Any) -> dict[str, list[Any]]:
         """The narrow RDDs that the valves of a batch are in the stage that begins with each stateful vertex, by its id,
-        inputs first. Behind the first one there may be some of the next stage, if Spark shuffles in between."""
-        narrow = {
-            place: left.rdd
-            for place, left in self._left_in(planned)[1]
-            if place is not None and not left.shuffles
-        }
-        vertex_ids = [purpose.vertex_id if purpose is not None else "" for purpose, _ in self._all]
+        inputs first. Behind the first one there may be some of the next stage, if Spark shuffles by itself in
+        between."""
+        left = {place: each for place, each in self._left_in(planned)[1] if place is not None}
+        vertex_ids = [label.vertex_id if label is not None else "" for label, _ in self._all]
         stateful = {vertex.id for vertex in self._query.stateful}
         found: dict[str, list[Any]] = {}
-        for first in narrow:
-            if (vertex_id := vertex_ids[first]) not in stateful:
+        for first, each in left.items():
+            if (vertex_id := vertex_ids[first]) not in stateful or each.shuffles:
                 continue
-            found[vertex_id] = [narrow[first]]
+            found[vertex_id] = [each.rdd]
             at = first
             while (at := self._all[at][1].above) >= 0 and vertex_ids[at] not in stateful:
-                found[vertex_id] += [narrow[at]] if at in narrow else []
+                if at in left and left[at].shuffles:
+                    break
+                found[vertex_id] += [left[at].rdd] if at in left else []
         return found
 
     def read(self, planned: Any) -> tuple[dict[str, Rows], list[str]]:
@@ -153,13 +137,11 @@ class Valves:
     def _rows(self, every: list[tuple[int | None, Left]]) -> dict[str, Rows]:
         found: dict[str, Rows] = {}
         for place, left in reversed(every):
-            purpose, valve = self._all[place] if place is not None else (None, None)
-            if purpose is not None and valve is not None and purpose.vertex_id:
+            label, valve = self._all[place] if place is not None else (None, None)
+            if label is not None and valve is not None and label.vertex_id:
                 rdd = left.rdd
                 partitions = int(rdd.getNumPartitions())
-                found[valve.label] = Rows(
-                    purpose.vertex_id, rdd, int(rdd.id()), partitions, shuffles=left.shuffles
-                )
+                found[valve.label] = Rows(label.vertex_id, int(rdd.id()), partitions, shuffles=left.shuffles)
         return found
 
     def _removed(self, numbers: tuple[int, ...], found: list[tuple[int | None, Left]]) -> list[str]:
@@ -168,11 +150,11 @@ class Valves:
         present = {place: left.shuffles for place, left in found if place is not None}
         stateful = {vertex.id for vertex in self._query.stateful}
         places = [
-            Place(valve.above, number, purpose is not None and purpose.vertex_id in stateful)
-            for (purpose, valve), number in zip(self._all, numbers, strict=True)
+            Place(valve.above, number, label is not None and label.vertex_id in stateful)
+            for (label, valve), number in zip(self._all, numbers, strict=True)
         ]
-        purposes = [self._all[place][0] for place in removed(places, present)]
-        return [each.vertex_id for each in purposes if each is not None and each.vertex_id]
+        labels = [self._all[place][0] for place in removed(places, present)]
+        return [each.vertex_id for each in labels if each is not None and each.vertex_id]
 
     def _left_in(self, planned: Any) -> tuple[tuple[int, ...], list[tuple[int | None, Left]]]:
         """The numbers that a batch was planned with, and which repartitions are left in it; None: it may be any."""

@@ -1,14 +1,20 @@
 """Which nodes of a streaming plan are vertices, and where Spark begins a stage by itself.
 
-Spark's plan is copied into plain values first, which takes one walk; all else is worked out on these.
+Spark's plan is copied into plain values, which takes one walk; all else is worked out on these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from app.driver.scala import plan_children
+from app.driver.valves.spark import analysed, kind_of, lower_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _STATE: Final[Mapping[str, str]] = {
     "Aggregate": "aggregate",
@@ -74,20 +80,29 @@ class Node:
     spark_children: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is told of a node of Spark's plan, for `part_of`."""
-
-    kind: str
-    children_stream: tuple[bool, ...]
-    text: str = ""
-    has_subqueries: bool = False
-    is_global: bool = False
-    shuffles: bool = False
+def read_tree(frame: DataFrame, output_mode: str) -> Node:
+    """The streaming part of the plan of ``frame``."""
+    return _read(analysed(frame), output_mode)
 
 
-def part_of(facts: Facts, output_mode: str) -> Part:
-    kind, streams = facts.kind, facts.children_stream
+def _read(spark: Any, output_mode: str) -> Node:
+    kind, inputs = kind_of(spark), plan_children(spark)
+    streams = [bool(each.isStreaming()) for each in inputs]
+    return Node(
+        kind=kind,
+        part=part_of(spark, kind, streams, output_mode),
+        word=_word_of(spark, kind),
+        children=tuple(
+            _read(each, output_mode) for each, flows in zip(inputs, streams, strict=True) if flows
+        ),
+        number=int(spark.numPartitions()) if kind == "Repartition" else 0,
+        spark=spark,
+        spark_children=tuple(inputs),
+    )
+
+
+def part_of(spark: Any, kind: str, streams: Sequence[bool], output_mode: str) -> Part:
+    """What a node of Spark's plan is. ``streams``: which of its inputs do."""
     if not streams:
         return Part.SOURCE
     if kind in _STATE or (kind == "GlobalLimit" and output_mode == "append"):
@@ -97,21 +112,20 @@ def part_of(facts: Facts, output_mode: str) -> Part:
     if kind == "Union":
         return Part.UNION
     if kind == "Repartition":
-        return Part.SHUFFLE if facts.shuffles else Part.NARROW
+        return Part.SHUFFLE if spark.shuffle() else Part.NARROW
     if kind == "GlobalLimit":
         return Part.ONE
-    if kind in _SHUFFLES or (kind == "Sort" and facts.is_global):
+    if kind in _SHUFFLES or (kind == "Sort" and getattr(spark, "global")()):
         return Part.SHUFFLE
-    return Part.MAYBE if facts.has_subqueries else Part.PASS
+    return Part.MAYBE if kind in ("Filter", "Project") and not spark.subqueries().isEmpty() else Part.PASS
 
 
-def word_of(facts: Facts) -> str:
-    """What a vertex of this operator is called."""
-    if facts.kind == "Aggregate" and "session_window" in facts.text:
+def _word_of(spark: Any, kind: str) -> str:
+    if kind == "Aggregate" and "session_window" in str(spark.groupingExpressions().toString()):
         return "sessions"
-    if facts.kind == "GlobalLimit":
+    if kind == "GlobalLimit":
         return "limit"
-    return _STATE.get(facts.kind, "join" if facts.kind.endswith("Join") else facts.kind)
+    return _STATE.get(kind, "join" if kind.endswith("Join") else kind)
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -129,43 +143,32 @@ def vertices_below(node: Node) -> list[Node]:
     return found
 
 
-# ---- numbers of tasks, before they are known
-
-Width = str | int | dict[str, Any]
-"""How many tasks a stage has: those of the vertex with this id, so many, or the sum, min or max of others."""
+# ---- sources
 
 
-def width(node: Node, vertex_ids: Mapping[int, str]) -> Width:
-    """The tasks of the stage that ``node`` is in. ``vertex_ids``: by the `id` of the vertex's node."""
-    if node.part in VERTEX:
-        return vertex_ids[id(node)]
-    if node.part is Part.ONE:
-        return 1
-    below = [width(child, vertex_ids) for child in node.children]
-    both: Width = below[0] if len(below) == 1 else {"max" if node.part is Part.SHUFFLE else "sum": below}
-    return {"min": [node.number, both]} if node.number else both
+def source_options(leaf: Any, jvm: Any) -> tuple[str, dict[str, str]]:
+    """The format of a streaming source, and its options with lower-case names."""
+    kind = kind_of(leaf)
+    if kind == "StreamingRelationV2":
+        options = {
+            str(each.getKey()).lower(): str(each.getValue()) for each in leaf.extraOptions().entrySet()
+        }
+        identifier = leaf.identifier()
+        if identifier.isDefined():
+            options.setdefault("table", str(identifier.get().name()))
+        return str(leaf.sourceName()), options
+    if kind == "StreamingRelation":
+        source = leaf.dataSource()
+        options = lower_options(jvm, source.options())
+        table = source.catalogTable()
+        if table.isDefined():
+            options.setdefault("table", str(table.get().identifier().table()))
+        return str(source.className()), options
+    return kind, {}
 
 
-def tasks(of: Width, parallelism: Mapping[str, int]) -> int:
-    if isinstance(of, str):
-        return parallelism[of]
-    if isinstance(of, int):
-        return of
-    ((how, parts),) = of.items()
-    return {"sum": sum, "min": min, "max": max}[how]([tasks(part, parallelism) for part in parts])  # type: ignore[operator,no-any-return]
-
-
-def own_stage(root: Node) -> Node | None:
-    """The operator that Spark shuffles before, if nothing but the sink is behind it: that stage is the sink's."""
-    node = root
-    while node.part in (Part.PASS, Part.NARROW) and len(node.children) == 1:
-        node = node.children[0]
-    return node if node.part in (Part.SHUFFLE, Part.ONE) else None
-
-
-def has_narrow_end(root: Node) -> bool:
-    """Whether the program itself says how many tasks there are at most at the sink, by a ``coalesce``."""
-    node = root
-    while node.part is Part.PASS and len(node.children) == 1:
-        node = node.children[0]
-    return node.part is Part.NARROW
+def options_of_sources(frame: DataFrame, output_mode: str) -> list[tuple[str, str]]:
+    """The options of the streaming sources of ``frame``, with lower-case names."""
+    jvm: Any = frame.sparkSession._jvm
+    sources = [node for node in walk(read_tree(frame, output_mode)) if node.part is Part.SOURCE]
+    return [each for node in sources for each in source_options(node.spark, jvm)[1].items()]

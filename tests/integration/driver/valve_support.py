@@ -13,7 +13,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.valves.insert import insert_valves
-from app.driver.valves.labels import Label
 from app.driver.valves.reading import read_query
 from app.driver.valves.running import Valves
 from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
@@ -113,7 +112,7 @@ def running(writer: DataStreamWriter, table: str | None = None, **numbers: int) 
     replace_frame(writer, insert_valves(frame, vertices, ids, parallelism))
     started = writer.toTable(table) if table else writer.start()
     try:
-        valves = Valves(started, query, Label.of)
+        valves = Valves(started, query)
         stages = StageReader(frame.sparkSession.sparkContext, str(started.runId))
         yield Running(started, query, valves, stages, random.Random(21))
     finally:

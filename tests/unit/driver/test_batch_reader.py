@@ -30,7 +30,7 @@ class NoStages:
 
 
 def test_a_fault_is_told_of_the_plan_and_stays_if_two_batches_have_it() -> None:
-    query, names, _ = graph()
+    query, names = graph()
     counts = names["counts"].id
     valves = FewValves(counts)
     reader = BatchReader(query, valves, NoStages())  # type: ignore[arg-type]
@@ -57,6 +57,6 @@ def test_a_fault_is_told_of_the_plan_and_stays_if_two_batches_have_it() -> None:
 
 
 def test_nothing_is_removed_from_a_plan_that_is_not_known() -> None:
-    query, _, _ = graph()
-    valves = Valves(MagicMock(spec=["_jsq"]), query, lambda label: None)
+    query, _ = graph()
+    valves = Valves(MagicMock(spec=["_jsq"]), query)
     assert valves.read(None) == ({}, [])

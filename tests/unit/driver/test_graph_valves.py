@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
-from app.driver.valves.graph import GraphValve, behind_state, label_before, label_behind
-from app.driver.valves.running import Rows
+from app.driver.valves.labels import Label
+from app.driver.valves.running import Rows, Valves
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobVertex
 
 
-def graph(**edge: Any) -> tuple[Query, dict[str, JobVertex], dict[str, GraphValve]]:
-    """Numbers are counted; the counts are named, and go to a sink. ``edge``: how the named ones come."""
+def graph() -> tuple[Query, dict[str, JobVertex]]:
+    """Numbers are counted; the counts are named, and go to a sink."""
     parsed = parse_document(
         {
             "name": "g",
@@ -28,7 +30,7 @@ def graph(**edge: Any) -> tuple[Query, dict[str, JobVertex], dict[str, GraphValv
                 },
                 {
                     "name": "named",
-                    "inputs": [{"vertex": "counts", **edge}],
+                    "inputs": ["counts"],
                     "sql": "SELECT k FROM counts",
                     "parallelism": 8,
                 },
@@ -42,12 +44,7 @@ def graph(**edge: Any) -> tuple[Query, dict[str, JobVertex], dict[str, GraphValv
         }
     )
     (query,) = queries(parsed)
-    names = parsed.by_name
-    valves = [GraphValve(names["numbers"].id), GraphValve(names["counts"].id)]
-    for name in ("named", "store"):
-        valves.append(GraphValve(names[name].id, names[name].inputs[0]))
-    valves.append(GraphValve(names["named"].id))
-    return query, names, {valve.label: valve for valve in valves}
+    return query, parsed.by_name
 
 
 def at(names: dict[str, JobVertex], **numbers: int) -> dict[str, int]:
@@ -55,34 +52,43 @@ def at(names: dict[str, JobVertex], **numbers: int) -> dict[str, int]:
 
 
 def test_rows_that_are_forwarded_move_only_between_vertices_of_different_parallelism() -> None:
-    _, names, valves = graph()
-    front = valves[label_before(names["named"].id)]
-    assert not front.shuffles(at(names))
-    assert front.shuffles(at(names, named=3))
-    assert front.shuffles(at(names, counts=3))
-    assert not valves[label_behind(names["named"].id)].shuffles(at(names, named=3))
+    front = Label("named", before="counts")
+    assert front.setting({"counts": 2, "named": 2}) == (2, False)
+    assert front.setting({"counts": 2, "named": 3}) == (3, True)
+    assert front.setting({"counts": 3, "named": 2}) == (2, True)
+    assert Label("named").setting({"counts": 2, "named": 3}) == (3, False)
 
 
 def test_rows_that_are_to_be_spread_always_move() -> None:
-    for edge in ({"partitioner": "REBALANCE"}, {"partitioner": "HASH", "keys": ["k"]}):
-        _, names, valves = graph(**edge)
-        assert valves[label_before(names["named"].id)].shuffles(at(names))
+    for label in (Label("named", before="counts", spreads=True), Label("named", spreads=True)):
+        assert label.setting({"counts": 2, "named": 2}) == (2, True)
 
 
 def test_a_stage_with_state_goes_on_as_far_as_rows_do_not_move() -> None:
-    query, names, valves = graph()
-    counts, named, store = (names[name].id for name in ("counts", "named", "store"))
-    whole = [label_behind(counts), label_before(named), label_behind(named), label_before(store)]
-    assert behind_state(query, valves, at(names)) == {counts: whole}
-    assert behind_state(query, valves, at(names, store=1)) == {counts: whole[:3]}
-    assert behind_state(query, valves, at(names, named=1, store=1)) == {counts: whole[:1]}
+    query, names = graph()
+    numbers, counts, named, store = (names[name].id for name in ("numbers", "counts", "named", "store"))
+    # From the sink on.
+    labels = [Label(store, named), Label(named), Label(named, counts), Label(counts), Label(numbers)]
+    valves: Any = Valves(MagicMock(spec=["_jsq"]), query)
+    valves._all = [(label, SimpleNamespace(above=place - 1)) for place, label in enumerate(labels)]
+
+    def stage(*shuffling: int, missing: int = -1) -> list[int]:
+        left = [(place, SimpleNamespace(rdd=place, shuffles=place in shuffling)) for place in range(5)]
+        valves._left_in = lambda _: ((), [each for each in left if each[0] != missing])
+        return valves.stages_of_state(None).get(counts, [])
+
+    assert stage() == [3, 2, 1, 0]
+    assert stage(0) == [3, 2, 1]
+    assert stage(2, 0) == [3]
+    assert stage(missing=2) == [3, 1, 0]
+    assert stage(missing=3) == []
 
 
 def test_a_vertex_is_told_of_the_stages_that_its_valves_are_in() -> None:
-    query, names, _ = graph()
+    query, names = graph()
     numbers, counts, named, store = (names[name].id for name in ("numbers", "counts", "named", "store"))
     rows = [
-        Rows(vertex_id, None, rdd, 2)
+        Rows(vertex_id, rdd, 2)
         for vertex_id, rdd in ((numbers, 1), (counts, 5), (named, 7), (named, 8), (store, 9))
     ]
     # A stage of a job that ran for something else comes first, and one that Spark has added stands in between.
@@ -104,6 +110,6 @@ def test_a_vertex_is_told_of_the_stages_that_its_valves_are_in() -> None:
 
 
 def test_what_spark_left_out_of_a_batch_has_no_tasks() -> None:
-    query, names, _ = graph()
+    query, names = graph()
     found = vertex_batches(query, at(names), [], [], input_rows=0, output_rows=0)
     assert [each.tasks for each in found] == [None] * 4

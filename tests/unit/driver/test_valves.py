@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from app.driver.valves.batches import Faults, faults
-from app.driver.valves.labels import Label
+from app.driver.valves.labels import Label, has_narrow_end, own_stage, tasks, width
 from app.driver.valves.reading import free_name, sink_name, source_name
 from app.driver.valves.running import Place, Rows, matched, removed
-from app.driver.valves.shape import (
-    Facts,
-    Node,
-    Part,
-    has_narrow_end,
-    own_stage,
-    part_of,
-    tasks,
-    width,
-    word_of,
-)
+from app.driver.valves.shape import Node, Part, part_of
 from app.driver.valves.spark import WriterFacts
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import queries
@@ -33,7 +25,7 @@ from app.model.protocol import VertexBatch
     ("kind", "streams", "mode", "expected"),
     [
         ("StreamingRelation", (), "append", Part.SOURCE),
-        ("Project", (True,), "append", Part.PASS),
+        ("SubqueryAlias", (True,), "append", Part.PASS),
         ("Aggregate", (True,), "update", Part.STATE),
         ("TransformWithStateInPySpark", (True, False), "update", Part.STATE),
         ("Join", (True, True), "append", Part.STATE),
@@ -46,21 +38,19 @@ from app.model.protocol import VertexBatch
     ],
 )
 def test_parts(kind: str, streams: tuple[bool, ...], mode: str, expected: Part) -> None:
-    assert part_of(Facts(kind, streams), mode) is expected
+    assert part_of(None, kind, streams, mode) is expected
 
 
 def test_parts_that_depend_on_more() -> None:
-    assert part_of(Facts("Sort", (True,), is_global=True), "complete") is Part.SHUFFLE
-    assert part_of(Facts("Sort", (True,)), "complete") is Part.PASS, "within partitions"
-    assert part_of(Facts("Repartition", (True,), shuffles=True), "append") is Part.SHUFFLE
-    assert part_of(Facts("Repartition", (True,)), "append") is Part.NARROW
-    assert part_of(Facts("Filter", (True,), has_subqueries=True), "append") is Part.MAYBE
+    def of(kind: str, what: str, answer: object) -> Part:
+        return part_of(SimpleNamespace(**{what: lambda: answer}), kind, [True], "complete")
 
-
-def test_words() -> None:
-    assert word_of(Facts("Aggregate", (True,), "List(session_window#7, key#2L)")) == "sessions"
-    assert word_of(Facts("Aggregate", (True,), "List(window#7)")) == "aggregate"
-    assert word_of(Facts("Join", (True, True))) == "join"
+    assert of("Sort", "global", True) is Part.SHUFFLE
+    assert of("Sort", "global", False) is Part.PASS, "within partitions"
+    assert of("Repartition", "shuffle", True) is Part.SHUFFLE
+    assert of("Repartition", "shuffle", False) is Part.NARROW
+    for empty, part in ((True, Part.PASS), (False, Part.MAYBE)):
+        assert of("Filter", "subqueries", SimpleNamespace(isEmpty=lambda empty=empty: empty)) is part
 
 
 def node(part: Part, *children: Node, number: int = 0) -> Node:
@@ -75,7 +65,7 @@ UNION = node(Part.UNION, SOURCE, node(Part.PASS, OTHER))
 def sink(root: Node) -> Label:
     own = own_stage(root)
     before = None if own is not None else width(root, NAMES)
-    return Label("out", is_sink=True, before=before, is_capped=has_narrow_end(root))
+    return Label("out", before=before, is_capped=has_narrow_end(root))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +147,7 @@ def test_tasks_of_a_vertex_are_those_of_the_stages_of_its_rows() -> None:
     )
     (query,) = queries(graph_of(program, Planned(planned)))
     a, b, joined, out = (vertex.id for vertex in query.flow)
-    rows = [Rows(a, None, 1, 3), Rows(b, None, 2, 3), Rows(joined, None, 5, 2), Rows(out, None, 6, 2)]
+    rows = [Rows(a, 1, 3), Rows(b, 2, 3), Rows(joined, 5, 2), Rows(out, 6, 2)]
     stages = [
         Stage(4, 3, 100, frozenset({1}), 0, 7),
         Stage(5, 3, 50, frozenset({2}), 0, 6),
@@ -230,7 +220,7 @@ def test_which_tasks_are_a_fault() -> None:
     numbers = {a: 4, out: 2}
 
     def told(source: int, sink: int, *gone: str, tasks: int = 2) -> Faults:
-        rows = {"a": Rows(a, None, 1, source), "out": Rows(out, None, 2, sink, shuffles=True)}
+        rows = {"a": Rows(a, 1, source), "out": Rows(out, 2, sink, shuffles=True)}
         return faults(query, numbers, rows, gone, (VertexBatch(out, 2, tasks),))
 
     assert told(4, 2) == {}
