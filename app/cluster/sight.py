@@ -19,9 +19,12 @@ class Sight:
         self.away = ""
 
     def lost(self, reason: str) -> None:
-        """It does not answer, for the first time or still."""
+        """It does not answer, for the first time or still. What is said of it changes only when the reason does."""
         self._since_ms = self._since_ms or self._now_ms()
-        self.away = out_of_sight(self._what, self._since_ms, reason)
+        # What a URL has of names and passwords is nobody's business.
+        reason = re.sub(r"//[^/@\s]*@", "//", reason).rstrip(".")
+        since = datetime.fromtimestamp(self._since_ms / 1000, UTC)
+        self.away = f"{self._what} cannot be asked since {since:%Y-%m-%d %H:%M:%S} UTC ({reason})."
 
     def found(self) -> bool:
         """It answers; whether it did not before."""
@@ -44,12 +47,3 @@ async def watch_offers(
             last = current
 
     await cluster.rounds.go("looks at the cluster", once, every_s=cluster.poll_s)
-
-
-def out_of_sight(what: str, since_ms: int, reason: str) -> str:
-    """The sentence of an `Offer` on ``what`` not answering. ``since_ms`` stays while
-    that lasts, so the sentence, and with it the offer, changes only when the reason does."""
-    # What a URL has of names and passwords is nobody's business.
-    reason = re.sub(r"//[^/@\s]*@", "//", reason)
-    since = datetime.fromtimestamp(since_ms / 1000, UTC)
-    return f"{what} cannot be asked since {since:%Y-%m-%d %H:%M:%S} UTC ({reason.rstrip('.')})."

@@ -19,7 +19,7 @@ from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Happening, Idle, tell_nobody
 from app.driver.repartition import Repartitioner, RepartitionFailed
 from app.driver.running_query import RunningQuery
-from app.driver.session import check_conf, is_stopped, query_session
+from app.driver.session import is_stopped, query_session
 from app.driver.spec import trigger_of
 from app.driver.started_query import StartedQuery
 from app.driver.state_places import StatePlaces
@@ -160,9 +160,6 @@ class Attempt(BaseAttempt):
         found = work.found()
         if self.spec.repartition or any(found[q.key] != q.state_partitions for q in told if q.key in found):
             client.report(type="repartitioned", state_partitions=found)
-
-    def _check_conf(self) -> None:
-        check_conf(self.spec.spark_conf)
 
     # -- the loop
 

@@ -136,7 +136,6 @@ class BaseAttempt(ABC):
         )
         functions = Functions(Path(spec.artifacts_dir), self._graph.artifacts)
         functions.install()
-        self._check_conf()
         self._check_paths()
         if spec.executors:
             check_cluster_conf(spec.spark_conf, spec.master)
@@ -165,13 +164,6 @@ class BaseAttempt(ABC):
         for name, path in local_paths(self._graph):
             if is_within(path, self.spec.private) and not is_written_within(path, self.spec.private):
                 raise DriverError(refusal_of(name, path), vertex=name)
-
-    @abstractmethod
-    def _check_conf(self) -> None:
-        """
-        Raises:
-            DriverError: a job sets what it may not.
-        """
 
     def _connect(self, session: SparkSession) -> ControlPlaneClient:
         # The job does not wait for the control plane: it may be away, and the assignment says all that is needed.

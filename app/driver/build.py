@@ -15,7 +15,7 @@ from app.driver.plan_check import check_keys, check_plan
 from app.driver.sources.opening import open_stream, read_static
 from app.driver.sources.splits import Splits
 from app.driver.valves.labels import Label
-from app.driver.valves.spark import analysed, frame_of, kind_of, mark, new_valve
+from app.driver.valves.spark import analysed, frame_in, kind_of, mark, new_valve
 from app.driver.vertices import apply_operation, guarded
 from app.model.analysis import Query
 from app.model.jobgraph import JobVertex, Partitioner, SinkSpec, SourceSpec
@@ -121,4 +121,4 @@ def _through(
         node = mark(jvm, analysed(frame.repartition(number, *keys)), label.text)
     else:
         node = new_valve(jvm, analysed(frame), number, shuffle=shuffle, label=label.text)
-    return frame_of(frame, node)
+    return frame_in(frame.sparkSession, node)

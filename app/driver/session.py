@@ -21,7 +21,7 @@ from app.model.javaoptions import (
     MEMORY_SETTING,
 )
 from app.model.kubenames import MASTER_PREFIX
-from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS, refused_setting
+from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -91,18 +91,6 @@ def check_cluster_conf(conf: Mapping[str, str], master: str) -> None:
     """
     if refusal := refused_on_cluster(conf, master):
         raise DriverError(refusal)
-
-
-def check_conf(conf: Mapping[str, str]) -> None:
-    """
-    Raises:
-        DriverError: a job changes what every driver sets. Whatever else is refused at submission does no harm here, and
-            jobs of older versions may have it.
-    """
-    for name in sorted(FIXED_SETTINGS.keys() & conf.keys()):
-        if conf[name] != FIXED_SETTINGS[name]:
-            why = refused_setting(name, conf[name], batch=False)
-            raise DriverError(f"The setting {name} is not allowed: {why}.")
 
 
 def executor_java_options(conf: Mapping[str, str]) -> str:
@@ -188,7 +176,7 @@ def open_session(
 ) -> SparkSession:
     """A SparkSession with its own SparkContext in the JVM that is the gateway of this process.
 
-    ``conf`` has passed `check_conf`. ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes.
+    ``socket_dir`` has a short name: the path of a Unix socket has at most 107 bytes.
     ``executors``: how many to ask a cluster for, with ``executor_conf``; 0 if ``master`` is this process. ``archive``:
     the class data that they start from.
 

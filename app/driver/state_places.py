@@ -16,7 +16,9 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from app.driver.task_places import PlacedTask, place_tasks, placed_task
+from pyspark import SparkContext
+
+from app.driver.scala import executor_place, scala_option
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,9 @@ class Share:
     executor: int | None
     partitions: tuple[int, ...]
 
+
+PlacedTask = tuple[Any, Any]
+"""What the JVM is told of a task: its partitions, and an option of its place."""
 
 Board = dict[str, tuple[Share, ...]]
 """The shares of each `StatePlaces` of an attempt, by its key."""
@@ -143,3 +148,27 @@ class StatePlaces:
             log.info("%d of %d state partitions move to another executor", moved, len(self._owners))
         self._owners, self._shares = owners, made
         self._board[self._key] = made
+
+
+# ---- what the JVM is told
+
+
+def placed_task(partitions: Iterable[int], executor: int | None) -> PlacedTask:
+    """A task for these partitions, at ``executor`` if that can be."""
+    jvm: Any = SparkContext._jvm
+    gateway: Any = SparkContext._gateway
+    numbers = list(partitions)
+    indices = gateway.new_array(jvm.int, len(numbers))
+    for position, number in enumerate(numbers):
+        indices[position] = number
+    return indices, scala_option(jvm, None if executor is None else executor_place(executor))
+
+
+def place_tasks(narrow: Any, tasks: Sequence[PlacedTask]) -> None:
+    """Let ``narrow``, a CoalescedRDD of that many partitions of which nothing has run yet, have these."""
+    jvm: Any = SparkContext._jvm
+    rows = narrow.prev()
+    # Spark asks an RDD for its partitions only once.
+    partitions = narrow.partitions()
+    for number, (indices, place) in enumerate(tasks):
+        partitions[number] = jvm.org.apache.spark.rdd.CoalescedRDDPartition(number, rows, indices, place)

@@ -18,7 +18,6 @@ import structlog
 
 from app.cluster.kubernetes.api import ApiError, KubernetesApi
 from app.cluster.kubernetes.namespace import (
-    Demand,
     Experience,
     NotFromTheApi,
     Pod,
@@ -79,7 +78,7 @@ class KubernetesCluster:
         self._api = api
         self._declared = slots
         self._pod_settings = pods
-        self._demand = pods.demand
+        self.demand = pods.demand
         self._driver_host = driver_host
         self._driver_pod = driver_pod
         self._patience_s = patience_s
@@ -110,10 +109,6 @@ class KubernetesCluster:
     @property
     def slots(self) -> int:
         return self._room.slots
-
-    @property
-    def demand(self) -> Demand:
-        return self._demand
 
     @property
     def away(self) -> str:
@@ -187,7 +182,7 @@ class KubernetesCluster:
             quotas,
             self._learnt,
             declared=self._declared,
-            demand=self._demand,
+            demand=self.demand,
             patience_s=self._patience_s,
             now_s=now,
             probe=self._probing,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import httpx
 import structlog
@@ -42,14 +41,6 @@ _CLEARED_POLL_S = 0.2
 _MATCH_AGAIN_S = 60.0
 
 
-@dataclass(slots=True)
-class _Known:
-    """What was last known of the workers, and since when each."""
-
-    workers: dict[str, Worker] = field(default_factory=dict)
-    since_ms: dict[str, int] = field(default_factory=dict)
-
-
 class StandaloneCluster:
     """Implements `app.cluster.ports.ExecutorCluster`. ``webuis``: the pages of all masters; one is alive."""
 
@@ -70,7 +61,9 @@ class StandaloneCluster:
         self._driver_host = driver_host
         self._now_ms = now_ms
         self._http = httpx.AsyncClient(timeout=_ANSWER_TIMEOUT_S, trust_env=False)
-        self._known = _Known()
+        # What was last known of the workers, and since when each.
+        self._known: dict[str, Worker] = {}
+        self._since_ms: dict[str, int] = {}
         self._sight = Sight("The Spark master", now_ms)
         self._grace_until = 0.0
         self._told: str | None = None
@@ -99,8 +92,8 @@ class StandaloneCluster:
     @property
     def workers(self) -> list[tuple[Worker, int, int]]:
         """Each worker that is offered, its slots, and since when it is known (epoch milliseconds)."""
-        slots = Roster("", tuple(self._known.workers.values())).slots(self._memory_mb)
-        return [(one, slots[one.id], self._known.since_ms[one.id]) for one in self._known.workers.values()]
+        known = self._known.values()
+        return [(one, one.slots(self._memory_mb), self._since_ms[one.id]) for one in known]
 
     async def look(self, is_ours: Callable[[str], bool]) -> Offer:
         """What the cluster offers now."""
@@ -117,7 +110,7 @@ class StandaloneCluster:
             places = {(worker.host, worker.port) for worker in roster.workers}
             missing = {
                 one.id: one
-                for one in self._known.workers.values()
+                for one in self._known.values()
                 if one.id not in found and (one.host, one.port) not in places
             }
             found = {**missing, **found}
@@ -147,21 +140,21 @@ class StandaloneCluster:
     # -- inside
 
     def _offer(self, withheld: int, *, suspended: bool, why: tuple[str, ...]) -> Offer:
-        slots = Roster("", tuple(self._known.workers.values())).slots(self._memory_mb)
-        return Offer(tuple(slots.items()), withheld=withheld, suspended=suspended, why=why)
+        slots = tuple((one.id, one.slots(self._memory_mb)) for one in self._known.values())
+        return Offer(slots, withheld=withheld, suspended=suspended, why=why)
 
     def _note(self, found: dict[str, Worker]) -> None:
-        for worker_id in found.keys() - self._known.workers.keys():
+        for worker_id in found.keys() - self._known.keys():
             self._welcome(found[worker_id])
-        for worker_id in self._known.workers.keys() - found.keys():
+        for worker_id in self._known.keys() - found.keys():
             log.warning("worker lost", worker=worker_id)
-        since = {each: self._known.since_ms.get(each, self._now_ms()) for each in found}
+        since = {each: self._since_ms.get(each, self._now_ms()) for each in found}
         # In a stable order: that in which they came.
         order = sorted(found, key=lambda each: (since[each], each))
-        self._known = _Known({each: found[each] for each in order}, since)
+        self._known, self._since_ms = {each: found[each] for each in order}, since
 
     def _welcome(self, worker: Worker) -> None:
-        slots = Roster("", (worker,)).slots(self._memory_mb)[worker.id]
+        slots = worker.slots(self._memory_mb)
         log.info("worker arrived", worker=worker.id, cores=worker.cores, slots=slots)
         if slots < worker.cores:
             log.warning(

@@ -33,6 +33,10 @@ class Worker:
     memory_mb: int
     memory_used_mb: int
 
+    def slots(self, executor_memory_mb: int) -> int:
+        """How many executors fit on it."""
+        return min(self.cores, self.memory_mb // executor_memory_mb)
+
 
 @dataclass(frozen=True, slots=True)
 class Application:
@@ -58,9 +62,7 @@ class Roster:
 
     def slots(self, executor_memory_mb: int) -> dict[str, int]:
         """The slots of each worker by its id."""
-        return {
-            worker.id: min(worker.cores, worker.memory_mb // executor_memory_mb) for worker in self.workers
-        }
+        return {worker.id: worker.slots(executor_memory_mb) for worker in self.workers}
 
     def withheld(self, is_ours: Callable[[str], bool], executor_memory_mb: int) -> tuple[int, int]:
         """The cores that applications hold which are not of jobs of ours (by job id), and the slots for whose executors

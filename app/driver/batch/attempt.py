@@ -50,9 +50,6 @@ class BatchAttempt(BaseAttempt):
         self._results_dir = self.spec.results_dir
         self._keeper: Keeper | None = None
 
-    def _check_conf(self) -> None:
-        """A batch job may set what it likes: nothing of it changes while a region runs."""
-
     def _until_end(self) -> Ending:
         self._session, self._functions = self._begin()
         self._schemas = Schemas(self._session, self.spec.spark_conf, self._graph)

@@ -67,9 +67,6 @@ class BatchProgramAttempt(InMainThread):
 
     # -- the thread of the attempt
 
-    def _check_conf(self) -> None:
-        """A BATCH program may set what it likes: nothing of Slotwise's is in its plans."""
-
     def _until_end(self) -> Ending:
         functions = self._prepare()
         self._may_run.set()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from app.driver.failures import DriverError
 from app.driver.valves.labels import Label, has_narrow_end, own_stage, width
 from app.driver.valves.shape import VERTEX, Node, Part, read_tree, vertices_below, walk
-from app.driver.valves.spark import analysed, frame_of, new_valve, with_children
+from app.driver.valves.spark import analysed, frame_in, new_valve, with_children
 from app.model.planned import PlannedVertex
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def insert_valves(
     sink = Label(ids[vertices[-1].name], before=before, is_capped=has_narrow_end(root))
     plan = built(root)
     if any(node.kind in _OTHER_ROWS for node in (root, *vertices_below(root))):
-        plan = analysed(frame_of(frame, plan).where(_COPY))
-    return frame_of(frame, valve(plan, sink))
+        plan = analysed(frame_in(frame.sparkSession, plan).where(_COPY))
+    return frame_in(frame.sparkSession, valve(plan, sink))
 
 
 def _prepare(session: SparkSession) -> None:

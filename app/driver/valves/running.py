@@ -105,10 +105,6 @@ class Valves:
                 answer[vertex_id] = number if answer.get(vertex_id, number) == number else 0
         return answer
 
-    def rows(self, planned: Any) -> dict[str, Rows]:
-        """What became of each valve in a batch, by label, inputs first. Spark leaves out those without data."""
-        return self._rows(self._left_in(planned)[1])
-
     def stages_of_state(self, planned: Any) -> dict[str, list[Any]]:
         """The narrow RDDs that the valves of a batch are in the stage that begins with each stateful vertex, by its id,
         inputs first. Behind the first one there may be some of the next stage, if Spark shuffles by itself in
@@ -129,12 +125,10 @@ class Valves:
         return found
 
     def read(self, planned: Any) -> tuple[dict[str, Rows], list[str]]:
-        """The `rows` of a batch that has read some, and the vertices whose valve is not in its plan although rows came
-        there, so that their tasks are not those that it says."""
-        numbers, found = self._left_in(planned)
-        return self._rows(found), self._removed(numbers, found)
-
-    def _rows(self, every: list[tuple[int | None, Left]]) -> dict[str, Rows]:
+        """What became of each valve in a batch, by label, inputs first; Spark leaves out those without data. And the
+        vertices whose valve is not in its plan although rows came there, if it has read some, so that their tasks are
+        not those that it says."""
+        numbers, every = self._left_in(planned)
         found: dict[str, Rows] = {}
         for place, left in reversed(every):
             label, valve = self._all[place] if place is not None else (None, None)
@@ -142,7 +136,7 @@ class Valves:
                 rdd = left.rdd
                 partitions = int(rdd.getNumPartitions())
                 found[valve.label] = Rows(label.vertex_id, int(rdd.id()), partitions, shuffles=left.shuffles)
-        return found
+        return found, self._removed(numbers, every)
 
     def _removed(self, numbers: tuple[int, ...], found: list[tuple[int | None, Left]]) -> list[str]:
         if not numbers or any(place is None for place, _ in found):

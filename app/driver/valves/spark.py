@@ -61,11 +61,6 @@ def analysed(frame: DataFrame) -> Any:
     return maker.newInstance(java_array(jvm, [True, *more])).apply(plan)
 
 
-def frame_of(frame: DataFrame, plan: Any) -> DataFrame:
-    """A DataFrame of ``plan`` in the session of ``frame``."""
-    return frame_in(frame.sparkSession, plan)
-
-
 def frame_in(session: SparkSession, plan: Any) -> DataFrame:
     """A DataFrame of ``plan`` in ``session``."""
     from pyspark.sql import DataFrame
@@ -360,7 +355,7 @@ def self_test(session: SparkSession) -> None:
         _expect(_LOGICAL.findall(made.numberedTreeString()) == [("3", ""), ("", "4")], what)
         what = "a DataStreamWriter whose frame can be replaced"
         writer = copy_of_writer(frame.writeStream.format("noop").queryName("self-test"))
-        replace_frame(writer, frame_of(frame, made))
+        replace_frame(writer, frame_in(frame.sparkSession, made))
         facts = writer_facts(writer)
         _expect(
             (facts.format, facts.query_name, facts.trigger) == ("noop", "self-test", "processing-time"), what

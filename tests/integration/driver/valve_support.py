@@ -87,7 +87,7 @@ class Running:
         numbers = self.valves.in_force(planned)
         if numbers is None:
             return None
-        rows, stages = self.valves.rows(planned).values(), self.stages.of_batch(batch_id)
+        rows, stages = self.valves.read(planned)[0].values(), self.stages.of_batch(batch_id)
         found = vertex_batches(self.query, numbers, rows, stages, input_rows=input_rows, output_rows=None)
         names = {vertex.id: vertex.name for vertex in self.query.flow}
         return Ran(

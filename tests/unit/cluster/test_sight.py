@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from app.cluster.sight import out_of_sight
+from app.cluster.sight import Sight
 
 
 def test_it_says_since_when_and_by_which_error_and_no_password() -> None:
-    reason = "http://ann:secret@m:8080: Server error '500' for url 'http://ann:secret@m:8080/json/'."
-    assert out_of_sight("The Spark master", 1_700_000_000_000, reason) == (
+    sight = Sight("The Spark master", lambda: 1_700_000_000_000)
+    sight.lost("http://ann:secret@m:8080: Server error '500' for url 'http://ann:secret@m:8080/json/'.")
+    assert sight.away == (
         "The Spark master cannot be asked since 2023-11-14 22:13:20 UTC "
         "(http://m:8080: Server error '500' for url 'http://m:8080/json/')."
     )
+    assert sight.found() and not sight.found()
