@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from app.driver.owneraddress import OwnerAddress, OwnerConnection
+from app.driver.owneraddress import OwnerAddress
 from app.model.batch import RegionOrder
 from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report
 
@@ -63,7 +63,6 @@ class ControlPlaneClient:
         self._closed = threading.Event()
         self._registered = threading.Event()
         self._address = OwnerAddress(spec.address_file, self._closed)
-        self._own = threading.local()
         self._threads = [
             threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
             for name, loop in (
@@ -119,9 +118,6 @@ class ControlPlaneClient:
         except Exception:
             if not self._closed.is_set():
                 log.exception("the thread that talks to the control plane ended")
-        finally:
-            if (connection := getattr(self._own, "connection", None)) is not None:
-                connection.close()
 
     def _deliver_reports(self) -> None:
         self._call("POST", "register", dataclasses.asdict(self._registration), self._take_orders)
@@ -210,9 +206,6 @@ class ControlPlaneClient:
             retry_s = min(retry_s * 2, _LAST_RETRY_S)
 
     def _ask(self, method: str, path: str, body: object, timeout_s: float) -> tuple[int, bytes]:
-        if not hasattr(self._own, "connection"):
-            self._own.connection = OwnerConnection(self._address)
-        connection: OwnerConnection = self._own.connection
         headers = {
             "Authorization": f"Bearer {self._spec.secret}",
             "X-Slotwise-Epoch": str(self._epoch),
@@ -220,7 +213,7 @@ class ControlPlaneClient:
         }
         place = f"/internal/v1/jobs/{self._spec.job_id}/attempts/{self._spec.attempt}/{path}"
         sent = None if body is None else json.dumps(body, allow_nan=False).encode()
-        return connection.call(method, place, sent, headers, timeout_s)
+        return self._address.call(method, place, sent, headers, timeout_s)
 
     def _fenced(self) -> None:
         if not self._closed.is_set():

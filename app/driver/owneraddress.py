@@ -1,4 +1,4 @@
-"""Where the owner of the job is, and the connections to it.
+"""Where the owner of the job is, and what it is asked.
 
 With the standard library only: a driver runs in environments of jobs, which have PySpark and nothing of ours.
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import select
 import socket
 import threading
 from collections.abc import Mapping
@@ -38,11 +37,25 @@ class OwnerAddress:
         # What follows the address is for those who write it.
         return next(iter(self._file.read_text(encoding="utf-8").split()), "")
 
-    def note(self, opened: socket.socket) -> None:
-        """
+    def call(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float
+    ) -> tuple[int, bytes]:
+        """The status and the body of the answer of whoever is the owner now.
+
         Raises:
-            ConnectionAbortedError: nothing is to be said any more.
+            OSError, http.client.HTTPException, ValueError: there was none.
         """
+        place = urlsplit(self.read())
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_CONNECT_TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.connect()
+            connection.sock.settimeout(timeout_s)
+            self._note(connection.sock)
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def _note(self, opened: socket.socket) -> None:
         with self._guard:
             self._sockets = [one for one in self._sockets if one.fileno() >= 0]
             self._sockets.append(opened)
@@ -65,60 +78,3 @@ class OwnerAddress:
                 with contextlib.suppress(OSError):
                     if one.getpeername()[1] != but_port:
                         one.shutdown(socket.SHUT_RDWR)
-
-
-class OwnerConnection:
-    """Calls of one thread, over a connection that stays open for the next call."""
-
-    def __init__(self, address: OwnerAddress) -> None:
-        self._address = address
-        self._open: http.client.HTTPConnection | None = None
-        self._open_to = ""
-
-    def call(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float
-    ) -> tuple[int, bytes]:
-        """The status and the body of the answer of whoever is the owner now.
-
-        Raises:
-            OSError, http.client.HTTPException, ValueError: there was none.
-        """
-        connection = self._connection(self._address.read())
-        try:
-            connection.sock.settimeout(timeout_s)
-            connection.request(method, path, body, dict(headers))
-            response = connection.getresponse()
-            answer = response.status, response.read()
-        except BaseException:
-            self.close()
-            raise
-        if response.will_close:
-            self.close()
-        return answer
-
-    def close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
-
-    def _connection(self, address: str) -> http.client.HTTPConnection:
-        if self._open is not None and (self._open_to != address or _has_ended(self._open.sock)):
-            self.close()
-        if self._open is None:
-            place = urlsplit(address)
-            opened = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_CONNECT_TIMEOUT_S)
-            opened.connect()
-            try:
-                self._address.note(opened.sock)
-            except ConnectionAbortedError:
-                opened.close()
-                raise
-            self._open, self._open_to = opened, address
-        return self._open
-
-
-def _has_ended(idle: socket.socket) -> bool:
-    """Whether the other end has closed a connection on which no answer is due: then there is something to read."""
-    readable = select.poll()
-    readable.register(idle, select.POLLIN)
-    return bool(readable.poll(0))
