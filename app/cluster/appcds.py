@@ -16,8 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from app.cluster.environment import inherited_environment
-from app.cluster.environments import Environment, own_environment
+from app.cluster.environments import Environment, inherited_environment, own_environment
 from app.cluster.java import Java
 from app.cluster.processes import DRIVER_ENV_PREFIX, driver_command
 from app.durablefiles import remove_tree

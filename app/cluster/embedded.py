@@ -249,9 +249,3 @@ class EmbeddedHost:
 
         if not self._closed and self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(delay_s, retry)
-
-
-def host_memory_bytes() -> tuple[int, int]:
-    """Total and available memory of this host."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    return page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.cluster.driveruser import DriverUser
-from app.cluster.environment import inherited_environment
 from app.cluster.ports import DriverLaunchError
 from app.model.environment import MODULES, SPARK_LINES, python_fault, spark_fault
+from app.settings import ENV_PREFIX
 
 _PROBE_S = 60
 _KEPT_BYTES = 64 << 10
@@ -62,6 +62,12 @@ def own_environment() -> Environment:
     modules = frozenset(name for name in MODULES if importlib.util.find_spec(name) is not None)
     version = ".".join(map(str, sys.version_info[:3]))
     return Environment(sys.executable, version, spark.version, str(spark.locate_file("pyspark")), modules)
+
+
+def inherited_environment() -> dict[str, str]:
+    """All but the settings of the server: the code of jobs runs in these processes, and the password of the database
+    is none of its business."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
 
 
 class EnvironmentRefused(DriverLaunchError):

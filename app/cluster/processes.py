@@ -24,7 +24,7 @@ import structlog
 import app
 from app import filelocks
 from app.cluster.driveruser import DriverUser
-from app.cluster.environment import inherited_environment
+from app.cluster.environments import inherited_environment
 from app.cluster.ports import DriverLaunchError, DriverRef
 from app.cluster.standstill import standstill
 from app.durablefiles import remove_tree

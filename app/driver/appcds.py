@@ -39,14 +39,10 @@ def main() -> int:
     assert fd is not None
     if archive.exists():
         return 0
-    remove_partial(archive)
-    return _build(archive, fd)
-
-
-def remove_partial(archive: Path) -> None:
-    """Remove what builds of ``archive`` left that were killed. The caller has the lock, so none is under way."""
+    # What builds left that were killed: who has the lock is the only one.
     for left in archive.parent.glob(f"{archive.name}.*.partial"):
         left.unlink(missing_ok=True)
+    return _build(archive, fd)
 
 
 def _build(archive: Path, lock_fd: int) -> int:

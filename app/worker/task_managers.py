@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.cluster.embedded import host_memory_bytes
+import psutil
+
 from app.cluster.kubernetes.cluster import KubernetesCluster, whole_cores
 from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
@@ -31,7 +32,7 @@ def members_of_host(own_id: str, since_ms: int) -> Shown:
     """This process, or those that share its slots, by seat."""
 
     def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
-        memory_bytes, free_memory_bytes = host_memory_bytes()
+        memory = psutil.virtual_memory()
         desk = keeper.desk
         return [
             TaskManager(
@@ -41,8 +42,8 @@ def members_of_host(own_id: str, since_ms: int) -> Shown:
                 free_slots=free,
                 since_ms=since_ms,
                 cpu_cores=os.cpu_count() or 1,
-                memory_bytes=memory_bytes,
-                free_memory_bytes=free_memory_bytes,
+                memory_bytes=memory.total,
+                free_memory_bytes=memory.free,
             )
             for name, slots, free in desk.managers or [(own_id, desk.total, desk.free)]
         ]

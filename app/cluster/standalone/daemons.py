@@ -23,8 +23,7 @@ from typing import Any
 import httpx
 import psutil
 
-from app.cluster.environment import inherited_environment
-from app.cluster.environments import own_environment
+from app.cluster.environments import inherited_environment, own_environment
 from app.cluster.java import Java
 from app.cluster.processes import is_running
 from app.cluster.standalone.roster import NotAMaster, Roster, read_roster
