@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from app.cluster.driveruser import DriverUser
 from app.cluster.ports import DriverLaunchError
@@ -163,6 +163,7 @@ def run_bounded(
     *,
     cwd: str = "/",
     extra: Mapping[str, str] | None = None,
+    stdin: IO[bytes] | int = subprocess.DEVNULL,
 ) -> tuple[int, str]:
     """Run what a job asks for, as ``user`` and with the environment of its drivers. The exit status, and the end of
     what it said: it may say more than there is memory for.
@@ -173,7 +174,7 @@ def run_bounded(
     """
     process = subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,

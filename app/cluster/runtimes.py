@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import structlog
 
@@ -101,7 +102,8 @@ class Runtimes:
         if spec.archive is not None:
             file = Path(artifacts_dir) / spec.archive
             key = f"archive-{await asyncio.to_thread(_hash_of, file)}"
-            (python,) = await self._builds.once(key, partial(self._unpack, file))
+            unpack = partial(self._unpack, file, sent=not os.path.isabs(spec.archive))
+            (python,) = await self._builds.once(key, unpack)
             return await self._pythons.look(python, "environment.archive")
         wanted = with_pyspark(spec.requirements, own_environment().spark_version)
         key = f"requirements-{_short_hash(*sorted(wanted), sys.version)}"
@@ -135,10 +137,16 @@ class Runtimes:
         shutil.rmtree(place / ".uv", ignore_errors=True)
         return [str(python)]
 
-    def _unpack(self, file: Path, place: Path) -> list[str]:
+    def _unpack(self, file: Path, place: Path, *, sent: bool) -> list[str]:
         # GNU tar leaves out what would lie elsewhere, by its name or through a link.
         flags = ("--no-same-owner", "--no-same-permissions")
-        self._run(["tar", "-xzf", str(file), "-C", str(place), *flags], place, "environment.archive")
+        unpack = ["tar", "-xz", "-C", str(place), *flags]
+        if sent:
+            # Until a driver has it, what was sent along is for the server alone.
+            with file.open("rb") as content:
+                self._run(unpack, place, "environment.archive", stdin=content)
+        else:
+            self._run([*unpack, "-f", str(file)], place, "environment.archive")
         python = place / "bin" / "python"
         if not os.path.lexists(python):
             raise EnvironmentRefused(
@@ -181,10 +189,18 @@ class Runtimes:
         return sorted(map(str, (place / "jars").glob("*.jar")))
 
     def _run(
-        self, command: list[str], place: Path, what: str, *, extra: dict[str, str] | None = None
+        self,
+        command: list[str],
+        place: Path,
+        what: str,
+        *,
+        extra: dict[str, str] | None = None,
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
     ) -> None:
         try:
-            status, output = run_bounded(command, _BUILD_S, self._user, cwd=str(place), extra=extra)
+            status, output = run_bounded(
+                command, _BUILD_S, self._user, cwd=str(place), extra=extra, stdin=stdin
+            )
         except subprocess.TimeoutExpired:
             raise EnvironmentRefused(
                 f"{what}: {Path(command[0]).name} was not done within {_BUILD_S} s."

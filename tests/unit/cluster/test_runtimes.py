@@ -6,12 +6,14 @@ import asyncio
 import os
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from app.cluster import runtimes as module
 from app.cluster.builds import Builds
+from app.cluster.driveruser import DriverUser
 from app.cluster.environments import EnvironmentRefused, Pythons
 from app.cluster.java import Java
 from app.cluster.runtimes import OWN, Runtimes, told_by, with_pyspark
@@ -130,6 +132,28 @@ async def test_an_archive_is_unpacked_once_and_never_beside_its_place(
     again = await runtimes.kind(Runtime(EnvironmentSpec(archive=str(tmp_path / "env.tar.gz"))))
     assert again == first
     assert "outside" not in [name for _, _, files in os.walk(tmp_path) for name in files]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root starts processes of another user")
+async def test_an_archive_that_only_the_server_may_read_is_unpacked_as_the_user_of_drivers(
+    tmp_path: Path,
+) -> None:
+    stand_in(tmp_path / "env" / "bin", answer())
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "env" / "bin", "bin")
+    (tmp_path / "env.tar.gz").chmod(0o600)
+    with tempfile.TemporaryDirectory() as open_to_all:
+        os.chmod(open_to_all, 0o755)
+        java, user = Java("java", "21"), DriverUser.named("nobody")
+        runtimes = Runtimes(Path(open_to_all), java, repository="https://repository/", user=user)
+        sent = Runtime(EnvironmentSpec(archive="env.tar.gz"), artifacts_dir=str(tmp_path))
+        environment = (await runtimes.kind(sent)).environment
+        assert environment is not None
+        assert os.stat(environment.python).st_uid == user.uid
+        # What lies on the host is read with the rights of that user only.
+        (tmp_path / "other.tar.gz").write_bytes((tmp_path / "env.tar.gz").read_bytes() + b" ")
+        named = Runtime(EnvironmentSpec(archive=str(tmp_path / "other.tar.gz")))
+        assert "Permission denied" in await refusal(runtimes, named)
 
 
 async def test_an_archive_that_is_no_environment(runtimes: Runtimes, tmp_path: Path) -> None:
