@@ -130,9 +130,7 @@ class Attempt(BaseAttempt):
                 running.start()
             except BaseException:
                 running.close()
-                running.release()
                 raise
-            failed.release()
             self._by_run.pop(failed.run_id, None)
             self._by_run[running.run_id] = running
             self._queries[self._queries.index(failed)] = running

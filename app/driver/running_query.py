@@ -116,7 +116,8 @@ class RunningQuery(StartedQuery):
         if not self._past.committed_ms:
             self._frame = self._builder.build(self._session, self._plans.current.parallelism)
             self._builder.check()
-            self._sink.check(self._frame)
+            if not isinstance(self._sink, NativeSink):
+                self._sink.check(self._frame)
 
     def start(self, *, once: bool = False) -> None:
         """Build the plan and start. ``once``: run one batch, the planned one if there is one, and end.
@@ -210,10 +211,6 @@ class RunningQuery(StartedQuery):
         with contextlib.suppress(Exception):
             self._listener.close()
         super().close()
-
-    def release(self) -> None:
-        with contextlib.suppress(OSError):
-            self._sink.close()
 
 
 def _rows_of(query: Query) -> int | None:

@@ -289,7 +289,3 @@ class StartedQuery(ABC):
         if self._spark_query is not None:
             with contextlib.suppress(Exception):
                 self._spark_query.stop()
-
-    def release(self) -> None:
-        """Nothing of it lives any more, and another one is in its place."""
-        return

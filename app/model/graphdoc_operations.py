@@ -23,14 +23,15 @@ from app.model.jobgraph import (
 from app.model.sentences import hint, shown
 from app.model.sink_formats import (
     BATCH_SINKS,
+    BATCH_TABLE,
     OWN_SINKS,
     SIMILAR,
     SINK_FORMATS,
     SINKS,
+    file_option_faults,
     mode_fault,
     sink_option_faults,
 )
-from app.model.sink_options import BATCH_TABLE, file_option_faults
 from app.model.sqltext import SqlTextError, check_query, tokens_of
 
 DATABASE_OPTIONS: Final = {
@@ -140,7 +141,7 @@ def _sink_path(sink: Fields, name: str, options: dict[str, str], job_type: JobTy
             sink.wrong("path", f"is not a field of a sink of format {name}.")
         return None
     if known is None or not known.has_table:
-        return _path(sink, needed=known is not None)
+        return _path(sink, needed=known is not None, local=job_type is JobType.BATCH)
     if ("path" in sink) is bool(options.get("table", "").strip()):
         sink.wrong(
             "path",
@@ -180,7 +181,7 @@ def _database(sink: Fields, name: str, options: tuple[tuple[str, str], ...]) -> 
     for key in ("url", "table"):
         if key in allowed and not values.get(key, "").strip():
             sink.wrong_option(key, f"is missing: a {name} sink needs it.")
-    if values.get("table", "").rpartition(".")[2].lower() == BATCH_TABLE and not sink.errors.stored:
+    if values.get("table", "").rpartition(".")[2].lower() == BATCH_TABLE:
         sink.wrong_option("table", f"must not be {BATCH_TABLE}, which records the batches.")
     mode = values.get("mode", "append")
     if mode not in WRITE_MODES:

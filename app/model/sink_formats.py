@@ -107,8 +107,7 @@ SINK_FORMATS: Final[Mapping[str, SinkFormat]] = {
 FILE_SINKS: Final = frozenset(each.name for each in SINK_FORMATS.values() if each.is_files)
 OWN_SINKS: Final = ("sqlite", "postgresql", "python")
 """Those that get each micro-batch from code of this project."""
-BATCH_FILES: Final = ("parquet", "json", "csv")
-BATCH_SINKS: Final = (*BATCH_FILES, *OWN_SINKS, "noop")
+BATCH_SINKS: Final = ("parquet", "json", "csv", *OWN_SINKS, "noop")
 """What a BATCH job can have, all from code of this project."""
 SINKS: Final = (*SINK_FORMATS, *OWN_SINKS)
 
@@ -165,3 +164,39 @@ def mode_fault(sink_format: str, mode: OutputMode) -> str | None:
         )
     allowed = " or ".join(each.value for each in known.modes)
     return f"{mode.value} is not possible with format {sink_format}: take {allowed}."
+
+
+BATCH_TABLE: Final = "_slotwise_batches"
+"""Where a database sink records its batches: no table of a job's own."""
+
+
+# ---- files of BATCH jobs
+
+_FORMATS_OF_TIMES: Final = ("dateFormat", "timestampFormat", "timestampNTZFormat")
+FILE_OPTIONS: Final = {
+    "parquet": ("compression",),
+    "json": ("compression", "ignoreNullFields", *_FORMATS_OF_TIMES),
+    "csv": (
+        "compression", "emptyValue", "escape", "header", "nullValue", "quote", "quoteAll", "sep",
+        *_FORMATS_OF_TIMES,
+    ),
+}  # fmt: skip
+PARQUET_CODECS: Final = ("snappy", "zstd", "gzip", "lz4_raw", "none")
+TEXT_CODECS: Final = ("none", "gzip", "bzip2")
+ONE_CHARACTER: Final = ("sep", "quote", "escape")
+FLAGS: Final = ("header", "quoteAll")
+
+
+def file_option_faults(sink_format: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each option that a sink of files does not take, and a sentence without its beginning."""
+    known = FILE_OPTIONS[sink_format]
+    codecs = PARQUET_CODECS if sink_format == "parquet" else TEXT_CODECS
+    for name, value in options.items():
+        if name not in known:
+            yield name, f"is not an option of a {sink_format} sink. Allowed are {', '.join(sorted(known))}."
+        elif name == "compression" and value not in codecs:
+            yield name, f"should be one of {', '.join(codecs)}, found {value!r}."
+        elif name in FLAGS and value not in ("true", "false"):
+            yield name, f"should be true or false, found {value!r}."
+        elif name in ONE_CHARACTER and len(value) != 1:
+            yield name, f"should be one character, found {value!r}."

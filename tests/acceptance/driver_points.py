@@ -20,7 +20,6 @@ from app.driver.batch.attempt import BatchAttempt
 from app.driver.batch.region import RegionRun
 from app.driver.gateway import Gateway
 from app.driver.program import origin
-from app.driver.sinks import sqlite
 from app.driver.sinks.database import DatabaseSink
 from app.driver.sources import rate
 from app.driver.sources.rate import Part, RateReader, RateSource
@@ -84,10 +83,10 @@ def _around_the_batch() -> None:
 
 
 def _around_the_sink() -> None:
-    record, write = sqlite._record, DatabaseSink.write
+    write_rows, write = DatabaseSink._write_rows, DatabaseSink.write
 
-    def _record(*args: Any) -> None:
-        record(*args)
+    def _write_rows(self: DatabaseSink, db: Any, load: Any) -> None:
+        write_rows(self, db, load)
         reached_in_driver("sink-uncommitted")
 
     def _write(self: DatabaseSink, frame: Any, batch: Any, may_commit: Any) -> Any:
@@ -96,7 +95,7 @@ def _around_the_sink() -> None:
         reached_in_driver("sink-committed")
         return written
 
-    sqlite._record = _record
+    DatabaseSink._write_rows = _write_rows  # type: ignore[method-assign]
     DatabaseSink.write = _write  # type: ignore[method-assign]
 
 

@@ -17,7 +17,6 @@ from app import filelocks
 from app.cluster.processes import is_lock_free, sweep
 from app.driver.failures import DriverError
 from app.driver.locks import claim_checkpoint, take_driver_lock
-from app.driver.sinks.staging import StagingArea
 
 SLEEPER = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -106,18 +105,6 @@ def test_a_checkpoint_whose_writer_cannot_be_told_dead_is_not_claimed(
         claim_checkpoint(tmp_path / "checkpoint", lock_file="/second.lock", attempt=2, epoch=1)
     assert refused.value.recoverable, "there will be fewer open files"
     assert (tmp_path / "checkpoint" / "owner.json").read_text() == owner
-
-
-def test_a_staging_directory_whose_process_cannot_be_told_dead_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cannot_open: int
-) -> None:
-    left = tmp_path / "left"
-    left.mkdir()
-    StagingArea(tmp_path).open()
-    assert left.is_dir()
-    monkeypatch.undo()
-    StagingArea(tmp_path).open()
-    assert not left.exists()
 
 
 def test_a_sweep_leaves_what_cannot_be_told_dead(

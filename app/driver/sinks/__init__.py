@@ -1,7 +1,4 @@
-"""Sinks: what a query does with the rows of a micro-batch. One module per kind.
-
-docs/sinks.md says what each promises.
-"""
+"""Sinks that get each micro-batch from code of ours, and those of BATCH jobs. docs/sinks.md says what each promises."""
 
 from __future__ import annotations
 
@@ -9,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.driver.failures import DriverError
-from app.driver.sinks.base import BatchRef, MayCommit, Options, Sink, Written
-from app.driver.sinks.database import open_database
-from app.driver.sinks.files import open_files
+from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written
+from app.driver.sinks.files import FileSink
 from app.driver.sinks.functions import NoopSink, open_python
 from app.model.jobgraph import JobVertex, SinkSpec
 
@@ -28,18 +23,17 @@ def open_sink(vertex: JobVertex, *, work_dir: Path, functions: Callable[[str], C
     spec = vertex.operation
     assert isinstance(spec, SinkSpec), f"vertex {vertex.name} is not a sink"
     match spec.format:
-        case "parquet" | "json" | "csv":
-            return open_files(vertex, spec)
-        case "sqlite" | "postgresql":
-            return open_database(vertex, spec, work_dir)
+        case "sqlite":
+            from app.driver.sinks.sqlite import SqliteSink
+
+            return SqliteSink.of(vertex, spec, work_dir)
+        case "postgresql":
+            from app.driver.sinks.postgresql import PostgresSink
+
+            return PostgresSink.of(vertex, spec, work_dir)
         case "python":
             return open_python(vertex, spec, functions)
         case "noop":
-            Options.of(vertex, spec, ())
             return NoopSink()
-        case other:
-            raise DriverError(
-                f"The sink {vertex.name} has the format {other}, which must be one of parquet, json, csv, sqlite, "
-                f"postgresql, python, noop.",
-                vertex=vertex.name,
-            )
+        case _:
+            return FileSink.of(vertex, spec)

@@ -1,14 +1,14 @@
-"""What every sink shares: the batch it is given, what it answers, and its options."""
+"""What every sink shares: the batch it is given, what it answers, and its errors."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.driver.failures import DriverError
-from app.model.jobgraph import JobVertex, SinkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,8 +42,8 @@ class Written:
     repeated: bool = False
 
 
-class Sink(Protocol):
-    """Where the rows of one query go."""
+class Sink(ABC):
+    """Where the rows of one query go. Its options were checked when the job was submitted."""
 
     def prepare(self) -> None:
         """Check, once per start of the query, that the target can be written; make what is missing.
@@ -51,6 +51,7 @@ class Sink(Protocol):
         Raises:
             DriverError: it cannot.
         """
+        return
 
     def check(self, frame: DataFrame) -> None:
         """Whether rows with the columns of ``frame``, a stream that is never run, can be written.
@@ -58,7 +59,9 @@ class Sink(Protocol):
         Raises:
             DriverError: the options of the sink do not fit the columns.
         """
+        return
 
+    @abstractmethod
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         """Write ``frame`` by exactly one Spark action over all its partitions, repeated batch or not.
 
@@ -66,59 +69,6 @@ class Sink(Protocol):
             DriverError: the target refuses the rows, or cannot be reached.
             Fenced: somebody newer owns the job; nothing of the batch was written.
         """
-
-    def close(self) -> None:
-        """Nothing of the query lives any more, and the process goes on: give back what it needed."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of one sink, read by name. Every refusal is a `DriverError` that names the option."""
-
-    vertex: str
-    format: str
-    # Not shown: a password may be in a value.
-    values: dict[str, str] = field(repr=False)
-
-    @classmethod
-    def of(cls, vertex: JobVertex, spec: SinkSpec, known: Iterable[str]) -> Options:
-        """The options of ``vertex``; those that are not ``known`` are refused."""
-        options = cls(vertex.name, spec.format, dict(spec.options))
-        names = sorted(known)
-        for name in options.values:
-            if name not in names:
-                allowed = f"its options are {', '.join(names)}" if names else "it has none"
-                raise options.error(f"does not know the option {name}: {allowed}.")
-        return options
-
-    def error(self, rest: str) -> DriverError:
-        """A final error; ``rest`` goes on after 'The <format> sink <name> '."""
-        return DriverError(f"The {self.format} sink {self.vertex} {rest}", vertex=self.vertex)
-
-    def required(self, name: str) -> str:
-        value = self.values.get(name, "").strip()
-        if not value:
-            raise self.error(f"needs the option {name}.")
-        return value
-
-    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.values.get(name, default)
-        if value not in allowed:
-            raise self.error(f"has the option {name}: {value}, which must be one of {', '.join(allowed)}.")
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        return self.choice(name, ("true", "false"), "true" if default else "false") == "true"
-
-    def names(self, name: str) -> tuple[str, ...]:
-        """A comma list of distinct names; empty when the option is not given."""
-        text = self.values.get(name, "")
-        found = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
-        if not all(found) or len(set(found)) != len(found):
-            raise self.error(
-                f"has the option {name}: {text}, which must be different names with commas between."
-            )
-        return found
 
 
 def os_error(error: OSError, doing: str, vertex: str) -> DriverError:

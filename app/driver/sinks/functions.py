@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError
-from app.driver.sinks.base import BatchRef, MayCommit, Options, Written, run_without_output
+from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, run_without_output
 from app.model.jobgraph import JobVertex, SinkSpec
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PythonSink:
+class PythonSink(Sink):
     """``function(frame, batch_id)``, or ``function(frame, batch_id, query_id)`` where it has that parameter.
 
     It is called at least once per batch; writing a batch only once is the function's own matter.
@@ -24,12 +24,6 @@ class PythonSink:
 
     function: Callable[..., Any]
     takes_query: bool
-
-    def prepare(self) -> None:
-        """Nothing: the function opens what it needs."""
-
-    def check(self, frame: DataFrame) -> None:
-        """Nothing: the function takes any rows."""
 
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         # The commit point is somewhere in the function, so this is as late as it can be.
@@ -40,26 +34,13 @@ class PythonSink:
             self.function(frame, batch.batch_id)
         return Written(None)
 
-    def close(self) -> None:
-        """Nothing: what is open is the function's."""
 
-
-@dataclass(frozen=True)
-class NoopSink:
+class NoopSink(Sink):
     """Runs the batch and keeps nothing."""
-
-    def prepare(self) -> None:
-        """Nothing to check."""
-
-    def check(self, frame: DataFrame) -> None:
-        """Nothing to check."""
 
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         run_without_output(frame)
         return Written(None)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def open_python(
@@ -70,9 +51,7 @@ def open_python(
     Raises:
         DriverError: there is no such function, or it cannot be called with a frame and a batch id.
     """
-    options = Options.of(vertex, spec, ())
-    if spec.python is None:
-        raise options.error("needs a function, written module:function.")
+    assert spec.python is not None
     function = functions(spec.python.entry)
     try:
         parameters = inspect.signature(function).parameters

@@ -22,7 +22,7 @@ from app.model.jobgraph import SinkSpec
 from app.model.sink_formats import SINK_FORMATS, mode_fault, sink_option_faults
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -73,12 +73,6 @@ class NativeSink:
             writer = writer.option(name, value)
         writer = writer.format(self.spec.format)
         return writer.start(self.spec.path) if table is None else writer.toTable(table)
-
-    def check(self, frame: DataFrame) -> None:
-        """Nothing: Spark looks at the columns."""
-
-    def close(self) -> None:
-        """Nothing: Spark opens what it needs."""
 
     def prepare(self) -> None:
         """See, before the query starts, whether its folder can be written and is that of before.

@@ -7,31 +7,19 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError
-from app.driver.sinks.base import BatchRef, MayCommit
 from app.driver.sinks.columns import Kind, TableColumn
-from app.driver.sinks.database import (
-    KEPT_BATCHES,
-    Load,
-    Recorded,
-    TableSpec,
-    check_table,
-    is_repeated,
-    quoted,
-)
+from app.driver.sinks.database import STAGE, DatabaseSink, Load, quoted
 from app.model.jobgraph import SinkSpec
-from app.model.sink_options import BATCH_TABLE
+from app.model.sink_formats import BATCH_TABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_BUSY_TIMEOUT_S = 30.0
-_STAGE = 'temp."_slotwise_rows"'
 
 _TRANSIENT = frozenset(
     {
@@ -56,203 +44,90 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class SqliteDatabase:
-    """One table of the file ``path``. A connection lives for one call: opening costs less than 1 ms."""
+@dataclass
+class SqliteSink(DatabaseSink):
+    """One table of the file ``path``. A connection lives for one transaction: opening costs less than 1 ms."""
 
-    spec: TableSpec
-    path: Path
-    busy_timeout_s: float = _BUSY_TIMEOUT_S
-    binary_as_hex: bool = False
+    KIND = "sqlite"
+    TIME = ("text", "strftime('%Y-%m-%d %H:%M:%fZ', 'now')")
 
-    def prepare(self) -> None:
-        with self._connection() as db, _transaction(db):
-            db.execute(
-                f"CREATE TABLE IF NOT EXISTS {BATCH_TABLE} (query_id TEXT NOT NULL, batch_id INTEGER NOT NULL, "
-                f"epoch INTEGER NOT NULL, rows INTEGER NOT NULL, written_at TEXT NOT NULL, "
-                f"PRIMARY KEY (query_id, batch_id)) WITHOUT ROWID"
-            )
-            existing = self._existing(db)
-            if existing and self.spec.keys:
-                self._check_keys(db, existing)
+    path: Path = Path()
+    busy_timeout_s: float = 30.0
 
-    def recorded(self, batch: BatchRef) -> Recorded | None:
-        with self._connection() as db:
-            found = _recorded(db, batch)
-            if found is not None and is_repeated(found, batch) and found.epoch < batch.epoch:
-                # From here on the epoch of the earlier attempt is refused.
-                with _transaction(db):
-                    db.execute(
-                        f"UPDATE {BATCH_TABLE} SET epoch = ? WHERE query_id = ? AND batch_id = ? AND epoch < ?",
-                        (batch.epoch, batch.query_id, found.batch_id, batch.epoch),
-                    )
-            return found
+    def find(self, spec: SinkSpec) -> None:
+        self.path = Path(spec.path or "")
 
-    def load(self, load: Load, may_commit: MayCommit) -> Recorded | None:
-        with self._connection() as db, _transaction(db):
-            # Nobody else writes from here to the commit: what is recorded cannot change any more.
-            found = _recorded(db, load.batch)
-            if found is not None and is_repeated(found, load.batch):
-                return found
-            self._make_table(db, load.columns)
-            if self.spec.replace:
-                db.execute(f"DELETE FROM {quoted(self.spec.table)}")
-            if self.spec.upsert and load.rows:
-                self._upsert(db, load)
-            else:
-                self._insert(db, load, quoted(self.spec.table))
-            _record(db, load)
-            may_commit()
-        return None
+    @property
+    def table_name(self) -> str:
+        return f"main.{quoted(self.table)}"
 
-    # -- statements
-
-    def _make_table(self, db: sqlite3.Connection, columns: Sequence[TableColumn]) -> None:
-        existing = self._existing(db)
-        if existing:
-            check_table(self.spec, existing, columns)
-        else:
-            db.execute(f"CREATE TABLE {quoted(self.spec.table)} ({_definition(columns, self.spec.keys)})")
-
-    def _insert(self, db: sqlite3.Connection, load: Load, table: str) -> None:
-        names = ", ".join(quoted(column.name) for column in load.columns)
-        marks = ", ".join("?" * len(load.columns))
-        statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-        readers = [_READERS.get(column.kind, _as_they_are) for column in load.columns]
-        for arrays in load.chunks():
-            db.executemany(
-                statement,
-                zip(*(read(array) for read, array in zip(readers, arrays, strict=True)), strict=True),
-            )
-
-    def _upsert(self, db: sqlite3.Connection, load: Load) -> None:
-        """By way of a temporary table with the same key, which refuses a second row of a key."""
-        keys = ", ".join(quoted(key) for key in self.spec.keys)
-        names = ", ".join(quoted(column.name) for column in load.columns)
-        rest = [quoted(column.name) for column in load.columns if column.name not in self.spec.keys]
-        action = (
-            f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in rest)}" if rest else "NOTHING"
-        )
-        db.execute(f"CREATE TEMP TABLE {_STAGE[5:]} ({_definition(load.columns, self.spec.keys)})")
-        self._insert(db, load, _STAGE)
-        # WHERE true: without it SQLite takes ON for the beginning of a join.
-        db.execute(
-            f"INSERT INTO main.{quoted(self.spec.table)} ({names}) SELECT {names} FROM {_STAGE} WHERE true "
-            f"ON CONFLICT ({keys}) DO {action}"
-        )
-
-    def _existing(self, db: sqlite3.Connection) -> list[str]:
-        rows = db.execute("SELECT name FROM pragma_table_info(?)", (self.spec.table,))
-        return [name for (name,) in rows]
-
-    def _check_keys(self, db: sqlite3.Connection, existing: list[str]) -> None:
-        absent = [key for key in self.spec.keys if key not in existing]
-        if not absent:
-            primary = db.execute("SELECT name FROM pragma_table_info(?) WHERE pk > 0", (self.spec.table,))
-            unique = [{name for (name,) in primary}]
-            indexes = db.execute(
-                'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial', (self.spec.table,)
-            )
-            for (index,) in indexes.fetchall():
-                unique.append(
-                    {name for (name,) in db.execute("SELECT name FROM pragma_index_info(?)", (index,))}
-                )
-            if set(self.spec.keys) in unique:
-                return
-        raise self.spec.options.error(
-            f"upserts into the existing table {self.spec.table}, which has no primary key and no unique index on "
-            f"{', '.join(self.spec.keys)}."
-        )
-
-    # -- errors
+    @property
+    def batches_name(self) -> str:
+        return f"main.{BATCH_TABLE}"
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             db = sqlite3.connect(
                 self.path, timeout=self.busy_timeout_s, isolation_level=None, check_same_thread=False
             )
+            # What is not committed goes with the connection.
             with contextlib.closing(db):
                 db.execute("PRAGMA journal_mode = WAL")
                 # The checkpoint is durable when it says that the batch is done, so the batch must be.
                 db.execute("PRAGMA synchronous = FULL")
+                # A transaction that reads first and writes later could be refused in between.
+                db.execute("BEGIN IMMEDIATE")
                 yield db
+                db.commit()
         except sqlite3.Error as error:
             raise self._sentence(error) from error
+
+    def run(self, db: Any, statement: str, values: Sequence[object]) -> Any:
+        return db.execute(statement.replace("%s", "?"), values)
+
+    def columns_of(self, db: Any, name: str) -> list[str]:
+        rows = db.execute(f"PRAGMA main.table_info({name.removeprefix('main.')})")
+        return [row[1] for row in rows]
+
+    def unique_columns(self, db: Any) -> Collection[set[str]]:
+        primary = db.execute("SELECT name FROM pragma_table_info(?) WHERE pk > 0", (self.table,))
+        indexes = db.execute(
+            'SELECT i.name, c.name FROM pragma_index_list(?) i, pragma_index_info(i.name) c WHERE i."unique" AND NOT '
+            "i.partial",
+            (self.table,),
+        )
+        found: dict[str | None, set[str]] = {None: {name for (name,) in primary}}
+        for index, name in indexes:
+            found.setdefault(index, set()).add(name)
+        return found.values()
+
+    def type_of(self, column: TableColumn) -> str:
+        return _TYPES.get(column.kind, "TEXT")
+
+    def copy(self, db: Any, load: Load, name: str) -> None:
+        marks = ", ".join("?" * len(load.columns))
+        readers = [_READERS.get(column.kind, _as_they_are) for column in load.columns]
+        for arrays in load.chunks():
+            values = [read(array) for read, array in zip(readers, arrays, strict=True)]
+            db.executemany(f"INSERT INTO {name} ({load.names}) VALUES ({marks})", zip(*values, strict=True))
+
+    def stage(self, db: Any, load: Load) -> str:
+        # With the same key, which refuses a second row of it.
+        db.execute(f"CREATE TEMP TABLE {STAGE} ({self.definition(load.columns)})")
+        self.copy(db, load, f"temp.{STAGE}")
+        return f"temp.{STAGE}"
 
     def _sentence(self, error: sqlite3.Error) -> DriverError:
         text = str(error)
         code = getattr(error, "sqlite_errorcode", 0)
-        if isinstance(error, sqlite3.IntegrityError) and self.spec.keys and "_slotwise_rows" in text:
-            keys = ", ".join(self.spec.keys)
-            if code == sqlite3.SQLITE_CONSTRAINT_NOTNULL:
-                return self.spec.options.error(f"gets a row in which one of the key columns {keys} is null.")
-            return self.spec.options.error(
-                f"gets two rows of the same key in one batch: the columns {keys} must tell the rows of a batch apart."
-            )
+        if isinstance(error, sqlite3.IntegrityError) and self.keys and STAGE in text:
+            return self.null_key() if code == sqlite3.SQLITE_CONSTRAINT_NOTNULL else self.twice()
         return DriverError(
-            f"The sqlite sink {self.spec.vertex} cannot write to {self.path}: {text}.",
-            vertex=self.spec.vertex,
+            f"The sqlite sink {self.vertex} cannot write to {self.path}: {text}.",
+            vertex=self.vertex,
             recoverable=(code & 0xFF) in _TRANSIENT,
         )
-
-
-def open_sqlite(spec: TableSpec, sink: SinkSpec) -> SqliteDatabase:
-    """The file of a sqlite sink.
-
-    Raises:
-        DriverError: there is no absolute path.
-    """
-    if not sink.path:
-        raise spec.options.error("needs a path.")
-    path = sink.path.removeprefix("sqlite://").removeprefix("file://")
-    if not path.startswith("/"):
-        raise spec.options.error(f"has the path {sink.path}, which must be the absolute path of a file.")
-    return SqliteDatabase(spec, Path(path))
-
-
-@contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    # IMMEDIATE: a transaction that reads first and writes later could be refused in between.
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
-
-
-def _recorded(db: sqlite3.Connection, batch: BatchRef) -> Recorded | None:
-    newest, epoch, rows = db.execute(
-        f"SELECT max(batch_id), max(epoch), max(rows) FILTER (WHERE batch_id = ?) "
-        f"FROM {BATCH_TABLE} WHERE query_id = ?",
-        (batch.batch_id, batch.query_id),
-    ).fetchone()
-    return None if newest is None else Recorded(newest, epoch, rows)
-
-
-def _record(db: sqlite3.Connection, load: Load) -> None:
-    batch = load.batch
-    db.execute(
-        f"INSERT INTO {BATCH_TABLE} VALUES (?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%fZ', 'now'))",
-        (batch.query_id, batch.batch_id, batch.epoch, load.rows),
-    )
-    db.execute(
-        f"DELETE FROM {BATCH_TABLE} WHERE query_id = ? AND batch_id <= ?",
-        (batch.query_id, batch.batch_id - KEPT_BATCHES),
-    )
-
-
-def _definition(columns: Sequence[TableColumn], keys: Sequence[str]) -> str:
-    lines = [
-        f"{quoted(column.name)} {_TYPES.get(column.kind, 'TEXT')}{' NOT NULL' if column.name in keys else ''}"
-        for column in columns
-    ]
-    if keys:
-        lines.append(f"PRIMARY KEY ({', '.join(quoted(key) for key in keys)})")
-    return ", ".join(lines)
 
 
 # -- values, a column at a time

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from app.driver.failures import DriverError
 from app.driver.sinks import Written
-from app.model.sink_options import BATCH_TABLE
+from app.model.sink_formats import BATCH_TABLE
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
 from tests.integration.driver.sink_support import allowed, opened, ref, spark_session, vertex
 
@@ -94,7 +94,7 @@ def test_a_key_that_the_rows_do_not_have_is_refused(spark: SparkSession, store: 
 def test_sqlite_that_somebody_else_holds_is_a_matter_of_time(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     sink: Any = opened(tmp_path, vertex("sqlite", path, table="results"))
-    object.__setattr__(sink.database, "busy_timeout_s", 0.01)
+    sink.busy_timeout_s = 0.01
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         error = refusal(lambda: sink.write(numbers(spark, 0, 5), ref(0), allowed))

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.driver.failures import DriverError, Fenced
-from app.driver.sinks import Sink, Written, parts
+from app.driver.sinks import Sink, Written, database, staging
 from app.model.jobgraph import OutputMode
-from app.model.sink_options import BATCH_TABLE
+from app.model.sink_formats import BATCH_TABLE
 from tests.integration.driver.database_support import Store, numbers, store_of, upsert
 from tests.integration.driver.sink_support import QUERY, Crash, allowed, counting, crash, ref, spark_session
 
@@ -83,7 +83,7 @@ def test_an_empty_batch_is_recorded(spark: SparkSession, store: Store) -> None:
 
 
 def _die_before_the_action(patched: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]) -> None:
-    patched.setattr(parts, "write_parts", lambda *_: crash())
+    patched.setattr(staging, "run_action", lambda *_: crash())
     run(allowed)
 
 
@@ -91,7 +91,7 @@ def _die_before_the_transaction(
     patched: pytest.MonkeyPatch, run: Callable[[Callable[[], None]], Any]
 ) -> None:
     # The row counts are read between the action and the transaction.
-    patched.setattr(parts, "parquet_rows", lambda _: crash())
+    patched.setattr(database, "parquet_rows", lambda _: crash())
     run(allowed)
 
 
@@ -157,14 +157,14 @@ def test_a_newer_epoch_that_writes_between_the_action_and_the_transaction_is_see
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale, newer = store.sink(), store.sink()
-    write_parts = parts.write_parts
+    run_action = staging.run_action
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(parts, "write_parts", write_parts)
+        monkeypatch.setattr(staging, "run_action", run_action)
         newer.write(numbers(spark, 0, 10), ref(0, epoch=2), allowed)
-        return write_parts(*arguments)
+        return run_action(*arguments)
 
-    monkeypatch.setattr(parts, "write_parts", overtaken)
+    monkeypatch.setattr(staging, "run_action", overtaken)
     with pytest.raises(Fenced):
         stale.write(numbers(spark, 0, 10), ref(0, epoch=1), allowed)
     assert store.run("SELECT count(*) FROM results") == [(10,)]
@@ -174,14 +174,14 @@ def test_a_second_writer_of_the_same_epoch_writes_nothing(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = store.sink(), store.sink()
-    write_parts = parts.write_parts
+    run_action = staging.run_action
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(parts, "write_parts", write_parts)
+        monkeypatch.setattr(staging, "run_action", run_action)
         second.write(numbers(spark, 0, 10), ref(0), allowed)
-        return write_parts(*arguments)
+        return run_action(*arguments)
 
-    monkeypatch.setattr(parts, "write_parts", overtaken)
+    monkeypatch.setattr(staging, "run_action", overtaken)
     assert first.write(numbers(spark, 0, 10), ref(0), allowed) == Written(10, repeated=True)
     assert store.run("SELECT count(*) FROM results") == [(10,)]
 
@@ -203,8 +203,7 @@ def test_who_is_fenced_writes_nothing(spark: SparkSession, store: Store) -> None
 def test_only_the_newest_batches_stay_on_record(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = f"app.driver.sinks.{store.kind}"
-    monkeypatch.setattr(f"{module}.KEPT_BATCHES", 2)
+    monkeypatch.setattr(database, "KEPT_BATCHES", 2)
     sink = store.sink()
     for batch in range(4):
         sink.write(numbers(spark, batch, batch + 1, 1), ref(batch), allowed)
