@@ -1,4 +1,4 @@
-"""What tasks have written, and whether all of it is where the driver looks.
+"""What tasks have written, without Hadoop's checksum files, and whether all of it is where the driver looks.
 
 Tasks on other hosts write to the same path as the driver reads. Where that is not the same file system, what they wrote
 would be missing without anybody noticing. So what they write is counted by them, and the driver looks for as much.
@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.driver.failures import DriverError
 
@@ -21,6 +21,16 @@ T = TypeVar("T")
 
 APPEARS_S = 60.0
 """For how long files may be on their way: so long may a network file system go by what it knew of a directory."""
+
+RAW_FILES: Final = {
+    # Hadoop makes a child process (chmod, 5 ms) for each file that it writes, and one for the checksum file beside it.
+    # Only for this write: Hadoop's own code takes whatever serves file: everywhere else for a LocalFileSystem.
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+    # What is whole is said by somebody else: the sink's commit, or the manifest of a result.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+"""Options of Spark for a write into a directory of this host, which is nobody's before it is committed."""
 
 BELOW_JOBS_DIR = "the server's setting jobs_dir says where it is"
 

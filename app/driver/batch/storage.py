@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow
 import pyarrow.parquet as parquet
 
-from app.driver import rawfiles
+from app.driver.arrivals import RAW_FILES
 from app.driver.failures import one_line
 from app.durablefiles import write_whole
 from app.model.resultsurl import is_local
@@ -98,7 +98,7 @@ class LocalStorage(Storage):
 
     @property
     def write_options(self) -> Mapping[str, str]:
-        return rawfiles.WRITE_OPTIONS
+        return RAW_FILES
 
     def uri(self, place: str) -> str:
         # Without the scheme it would be a path of whatever file system a job makes the default one.

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.driver import rawfiles
-from app.driver.arrivals import RowCounter, is_on_this_host, not_there, once_whole
+from app.driver.arrivals import RAW_FILES, RowCounter, is_on_this_host, not_there, once_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +20,7 @@ _TASK = re.compile(r"part-(\d+)")
 # Spark's commit of files is only the first half of ours, so it may be the quick one: a task moves its files when it is
 # done (a failed action's directory is thrown away whole).
 _WRITE_OPTIONS = {
-    **rawfiles.WRITE_OPTIONS,
+    **RAW_FILES,
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     # One file for each task that has rows.
     "maxRecordsPerFile": "0",
