@@ -17,6 +17,7 @@ import errno
 import gzip
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,7 @@ class FileSink(Sink):
         target = self.directory / f"part-{batch.query_id}.{self.format}{suffix}"
         staged = self.directory / STAGING / batch.query_id
         try:
-            if staged.exists():
-                shutil.rmtree(staged)
+            self._remove(staged)
             if target.exists():
                 run_without_output(frame)
                 return Written(None, repeated=True)
@@ -91,6 +91,13 @@ class FileSink(Sink):
             with contextlib.suppress(OSError):
                 staged.rmdir()
         return Written(None)
+
+    def _remove(self, staged: Path) -> None:
+        """Remove what earlier runs have staged, all of it in one step, also if somebody still writes there."""
+        left = self.directory / STAGING / uuid.uuid4().hex
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(staged, left)
+        shutil.rmtree(left, ignore_errors=True)
 
     def _staged(self, frame: DataFrame, directory: Path) -> Path | None:
         """All rows in one file of ``directory``; None if there are none."""
