@@ -7,42 +7,19 @@ days, a timestamp a number of microseconds. `arrow_column` makes typed values of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
-
-
-class Kind(Enum):
-    """What a column holds, as far as a database is concerned."""
-
-    BOOLEAN = "boolean"
-    SMALLINT = "smallint"
-    INTEGER = "integer"
-    BIGINT = "bigint"
-    FLOAT = "float"
-    DOUBLE = "double"
-    DECIMAL = "decimal"
-    TEXT = "text"
-    BINARY = "binary"
-    DATE = "date"
-    TIME = "time"
-    TIMESTAMP = "timestamp"
-    TIMESTAMP_NTZ = "timestamp_ntz"
-    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """``precision`` and ``scale`` are those of a decimal."""
+    """``kind`` is what it holds, as far as a database is concerned: a name of `_KINDS`, or ``decimal(p,s)``."""
 
     name: str
-    kind: Kind
-    precision: int = 0
-    scale: int = 0
+    kind: str
 
 
 class UnknownType(Exception):
@@ -54,31 +31,20 @@ class UnknownType(Exception):
         self.type_name = type_name
 
 
-_BY_NAME = {
-    "boolean": Kind.BOOLEAN,
-    "tinyint": Kind.SMALLINT,
-    "smallint": Kind.SMALLINT,
-    "int": Kind.INTEGER,
-    "bigint": Kind.BIGINT,
-    "float": Kind.FLOAT,
-    "double": Kind.DOUBLE,
-    "binary": Kind.BINARY,
-    "date": Kind.DATE,
-    "timestamp": Kind.TIMESTAMP,
-    "timestamp_ntz": Kind.TIMESTAMP_NTZ,
-    "variant": Kind.JSON,
-    "void": Kind.TEXT,
-}
+_KINDS = frozenset(
+    {"boolean", "smallint", "int", "bigint", "float", "double", "text", "binary", "date", "time", "timestamp"}
+    | {"timestamp_ntz", "json"}
+)
+_BY_NAME = {"tinyint": "smallint", "variant": "json", "void": "text"}
 _BY_PREFIX = {
-    "decimal": Kind.DECIMAL,
-    "string": Kind.TEXT,
-    "char": Kind.TEXT,
-    "varchar": Kind.TEXT,
-    "interval": Kind.TEXT,
-    "time(": Kind.TIME,
-    "array": Kind.JSON,
-    "map": Kind.JSON,
-    "struct": Kind.JSON,
+    "string": "text",
+    "char": "text",
+    "varchar": "text",
+    "interval": "text",
+    "time(": "time",
+    "array": "json",
+    "map": "json",
+    "struct": "json",
 }
 
 _JSON_OPTIONS = {
@@ -95,20 +61,21 @@ def table_columns(frame: DataFrame) -> tuple[TableColumn, ...]:
     Raises:
         UnknownType: one of them cannot be stored.
     """
-    return tuple(_table_column(each.name, each.dataType) for each in frame.schema.fields)
-
-
-def _table_column(name: str, data_type: DataType) -> TableColumn:
-    text = data_type.simpleString()
-    kind = _BY_NAME.get(text) or next(
-        (kind for start, kind in _BY_PREFIX.items() if text.startswith(start)), None
+    return tuple(
+        TableColumn(each.name, _kind_of(each.name, each.dataType.simpleString()))
+        for each in frame.schema.fields
     )
-    if kind is None:
-        raise UnknownType(name, text)
-    if kind is Kind.DECIMAL:
-        decimal: Any = data_type
-        return TableColumn(name, kind, decimal.precision, decimal.scale)
-    return TableColumn(name, kind)
+
+
+def _kind_of(column: str, type_name: str) -> str:
+    if type_name in _KINDS or type_name.startswith("decimal"):
+        return type_name
+    if type_name in _BY_NAME:
+        return _BY_NAME[type_name]
+    found = next((kind for start, kind in _BY_PREFIX.items() if type_name.startswith(start)), None)
+    if found is None:
+        raise UnknownType(column, type_name)
+    return found
 
 
 def staged(frame: DataFrame, columns: tuple[TableColumn, ...], *, binary_as_hex: bool) -> DataFrame:
@@ -119,36 +86,36 @@ def staged(frame: DataFrame, columns: tuple[TableColumn, ...], *, binary_as_hex:
     )
 
 
-def _staged(name: str, kind: Kind, binary_as_hex: bool) -> Column:
+def _staged(name: str, kind: str, binary_as_hex: bool) -> Column:
     from pyspark.sql import functions as f
 
     column = f.col(name)
     match kind:
-        case Kind.TIMESTAMP:
+        case "timestamp":
             column = f.unix_micros(column)
-        case Kind.DATE:
+        case "date":
             column = f.unix_date(column)
-        case Kind.JSON:
+        case "json":
             column = f.to_json(column, _JSON_OPTIONS)
-        case Kind.TEXT | Kind.TIME:
+        case "text" | "time":
             column = column.cast("string")
-        case Kind.BINARY if binary_as_hex:
+        case "binary" if binary_as_hex:
             column = f.concat(f.lit("\\x"), f.hex(column))
         case _:
             pass
     return column.alias(name)
 
 
-def arrow_column(array: pa.Array, kind: Kind) -> pa.Array:
+def arrow_column(array: pa.Array, kind: str) -> pa.Array:
     """A staged column with its own type again: dates and timestamps, the latter in UTC."""
     import pyarrow as pa
 
     match kind:
-        case Kind.TIMESTAMP:
+        case "timestamp":
             return array.cast(pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-        case Kind.TIMESTAMP_NTZ:
+        case "timestamp_ntz":
             return array.cast(pa.timestamp("us"))
-        case Kind.DATE:
+        case "date":
             return array.cast(pa.int32()).cast(pa.date32())
         case _:
             return array

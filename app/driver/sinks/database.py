@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from app.driver.arrivals import BELOW_JOBS_DIR
 from app.driver.failures import DriverError, Fenced
 from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written, os_error, run_without_output
-from app.driver.sinks.columns import Kind, TableColumn, UnknownType, arrow_column, staged, table_columns
+from app.driver.sinks.columns import TableColumn, UnknownType, arrow_column, staged, table_columns
 from app.driver.sinks.staging import parquet_rows, staging, write_parts
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
@@ -160,7 +160,7 @@ class DatabaseSink(Sink, ABC):
                 f"has the keys {', '.join(self.keys)}, but the rows have no column {absent[0]}: "
                 f"their columns are {', '.join(names)}."
             )
-        nested = [column.name for column in columns if column.kind is Kind.JSON and column.name in self.keys]
+        nested = [column.name for column in columns if column.kind == "json" and column.name in self.keys]
         if nested:
             raise self.error(f"has the key {nested[0]}, which is a nested column and cannot be a key.")
         return columns

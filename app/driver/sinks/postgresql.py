@@ -14,7 +14,7 @@ import psycopg
 from psycopg import errors
 
 from app.driver.failures import DriverError, one_line
-from app.driver.sinks.columns import Kind, TableColumn
+from app.driver.sinks.columns import TableColumn
 from app.driver.sinks.database import STAGE, DatabaseSink, Load, quoted
 from app.model.jobgraph import SinkSpec
 from app.model.sink_formats import BATCH_TABLE
@@ -28,19 +28,19 @@ _LOCK_TIMEOUT_MS = 30_000
 _IDLE_TIMEOUT_MS = 60_000
 
 _TYPES = {
-    Kind.BOOLEAN: "boolean",
-    Kind.SMALLINT: "smallint",
-    Kind.INTEGER: "integer",
-    Kind.BIGINT: "bigint",
-    Kind.FLOAT: "real",
-    Kind.DOUBLE: "double precision",
-    Kind.TEXT: "text",
-    Kind.BINARY: "bytea",
-    Kind.DATE: "date",
-    Kind.TIME: "time",
-    Kind.TIMESTAMP: "timestamptz",
-    Kind.TIMESTAMP_NTZ: "timestamp",
-    Kind.JSON: "jsonb",
+    "boolean": "boolean",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "text": "text",
+    "binary": "bytea",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "json": "jsonb",
 }
 
 # Errors of a connection attempt carry no code. These do not go away by trying again.
@@ -123,9 +123,8 @@ class PostgresSink(DatabaseSink):
         return [set(names) for (names,) in rows]
 
     def type_of(self, column: TableColumn) -> str:
-        if column.kind is Kind.DECIMAL:
-            return f"numeric({column.precision},{column.scale})"
-        return _TYPES[column.kind]
+        # numeric(p,s), as decimal(p,s).
+        return column.kind.replace("decimal", "numeric") if "decimal" in column.kind else _TYPES[column.kind]
 
     def copy(self, db: Any, load: Load, name: str) -> None:
         with db.cursor() as cursor, cursor.copy(f"COPY {name} ({load.names}) FROM STDIN") as copy:

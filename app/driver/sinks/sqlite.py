@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError
-from app.driver.sinks.columns import Kind, TableColumn
+from app.driver.sinks.columns import TableColumn
 from app.driver.sinks.database import STAGE, DatabaseSink, Load, quoted
 from app.model.jobgraph import SinkSpec
 from app.model.sink_formats import BATCH_TABLE
@@ -34,13 +34,13 @@ _TRANSIENT = frozenset(
 # TEXT keeps every digit of a decimal; the type DECIMAL would make a binary fraction of it. And not INTEGER: a key of
 # exactly that type would be the number of the row, which SQLite makes up where it is null.
 _TYPES = {
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.SMALLINT: "SMALLINT",
-    Kind.INTEGER: "INT",
-    Kind.BIGINT: "BIGINT",
-    Kind.FLOAT: "REAL",
-    Kind.DOUBLE: "REAL",
-    Kind.BINARY: "BLOB",
+    "boolean": "BOOLEAN",
+    "smallint": "SMALLINT",
+    "int": "INT",
+    "bigint": "BIGINT",
+    "float": "REAL",
+    "double": "REAL",
+    "binary": "BLOB",
 }
 
 
@@ -107,7 +107,7 @@ class SqliteSink(DatabaseSink):
 
     def copy(self, db: Any, load: Load, name: str) -> None:
         marks = ", ".join("?" * len(load.columns))
-        readers = [_READERS.get(column.kind, _as_they_are) for column in load.columns]
+        readers = [_READERS.get(column.kind.partition("(")[0], _as_they_are) for column in load.columns]
         for arrays in load.chunks():
             values = [read(array) for read, array in zip(readers, arrays, strict=True)]
             db.executemany(f"INSERT INTO {name} ({load.names}) VALUES ({marks})", zip(*values, strict=True))
@@ -153,11 +153,11 @@ def _floats(array: pa.Array) -> list[Any]:
     return [value if value is None or not math.isnan(value) else "NaN" for value in array.to_pylist()]
 
 
-_READERS: dict[Kind, Callable[[pa.Array], list[Any]]] = {
-    Kind.DECIMAL: _decimals,
-    Kind.FLOAT: _floats,
-    Kind.DOUBLE: _floats,
-    Kind.DATE: _as_text,
-    Kind.TIMESTAMP: _as_text,
-    Kind.TIMESTAMP_NTZ: _as_text,
+_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
+    "decimal": _decimals,
+    "float": _floats,
+    "double": _floats,
+    "date": _as_text,
+    "timestamp": _as_text,
+    "timestamp_ntz": _as_text,
 }

@@ -17,7 +17,7 @@ import pytest
 from app.driver.failures import DriverError, Fenced
 from app.driver.sinks import files
 from app.driver.sinks.base import BatchRef, Written
-from app.driver.sinks.columns import Kind, TableColumn
+from app.driver.sinks.columns import TableColumn
 from app.driver.sinks.database import Load, Recorded
 from app.driver.sinks.files import FileSink
 from app.driver.sinks.sqlite import SqliteSink
@@ -138,7 +138,7 @@ def table(tmp_path: Path) -> SqliteSink:
 def load_of(database: SqliteSink, batch: BatchRef, *values: int) -> Load:
     part = database.path.with_name(f"part-{batch.batch_id}.parquet")
     pyarrow.parquet.write_table(pa.table({"n": pa.array(values, pa.int64())}), part)
-    return Load(batch, (TableColumn("n", Kind.BIGINT),), (part,), len(values))
+    return Load(batch, (TableColumn("n", "bigint"),), (part,), len(values))
 
 
 def rows(database: SqliteSink) -> list[int]:
