@@ -188,9 +188,13 @@ def finish_replacing(checkpoint: Path) -> bool:
         old = beside(checkpoint, "old")
         discard(old)
         checkpoint.rename(old)
+    _take_the_place(ready, checkpoint)
+    return True
+
+
+def _take_the_place(ready: Path, checkpoint: Path) -> None:
     ready.rename(checkpoint)
     sync_to_disk(checkpoint.parent)
-    return True
 
 
 def forget_old(checkpoint: Path) -> None:
