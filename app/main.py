@@ -158,7 +158,7 @@ async def _running(
     membership: Membership,
     archive: ArchiveBuilder,
     url: str,
-    new_host: Callable[[], EmbeddedHost],
+    new_host: Callable[[ExecutorCluster | None], EmbeddedHost],
 ) -> AsyncIterator[_Running]:
     """The control plane with its store and its host, started; let go of in the opposite order."""
     lease_ttl_ms = int(settings.lease_seconds * 1000)
@@ -166,9 +166,9 @@ async def _running(
         store = await open_store(settings.place_of_jobs, settings.url, membership, lease_ttl_ms)
     except StoreError as error:
         raise StartRefused(str(error)) from error
-    host = new_host()
     clock = SystemClock()
     spark = _spark_cluster(settings, clock, membership.home)
+    host = new_host(spark)
     places = _places(settings, membership, url, spark)
     offer = await spark.look(lambda _job_id: True) if spark else None
     control_plane = ControlPlane(
@@ -304,7 +304,12 @@ def _width(settings: Settings, membership: Membership) -> int:
 
 
 def _host(
-    settings: Settings, membership: Membership, java: Java, archive: ArchiveBuilder, user: DriverUser | None
+    settings: Settings,
+    membership: Membership,
+    java: Java,
+    archive: ArchiveBuilder,
+    user: DriverUser | None,
+    spark: ExecutorCluster | None,
 ) -> EmbeddedHost:
     return EmbeddedHost(
         membership.run_dir,
@@ -320,7 +325,7 @@ def _host(
             java,
             repository=settings.package_repository,
             user=user,
-            executors=settings.cluster_kind != "embedded",
+            cluster=spark,
         ),
         standstill_s=settings.driver_standstill_seconds,
     )

@@ -32,15 +32,6 @@ def requirements(version: str) -> list[str]:
     return [f"pyspark=={version}", "pandas<3", "pyarrow>=18"]
 
 
-def environment(version: str, *packages: str) -> Kind:
-    """The Python with that PySpark, and the jars of ``packages``; what is not there yet is fetched.
-
-    Raises:
-        NotServed: it cannot be had.
-    """
-    return _environment(requirements(version), packages)
-
-
 def for_tests(version: str) -> Kind:
     """The Python with that PySpark and all that tests of the project need besides.
 
@@ -52,10 +43,15 @@ def for_tests(version: str) -> Kind:
     needed = [each for each in wanted if not each.startswith(("pyspark", "slotwise"))]
     # The workers of PySpark 4.1 give newer ones a number of rows that is no integer (applyInPandasWithState).
     older = ["pyarrow<22"] if version.startswith("4.1.") else []
-    return _environment([f"pyspark=={version}", *needed, *older], ())
+    return having([f"pyspark=={version}", *needed, *older])
 
 
-def _environment(wanted: list[str], packages: tuple[str, ...]) -> Kind:
+def having(wanted: list[str], packages: tuple[str, ...] = ()) -> Kind:
+    """The Python that has what is ``wanted``, and the jars of ``packages``; what is not there yet is fetched.
+
+    Raises:
+        NotServed: it cannot be had.
+    """
     with_uv()
     runtimes = Runtimes(CACHE, usable_java(), repository=Settings.model_fields["package_repository"].default)
     spec = EnvironmentSpec(requirements=tuple(wanted))

@@ -75,6 +75,10 @@ class ExecutorCluster(Protocol):
 
     def application_name(self, job_name: str, job_id: str) -> str: ...
 
+    async def runtime_fault(self, spark_version: str) -> str:
+        """Why executors there cannot have an environment with this PySpark, or packages of a job; empty if they can."""
+        ...
+
     async def look(self, is_ours: Callable[[str], bool]) -> Offer:
         """What it offers now. ``is_ours``: whether a job, by its id, is known here."""
         ...

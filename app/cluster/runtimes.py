@@ -20,6 +20,7 @@ from app.cluster.builds import Builds
 from app.cluster.driveruser import DriverUser
 from app.cluster.environments import Environment, EnvironmentRefused, Pythons, own_environment, run_bounded
 from app.cluster.java import Java
+from app.cluster.ports import ExecutorCluster
 from app.model.environment import EnvironmentSpec, Runtime
 
 log = structlog.get_logger()
@@ -55,8 +56,8 @@ OWN = Kind()
 
 
 class Runtimes:
-    """Finds or builds what jobs ask for. ``repository`` has the packages; ``executors``: jobs have executors on a
-    cluster, which have the server's environment."""
+    """Finds or builds what jobs ask for. ``repository`` has the packages; ``cluster`` runs the executors of jobs, which
+    have the Python of their driver under the same path, and its packages from it."""
 
     def __init__(
         self,
@@ -65,14 +66,14 @@ class Runtimes:
         *,
         repository: str,
         user: DriverUser | None = None,
-        executors: bool = False,
+        cluster: ExecutorCluster | None = None,
     ) -> None:
         self._builds = Builds(cache_dir / "environments", user)
         self._pythons = Pythons(user)
         self._java = java
         self._repository = repository
         self._user = user
-        self._executors = executors
+        self._cluster = cluster
 
     async def kind(self, runtime: Runtime | None) -> Kind:
         """
@@ -81,15 +82,13 @@ class Runtimes:
         """
         if runtime is None or not runtime.is_own:
             return OWN
-        if self._executors:
-            what = "packages" if runtime.environment is None else "environment"
-            raise EnvironmentRefused(
-                f"{what}: on a cluster of executors jobs run with the Python, the PySpark and the jars of the server "
-                f"only. Leave {what} out."
-            )
         environment = None
         if runtime.environment is not None:
             environment = await self._environment(runtime.environment, runtime.artifacts_dir)
+        if self._cluster is not None:
+            version = (environment or own_environment()).spark_version
+            if fault := await self._cluster.runtime_fault(version):
+                raise EnvironmentRefused(f"{'packages' if environment is None else 'environment'}: {fault}")
         jars: tuple[str, ...] = ()
         if runtime.packages:
             home = (environment or own_environment()).spark_home

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from app.driver.client import ControlPlaneClient
 from app.driver.executor_news import ExecutorNews
 from app.driver.executor_sight import ExecutorSight
-from app.driver.executor_warmup import warm_up_executor
-from app.driver.executors import Executors
+from app.driver.executor_warmup import look_at_executor, warm_up_executor
+from app.driver.executors import Executors, WarmUp
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.functions import Functions
 from app.driver.locks import claim_checkpoint, is_owner
@@ -59,6 +59,9 @@ class FencedOut:
 
 class BaseAttempt(ABC):
     """Runs one assignment. Everything that happens arrives in one inbox, in one thread."""
+
+    _batch: ClassVar[bool] = False
+    """Whether it has no micro-batches, which newcomers among the executors are kept from until they are warm."""
 
     def __init__(
         self,
@@ -146,8 +149,12 @@ class BaseAttempt(ABC):
         spec = self.spec
         if spec.executors:
             self._sight = ExecutorSight(session.sparkContext, self._work_dir)
-            warm_up = partial(warm_up_executor, session, self._work_dir, self._sight)
-            self._executors = Executors(session.sparkContext, spec.executors, warm_up)
+            warm_up: WarmUp = partial(warm_up_executor, session, self._work_dir, self._sight)
+            if self._batch:
+                warm_up = partial(look_at_executor, session.sparkContext, self._sight)
+            self._executors = Executors(
+                session.sparkContext, spec.executors, warm_up, all_at_once=self._batch
+            )
             self._executors.await_first()
             self._sight.check(self._executors.active)
         add_files(session, (str(file) for file in functions.files))

@@ -1,4 +1,5 @@
-"""Whether executors see the files of the driver: what one writes that does not would be lost.
+"""Whether executors see the files of the driver: what one writes that does not would be lost. And whether they
+see its Python, without which tasks fail.
 
 The driver writes a file, and each executor tries to open it. Not the other way round: a network file system may take a
 minute to show a new file to a host that has looked at the directory before, but a name that nobody there has asked for
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -30,21 +32,23 @@ LOOK_S = 30.0
 WHY_S = 120.0
 """For how long it is told that one did not see the files, unless another one is met that does not."""
 
-# Says its number, and whether the file can be opened. Spark may give a task to another executor, which says nothing.
+# Says its number, and whether the files can be opened. Spark may give a task to another executor, which says nothing.
 _LOOK = r"""
 read -r number
 case "$(tr '\0' ' ' <"/proc/$PPID/cmdline")" in
-*"--executor-id $number "*) if true <"$0"; then echo "$number sees"; else echo "$number is blind"; fi ;;
+*"--executor-id $number "*) if true <"$0" && true <"$1"; then echo "$number sees"; else echo "$number is blind"; fi ;;
 esac 2>/dev/null
 """
 _LOOKS = 3
 
 
 class ExecutorSight:
-    """Of one attempt on a cluster. ``directory`` is one that all executors have to see."""
+    """Of one attempt on a cluster. ``directory`` is one that all executors have to see, and so is the Python of this
+    process: their tasks run on it."""
 
     def __init__(self, context: SparkContext, directory: Path) -> None:
         self.mark = directory / "seen-by-executors"
+        self.python = Path(sys.executable)
         self._context = context
         self._directory = directory
         self.kept: set[int] = set()
@@ -53,6 +57,11 @@ class ExecutorSight:
         self._why_at = 0.0
         directory.mkdir(parents=True, exist_ok=True)
         self.mark.touch()
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """What each executor has to be able to open."""
+        return self.mark, self.python
 
     @property
     def why(self) -> str:
@@ -124,7 +133,7 @@ class ExecutorSight:
             raise self.failure(found[0])
 
     def _blind(self, executors: Sequence[int]) -> set[int]:
-        """Those that do not see the mark, asked all at once."""
+        """Those that do not see the files, asked all at once."""
         blind, unknown = set[int](), set(executors)
         for _ in range(_LOOKS):
             if not unknown:
@@ -139,7 +148,7 @@ class ExecutorSight:
         return blind
 
     def _look(self, executors: Collection[int]) -> Any:
-        return shell_at(self._context, executors, _LOOK, self.mark)
+        return shell_at(self._context, executors, _LOOK, *self.files)
 
     def _sentence(self, blind: Collection[int]) -> str:
         names = ", ".join(map(str, sorted(blind)))
@@ -148,6 +157,6 @@ class ExecutorSight:
         on = f" on {hosts}" if hosts else ""
         who = f"Executor {names}{on} does" if len(blind) == 1 else f"The executors {names}{on} do"
         return (
-            f"{who} not see {self._directory}: the driver and all executors have to see the same directory under this "
-            f"path, as the same user ({BELOW_JOBS_DIR})."
+            f"{who} not see {self._directory} ({BELOW_JOBS_DIR}) or the Python {self.python}: the driver and all "
+            "executors have to see the same ones under these paths, as the same user."
         )

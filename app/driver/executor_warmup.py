@@ -8,14 +8,17 @@ slow, or be moved there and away again, with its state.
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.executor_sight import ExecutorSight
+from app.driver.failures import describe
 from app.driver.scala import java_list, rdd_at, scala_context, shell_at
 
 if TYPE_CHECKING:
@@ -23,18 +26,20 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger(__name__)
+
 _SCHEMA = "value int"
 _POLL_S = 0.02
 
 _RELIEF_S = 10.0
 
 # Keeps an executor's only core while the file is there that it is given first, and before while it does not see the
-# driver's mark. Says so and ends where it is not that executor: Spark gives the task to another one if that is lost, or
-# busy for long. To open a file on a network file system asks its server, to look at it does not.
+# driver's files. Says so and ends where it is not that executor: Spark gives the task to another one if that is lost,
+# or busy for long. To open a file on a network file system asks its server, to look at it does not.
 _HOLD = r"""
 case "$(tr '\0' ' ' <"/proc/$PPID/cmdline")" in
 *"--executor-id $1 "*)
-    until true <"$2"; do kill -0 $PPID || exit; sleep 0.5; done
+    until true <"$2" && true <"$3"; do kill -0 $PPID || exit; sleep 0.5; done
     while true <"$0" && kill -0 $PPID; do sleep 0.05; done ;;
 *) echo elsewhere ;;
 esac 2>/dev/null
@@ -56,7 +61,7 @@ def warm_up_executor(
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
     # Beside the query, not behind all that it has to do. Of pools with no running task the first by name gets a core.
-    held = _Held(session.sparkContext, executor, f"!slotwise-executor-{executor}", sight.mark)
+    held = _Held(session.sparkContext, executor, _pool(executor), sight.files)
     session.sparkContext.setLocalProperty("spark.scheduler.pool", held.pool)
     # First, and what holds is behind it: what a task says is known when it has ended.
     is_blind = sight.ask(executor)
@@ -72,7 +77,9 @@ def warm_up_executor(
     relief.start()
     try:
         # All in one stage: behind a shuffle a task would be anywhere. The library is a file in a jar, and large.
-        rows = _row_in(session.newSession(), executor).mapInArrow(_same, _SCHEMA).filter("value >= 0")
+        rows = _row_in(session.newSession(), executor)
+        if all(map(importlib.util.find_spec, ("pandas", "pyarrow"))):
+            rows = rows.mapInArrow(_same_rows(), _SCHEMA).filter("value >= 0")
         rows = rows.selectExpr("value", "reflect('org.rocksdb.RocksDB', 'loadLibrary') AS loaded")
         rows.sortWithinPartitions("value").write.parquet(str(own / "rows"))
     except BaseException:
@@ -91,16 +98,45 @@ def warm_up_executor(
             sight.sees(executor)
 
 
+def look_at_executor(
+    context: SparkContext, sight: ExecutorSight, executor: int, _let_in: threading.Event
+) -> None:
+    """Look, beside what runs, whether the newcomer ``executor`` sees the files, and keep it from all tasks while it
+    does not. It may have a task already that takes long."""
+
+    def look() -> None:
+        held = _Held(context, executor, _pool(executor), sight.files)
+        context.setLocalProperty("spark.scheduler.pool", held.pool)
+        held.is_blind = sight.ask(executor)()
+        try:
+            if held.is_blind:
+                held.keep()
+            if executor in sight.kept and not held.is_blind:
+                sight.sees(executor)
+        except Exception as error:
+            log.warning("executor %d is not kept from tasks any more: %s", executor, describe(error).sentence)
+
+    threading.Thread(target=look, name=f"look-at-{executor}", daemon=True).start()
+
+
+def _pool(executor: int) -> str:
+    return f"!slotwise-executor-{executor}"
+
+
 class _Held:
     """Keeps the only core of ``executor`` with tasks in a pool of their own, which are done in their order."""
 
-    def __init__(self, context: SparkContext, executor: int, pool: str, mark: Path) -> None:
+    def __init__(self, context: SparkContext, executor: int, pool: str, files: Sequence[Path]) -> None:
         self.pool = pool
         self.is_blind = False
-        """Whether it does not see ``mark``. Then it is kept until it does."""
-        self._mark = mark
+        """Whether it does not see ``files``. Then it is kept until it does."""
+        self._files = files
         self._context = context
         self._executor = executor
+
+    def keep(self) -> None:
+        """Keep it while it is blind."""
+        self._hold(self._files[0].with_name("not there"))
 
     def while_there(self, file: Path) -> threading.Thread:
         """A task that ends when ``file`` is removed."""
@@ -119,7 +155,7 @@ class _Held:
         self._context.setLocalProperty("spark.scheduler.pool", self.pool)
         backend = scala_context(self._context).schedulerBackend()
         while (file.exists() or self.is_blind) and backend.isExecutorActive(str(self._executor)):
-            held = shell_at(self._context, [self._executor], _HOLD, file, self._executor, self._mark)
+            held = shell_at(self._context, [self._executor], _HOLD, file, self._executor, *self._files)
             if not list(held.collect()):
                 self.is_blind = False
                 return
@@ -149,8 +185,13 @@ def _clear(let_in: threading.Event, helpers: list[threading.Thread], own: Path) 
     shutil.rmtree(own, ignore_errors=True)
 
 
-def _same(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    yield from batches
+def _same_rows() -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """A function that is sent whole, not by the name of its module: environments of jobs have none of ours."""
+
+    def same(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        yield from batches
+
+    return same
 
 
 def _row_in(session: SparkSession, executor: int) -> DataFrame:

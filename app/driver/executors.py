@@ -77,9 +77,15 @@ class Executors:
     nor their first tasks are to slow down what runs.
     """
 
-    def __init__(self, context: SparkContext, wanted: int, warm_up: WarmUp) -> None:
-        """``warm_up`` gets the number of a newcomer, and what is set when it may have tasks of the query."""
+    def __init__(
+        self, context: SparkContext, wanted: int, warm_up: WarmUp, *, all_at_once: bool = False
+    ) -> None:
+        """``warm_up`` gets the number of a newcomer, and what is set when it may have tasks of the query.
+
+        ``all_at_once``: they need not come a few at a time.
+        """
         self._context = context
+        self._all_at_once = all_at_once
         self._warm_up = warm_up
         self._requests = ExecutorRequests(context)
         self._ready: set[int] = set()
@@ -239,6 +245,8 @@ class Executors:
 
     def _at_a_time(self, ready: int) -> int:
         """How many may start at the same time: one on each host, or half as many as work already."""
+        if self._all_at_once:
+            return self.wanted
         hosts = set(executor_hosts(self._context).values()) - {""}
         return max(1, len(hosts), ready // 2)
 

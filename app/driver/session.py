@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
-from app.driver.jvm import JAVA_OPTIONS, archive_options
+from app.driver.jvm import JARS_VARIABLE, JAVA_OPTIONS, archive_options
 from app.driver.scala import scala_context
 from app.model.batch import Skew, SkewStrategy
 from app.model.clusterconf import refused_on_cluster
@@ -198,6 +199,9 @@ def open_session(
         places["spark.python.unix.domain.socket.dir"] = "/tmp"  # noqa: S108
         fixed |= {**CLUSTER_CONF, **first_number_conf(executors), **(executor_conf or {})}
         fixed[EXECUTOR_OPTIONS] = executor_java_options(chosen)
+        if jars := os.environ.get(JARS_VARIABLE):
+            # The driver has them on its class path, and gives them to its executors.
+            fixed["spark.jars"] = ",".join(jars.split(os.pathsep))
         if not master.startswith(MASTER_PREFIX):
             # On hosts that have no such file Java goes on without it.
             asked = chosen.get(DEFAULT_EXECUTOR_OPTIONS, "")

@@ -66,9 +66,9 @@ def results(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("RESULT ")]
 
 
-def submit(deployment: Deployment, folder: Path, output: Path, bounds: str) -> None:
+def submit(deployment: Deployment, folder: Path, output: Path, bounds: str, *more: str) -> None:
     settings = [part for name, value in CONFIG.items() for part in ("--conf", f"{name}={value}")]
-    arguments = ["--input", str(folder), "--output", str(output)]
+    arguments = ["--input", str(folder), "--output", str(output), *more]
     said = cli(
         deployment, "submit", "--batch", "--bounds", f"etl={bounds}", *settings, str(SCRIPT), "--", *arguments
     )

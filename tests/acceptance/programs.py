@@ -71,8 +71,10 @@ class Program:
     # By itself, when it has done what there is.
     ends: bool = False
     read: Callable[[Place], Rows] | None = None
-    # The PySpark of an environment of its own, if it has one; its packages, and settings of Spark.
+    # The PySpark of an environment of its own, or all that it is to have, if it has one; its packages, and settings of
+    # Spark.
     version: str = ""
+    requirements: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     config: Mapping[str, str] = field(default_factory=dict)
 
@@ -82,13 +84,17 @@ class Program:
         Raises:
             NotServed: its environment cannot be had.
         """
-        return environments.environment(self.version, *self.packages) if self.version else OWN
+        return environments.having(self.wanted, self.packages) if self.wanted else OWN
+
+    @property
+    def wanted(self) -> list[str]:
+        """The requirements of its environment."""
+        return environments.requirements(self.version) if self.version else list(self.requirements)
 
     @property
     def options(self) -> list[str]:
         """What `slotwise submit` is told of its environment."""
-        wanted = environments.requirements(self.version) if self.version else []
-        found = [part for each in wanted for part in ("--requirements", each)]
+        found = [part for each in self.wanted for part in ("--requirements", each)]
         return found + [part for each in self.packages for part in ("--package", each)]
 
     def command(self, place: Place) -> list[str]:

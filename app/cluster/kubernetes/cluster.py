@@ -156,6 +156,9 @@ class KubernetesCluster:
         }
         return conf | {key: str(value) for key, value in optional.items() if value is not None}
 
+    async def runtime_fault(self, spark_version: str) -> str:
+        return "in pods jobs run with the Python, the PySpark and the jars of their image only. Leave it out."
+
     def application_name(self, job_name: str, job_id: str) -> str:
         return job_name
 

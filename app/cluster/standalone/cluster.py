@@ -7,6 +7,7 @@ executors go on without it, and nothing is started until it is back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,7 @@ from app.cluster.standalone.roster import (
     job_of,
     read_roster,
     too_small,
+    version_on,
 )
 from app.model.addresses import spark_masters
 from app.model.clusterconf import FIRST_EXECUTOR_S
@@ -85,6 +87,16 @@ class StandaloneCluster:
             "spark.driver.host": self._driver_host,
             "spark.driver.bindAddress": self._driver_host,
         }
+
+    async def runtime_fault(self, spark_version: str) -> str:
+        """Executors have the Python and the packages of their driver, and the Spark of their worker."""
+        found = await self._spark_version()
+        if not found or found == spark_version:
+            return ""
+        return (
+            f"the job would run with PySpark {spark_version}, and the cluster {self.master} runs Spark {found}: "
+            f"the driver and its executors need the same version. Use an environment with pyspark=={found}."
+        )
 
     def application_name(self, job_name: str, job_id: str) -> str:
         return application_name(job_name, job_id)
@@ -188,6 +200,13 @@ class StandaloneCluster:
             reasons.append(f"{webui}: the master is {roster.status}")
         self._tell("; ".join(reasons))
         return None
+
+    async def _spark_version(self) -> str:
+        """That of the master, as the page for people says; empty if it cannot be told."""
+        with contextlib.suppress(httpx.HTTPError):
+            answer = await self._http.get(f"{self._answered or self._webuis[0]}/")
+            return version_on(answer.text)
+        return ""
 
     async def _match(self, webui: str, url: str) -> Match:
         """Whether the page is that of a master that jobs are told. A change is logged once."""

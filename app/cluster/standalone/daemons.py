@@ -73,9 +73,11 @@ class _State:
 class DevCluster:
     """A master and workers on loopback, known by ``directory``."""
 
-    def __init__(self, directory: Path, *, java: Java) -> None:
+    def __init__(self, directory: Path, *, java: Java, home: Path | None = None) -> None:
+        """``home`` has the jars of the Spark that daemons are started with; default: the installed one."""
         self.directory = directory
         self._java = java
+        self._home = home
         # Kept so that they are waited for when they have ended; they outlive this object.
         self._children: list[subprocess.Popen[bytes]] = []
 
@@ -260,7 +262,7 @@ class DevCluster:
         self, name: str, port: int, webui_port: int, properties: list[str], arguments: list[str]
     ) -> Daemon:
         make_private(self.directory)
-        home = Path(own_environment().spark_home)
+        home = self._home or Path(own_environment().spark_home)
         command = [
             self._java.command,
             *_DAEMON_OPTIONS,

@@ -14,6 +14,7 @@ from typing import Any
 
 ALIVE = "ALIVE"
 _JOB_OF_APPLICATION = re.compile(r" \[slotwise job ([0-9a-f]{32})\]$")
+_VERSION = re.compile(r"""class="version\b[^>]*>\s*([^<\s]+)\s*<""")
 
 
 class NotAMaster(ValueError):
@@ -110,6 +111,12 @@ def job_of(name: str) -> str | None:
     """The id of the job whose application has this name; None if it is of somebody else."""
     found = _JOB_OF_APPLICATION.search(name)
     return found.group(1) if found else None
+
+
+def version_on(page: str) -> str:
+    """The version of Spark on the page of a master for people; empty if it has none."""
+    found = _VERSION.search(page)
+    return found.group(1) if found else ""
 
 
 def read_roster(document: Any) -> Roster:

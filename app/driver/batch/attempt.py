@@ -41,6 +41,8 @@ class BatchAttempt(BaseAttempt):
     It decides nothing: which regions run when, and what a failure means, is for the scheduler.
     """
 
+    _batch = True
+
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self._runs: dict[int, RegionRun] = {}

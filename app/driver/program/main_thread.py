@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from app.driver.base_attempt import BaseAttempt, Ending
 from app.driver.failures import Failure, describe
@@ -47,8 +47,6 @@ class ProgramEnded:
 
 class InMainThread(BaseAttempt, Host):
     """An attempt whose program runs in the main thread. `run` is for a thread of its own: see `in_process`."""
-
-    _batch: ClassVar[bool] = False
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)

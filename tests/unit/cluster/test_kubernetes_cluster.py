@@ -88,6 +88,7 @@ def test_all_slots_are_of_one_task_manager(world: World) -> None:
     cluster = world.cluster()
     assert run(look(cluster)) == Offer(((TASK_MANAGER, 6),))
     assert (cluster.task_manager, cluster.slots, cluster.host) == (TASK_MANAGER, 6, "api.example:6443")
+    assert "the jars of their image only" in run(cluster.runtime_fault("4.3.0"))
     (pods,) = world.api.sent("GET", PODS)
     assert pods.query == {"labelSelector": "slotwise/job", "limit": "500"}
     assert world.api.unexpected == []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.cluster import runtimes as module
@@ -17,6 +17,7 @@ from app.cluster.driveruser import DriverUser
 from app.cluster.environments import EnvironmentRefused, Pythons
 from app.cluster.java import Java
 from app.cluster.runtimes import OWN, Runtimes, told_by, with_pyspark
+from app.cluster.standalone.cluster import StandaloneCluster
 from app.model.environment import EnvironmentSpec, Runtime
 from app.settings import SettingsError, load_settings
 
@@ -98,12 +99,34 @@ async def test_the_environment_of_the_server_is_what_is_left_out(runtimes: Runti
     assert await runtimes.kind(None) == await runtimes.kind(Runtime()) == OWN
 
 
-async def test_what_executors_of_a_cluster_would_not_have_is_refused(tmp_path: Path) -> None:
-    runtimes = Runtimes(tmp_path, Java("java", "21"), repository="https://repository/", executors=True)
+async def test_executors_of_a_cluster_need_the_spark_of_their_driver(tmp_path: Path) -> None:
+    def answer_page(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == "/"
+        return httpx.Response(200, text=f'<span class="version{more}">{version}</span> Spark Master')
+
+    # 4.1 has a style there, later ones a class more.
+    version, more = "4.2.0", " me-3"
+    cluster = StandaloneCluster(
+        "spark://m:1", ["http://m:2"], executor_memory_mb=512, driver_host="127.0.0.1", now_ms=lambda: 1
+    )
+    await cluster.close()
+    cluster._http = httpx.AsyncClient(transport=httpx.MockTransport(answer_page))
+    runtimes = Runtimes(tmp_path, Java("java", "21"), repository="https://repository/", cluster=cluster)
     assert await runtimes.kind(None) == OWN
-    sentence = await refusal(runtimes, Runtime(EnvironmentSpec(python=sys.executable)))
-    assert sentence.startswith("environment: on a cluster of executors")
-    assert (await refusal(runtimes, Runtime(packages=("a:b:1",)))).startswith("packages: on a cluster")
+    python = stand_in(tmp_path, answer())
+    runtime = Runtime(EnvironmentSpec(python=str(python)))
+    kind = await runtimes.kind(runtime)
+    assert kind.python == str(python)
+    version, more = "4.1.1", '" style="margin-right: 15px;'
+    assert await refusal(runtimes, runtime) == (
+        "environment: the job would run with PySpark 4.2.0, and the cluster spark://m:1 runs Spark 4.1.1: the "
+        "driver and its executors need the same version. Use an environment with pyspark==4.1.1."
+    )
+    assert (await refusal(runtimes, Runtime(packages=("a:b:1",)))).startswith("packages: the job would run")
+    # It is no page that says so, or there is none.
+    version = "<b>none</b>"
+    assert await runtimes.kind(runtime) == kind
+    await cluster.close()
 
 
 async def test_without_uv_requirements_are_refused(

@@ -10,20 +10,22 @@ from app.driver.executor_sight import _LOOK
 from app.driver.executor_warmup import _HOLD
 
 
-def held(
-    file: Path, number: int, parent: int, mark: Path | None = None, script: str = _HOLD
-) -> subprocess.Popen[str]:
-    if mark is None:
-        mark = file.with_name("mark")
-        mark.touch()
-    command = ["sh", "-c", script, str(file), str(number), str(mark)]
+def run_by(executor: int, script: str, *arguments: object) -> subprocess.Popen[str]:
+    command = ["sh", "-c", script, *map(str, arguments)]
     program = f"import subprocess; subprocess.call({command!r})"
     return subprocess.Popen(
-        [sys.executable, "-c", program, "--executor-id", str(parent), "--cores", "1"],
+        [sys.executable, "-c", program, "--executor-id", str(executor), "--cores", "1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def held(file: Path, number: int, executor: int, mark: Path | None = None) -> subprocess.Popen[str]:
+    if mark is None:
+        mark = file.with_name("mark")
+        mark.touch()
+    return run_by(executor, _HOLD, file, number, mark, sys.executable)
 
 
 def said_by(process: subprocess.Popen[str], line: str = "") -> str:
@@ -65,9 +67,12 @@ def test_who_does_not_see_the_mark_is_held_until_it_does(tmp_path: Path) -> None
     assert said_by(process) == ""
 
 
-def test_who_is_asked_says_whether_it_sees_the_mark(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    assert said_by(held(mark, 0, 12, tmp_path, _LOOK), "12\n") == "12 is blind\n"
-    assert said_by(held(mark, 0, 12, tmp_path, _LOOK), "1\n") == "", "another one is asked"
+def test_who_is_asked_says_whether_it_sees_the_mark_and_the_python(tmp_path: Path) -> None:
+    mark, python = tmp_path / "mark", tmp_path / "python"
+    python.touch()
+    assert said_by(run_by(12, _LOOK, mark, python), "12\n") == "12 is blind\n"
+    assert said_by(run_by(12, _LOOK, mark, python), "1\n") == "", "another one is asked"
     mark.touch()
-    assert said_by(held(mark, 0, 12, tmp_path, _LOOK), "12\n") == "12 sees\n"
+    assert said_by(run_by(12, _LOOK, mark, python), "12\n") == "12 sees\n"
+    python.unlink()
+    assert said_by(run_by(12, _LOOK, mark, python), "12\n") == "12 is blind\n"

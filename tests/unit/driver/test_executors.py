@@ -143,9 +143,9 @@ def scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scheduler]:
     until(lambda: all(each._newcomers is None for each in found.made))
 
 
-def executors_of(scheduler: Scheduler, count: int, warm_up: Any = None) -> Executors:
+def executors_of(scheduler: Scheduler, count: int, warm_up: Any = None, **more: bool) -> Executors:
     context: Any = scheduler
-    found = Executors(context, count, warm_up or scheduler.warm_up)
+    found = Executors(context, count, warm_up or scheduler.warm_up, **more)
     scheduler.made.append(found)
     found.await_first()
     return found
@@ -194,6 +194,15 @@ def test_on_one_host_they_come_one_after_another(scheduler: Scheduler) -> None:
     until(lambda: executors.ready == 5)
     executors.let_in_all()
     assert all(one.is_set() for one in scheduler.let_in.values())
+
+
+def test_those_of_a_batch_job_come_all_at_once(scheduler: Scheduler) -> None:
+    executors = executors_of(scheduler, 2, lambda _number, _let_in: None, all_at_once=True)
+    until(lambda: scheduler.asked == [2])
+    executors.request(5)
+    until(lambda: scheduler.asked == [2, 5])
+    scheduler.hosts |= dict.fromkeys(range(2, 5), "a")
+    until(lambda: executors.ready == 5)
 
 
 def test_on_several_hosts_as_many_start_at_a_time(scheduler: Scheduler) -> None:

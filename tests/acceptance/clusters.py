@@ -1,0 +1,29 @@
+"""A server with a standalone cluster of its own, which may be of another Spark than the server's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.cluster.java import usable_java
+from app.cluster.runtimes import OWN, Kind
+from app.cluster.standalone.daemons import DevCluster
+from tests.acceptance.deployment import Deployment, deployed
+from tests.environments import CACHE
+
+
+@contextmanager
+def on_cluster(directory: Path, kind: Kind = OWN) -> Iterator[tuple[Deployment, DevCluster]]:
+    """Two workers of two cores, with the Spark of ``kind``."""
+    home = None if kind.environment is None else Path(kind.environment.spark_home)
+    cluster = DevCluster(directory / "cluster", java=usable_java(), home=home)
+    try:
+        cluster.up()
+        for _ in range(2):
+            cluster.add(cores=2, memory_mb=1024)
+        with deployed(directory, cluster=cluster, settings={"cache_dir": str(CACHE)}) as deployment:
+            deployment.start(with_points=False)
+            yield deployment, cluster
+    finally:
+        cluster.down()
