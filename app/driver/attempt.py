@@ -9,19 +9,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, FencedOut, Terminate, epoch_ms
+from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, Terminate, epoch_ms
 from app.driver.checkpoints import forget_old
 from app.driver.client import ControlPlaneClient
 from app.driver.failover import LocalFailover
-from app.driver.failures import Failure, Fenced, describe
+from app.driver.failures import Failure, Fenced
 from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
-from app.driver.progress import Committed, Ended, Happening, Idle, tell_nobody
-from app.driver.repartition import Repartitioner, RepartitionFailed
-from app.driver.running_query import RunningQuery
+from app.driver.progress import Committed, Ended, Idle, tell_nobody
+from app.driver.repartition import Repartitioner
+from app.driver.running_query import RunningQuery, trigger_of
 from app.driver.session import is_stopped, query_session
-from app.driver.spec import trigger_of
-from app.driver.started_query import StartedQuery
+from app.driver.started_query import Shared, StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
 from app.model.protocol import Orders
@@ -47,7 +46,6 @@ class Attempt(BaseAttempt):
         self._finishing = False
         self._past_first_batch: set[str] = set()
         self._tick_at = 0.0
-        self._places: Callable[[str], StatePlaces] | None = None
 
     def run(self) -> Ending:
         ending = super().run()
@@ -57,14 +55,10 @@ class Attempt(BaseAttempt):
         return ending
 
     def _until_end(self) -> Ending:
-        try:
-            self._start()
-        except RepartitionFailed as error:
-            return self._fail(describe(error), repartition_failed=True)
-        while True:
-            ending = self._turn()
-            if ending is not None:
-                return ending
+        self._start()
+        while (ending := self._turn()) is None:
+            pass
+        return ending
 
     # -- start
 
@@ -72,36 +66,29 @@ class Attempt(BaseAttempt):
         spec = self.spec
         session, functions = self._begin()
         client = self._take_up(session)
+        make = partial(
+            RunningQuery,
+            shared=self._shared,
+            session=session,
+            functions=functions,
+            checkpoint_dir=self._checkpoint_dir,
+            work_dir=self._work_dir,
+            slots=spec.slots,
+            conf=spec.spark_conf,
+            trigger=trigger_of(spec),
+            epoch=lambda: client.epoch,
+            tell=self._inbox.put,
+        )
 
-        def make(query: Query, tell: Callable[[Happening], None]) -> RunningQuery:
-            return RunningQuery(
-                query,
-                session=session,
-                plans=self._plans,
-                functions=functions,
-                checkpoint_dir=self._checkpoint_dir,
-                work_dir=self._work_dir,
-                slots=spec.slots,
-                conf=spec.spark_conf,
-                trigger=trigger_of(spec),
-                epoch=lambda: client.epoch,
-                may_commit=self._may_commit,
-                tell=tell,
-                between_batches=self._trim,
-                places=self._places,
-                lock_file=self._lock_file,
-            )
-
-        self._expect_failures(client, lambda query: make(query, self._inbox.put))
-        self._give_partitions(session, client, lambda query: make(query, tell_nobody))
-        made = [make(query, self._inbox.put) for query in queries(self._graph)]
-        self._queries += made
+        self._expect_failures(make)
+        self._give_partitions(session, partial(make, tell=tell_nobody))
+        self._queries += (made := [make(query) for query in queries(self._graph)])
         for running in made:
             running.check()
         for running in made:
             running.start()
             self._by_run[running.run_id] = running
-        client.report(type="running", plan_version=spec.plan_version, **self._news.figures())
+        self._report(type="running", plan_version=spec.plan_version, **self._news.figures())
 
     def _take_up(self, session: SparkSession) -> ControlPlaneClient:
         """Connect to the control plane, and take up the plan of the assignment."""
@@ -115,12 +102,19 @@ class Attempt(BaseAttempt):
             settled=lambda: min((each.settled for each in self._queries), default=0),
         )
         self._published_ms = epoch_ms()
-        # On one host all state is in this process.
-        if self._executors is not None:
-            self._places = partial(StatePlaces, executors=self._executors.at_work, board={})
+        at_work = None if self._executors is None else self._executors.at_work
+        self._shared = Shared(
+            plans=self._plans,
+            lock_file=self._lock_file,
+            may_commit=self._may_commit,
+            limit_ms=self.spec.batch_timeout_ms,
+            between_batches=self._trim,
+            # On one host all state is in this process.
+            places=None if at_work is None else partial(StatePlaces, executors=at_work, board={}),
+        )
         return client
 
-    def _expect_failures(self, client: ControlPlaneClient, make: Callable[[Query], StartedQuery]) -> None:
+    def _expect_failures(self, make: Callable[[Query], StartedQuery]) -> None:
         """From here on a query that fails may be started again alone. ``make`` makes it anew."""
 
         def restart(failed: StartedQuery) -> StartedQuery:
@@ -137,19 +131,17 @@ class Attempt(BaseAttempt):
             return running
 
         self._failover = LocalFailover(
-            report=client.report, begun_version=self._begun_version, restart=restart
+            report=self._report, begun_version=self._begun_version, restart=restart
         )
 
-    def _give_partitions(
-        self, session: SparkSession, client: ControlPlaneClient, make: Callable[[Query], RunningQuery]
-    ) -> None:
+    def _give_partitions(self, session: SparkSession, make: Callable[[Query], RunningQuery]) -> None:
         """Let the state of each query have the partitions that were ordered, and say so."""
         told = queries(self._graph)
         work = Repartitioner(
             told,
             session=partial(query_session, session, self.spec.spark_conf),
             place=lambda query: self._checkpoint_dir / query.key,
-            settle=lambda query: make(query).settle(self.spec.batch_timeout_ms, self._may_commit),
+            settle=lambda query: make(query).settle(),
             may_commit=self._may_commit,
         )
         work.finish()
@@ -157,7 +149,7 @@ class Attempt(BaseAttempt):
             work.run()
         found = work.found()
         if self.spec.repartition or any(found[q.key] != q.state_partitions for q in told if q.key in found):
-            client.report(type="repartitioned", state_partitions=found)
+            self._report(type="repartitioned", state_partitions=found)
 
     # -- the loop
 
@@ -167,8 +159,8 @@ class Attempt(BaseAttempt):
         except queue.Empty:
             return self._tick()
         match message:
-            case FencedOut():
-                raise Fenced
+            case Exception():
+                raise message
             case Orders():
                 return self._on_orders(message)
             case Terminate():
@@ -219,10 +211,9 @@ class Attempt(BaseAttempt):
         if running.query.key not in self._past_first_batch:
             self._past_first_batch.add(running.query.key)
             forget_old(running.checkpoint_dir)
-        vertices = running.vertices(run, happening.input_rows) if run is not None else ()
+        vertices = running.batches.vertices(run, happening.input_rows) if run is not None else ()
         self._report_applied(idle=False)
-        assert self._client is not None
-        self._client.report(
+        self._report(
             type="batch",
             plan_version=plan.version,
             whole_plan=plan.whole and (run is None or run.state_is_even),
@@ -236,7 +227,7 @@ class Attempt(BaseAttempt):
             backlog_rows=running.backlog,
             reprocessed=running.was_reprocessed(happening.batch_id),
             vertices=vertices,
-            not_followed=dict(running.stays_unfollowed),
+            not_followed=dict(running.batches.stays_unfollowed),
             **self._news.known,
         )
         self._note_well(running)
@@ -261,7 +252,8 @@ class Attempt(BaseAttempt):
 
     def _report_applied(self, *, idle: bool) -> None:
         """Say once that a plan is in force in every query."""
-        version = self._plans.current.version
+        plan = self._plans.current
+        version = plan.version
         behind = [each for each in self._queries if each.applied_version < version and not each.is_over]
         if behind or version <= self._reported_version:
             return
@@ -271,15 +263,18 @@ class Attempt(BaseAttempt):
         ]
         first = self._reported_version == 0
         self._reported_version = version
-        assert self._client is not None
-        self._client.report(
+        self._report(
             type="plan-applied",
             plan_version=version,
             output_gap_ms=max(gaps) if gaps else None,
             # A change in place reprocesses nothing: no batch is run twice.
             reprocessed_records=(sum(repeated) if repeated else None) if first else 0,
             idle=idle,
-            not_followed={key: why for each in self._queries for key, why in each.not_followed.items()},
+            not_followed={
+                key: why
+                for each in self._queries
+                for key, why in each.batches.not_followed(plan.number).items()
+            },
             **self._news.figures(),
         )
 
@@ -295,7 +290,7 @@ class Attempt(BaseAttempt):
                 self._executors.trim_idle()
         # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
         for running in self._queries:
-            if overdue := running.overdue(self.spec.batch_timeout_ms):
+            if overdue := running.overdue():
                 return self._fail(overdue)
         if self._stop is not None:
             return self._try_stop()

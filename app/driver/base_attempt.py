@@ -21,12 +21,13 @@ from app.driver.executors import Executors, WarmUp
 from app.driver.failures import DriverError, Failure, Fenced, describe
 from app.driver.functions import Functions
 from app.driver.locks import claim_checkpoint, is_owner
+from app.driver.repartition import RepartitionFailed
 from app.driver.session import add_files, check_cluster_conf
 from app.driver.verdict import use_rules
 from app.durablefiles import is_within, is_written_within, write_whole
 from app.model.jobgraph import JobGraph
 from app.model.localpaths import local_paths, refusal_of
-from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
+from app.model.protocol import OUTCOME_FILE, DriverSpec, Orders, Registration, Report, outcome_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,11 +51,6 @@ class Ending(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Terminate:
     """The process was asked to end (SIGTERM)."""
-
-
-@dataclass(frozen=True, slots=True)
-class FencedOut:
-    """The control plane said that the attempt is over."""
 
 
 class BaseAttempt(ABC):
@@ -110,7 +106,7 @@ class BaseAttempt(ABC):
         except Fenced:
             ending = self._give_up()
         except Exception as error:
-            ending = self._fail(describe(error))
+            ending = self._fail(describe(error), repartition_failed=isinstance(error, RepartitionFailed))
         if self._sight is not None:
             self._sight.close()
         if self._executors is not None:
@@ -174,20 +170,26 @@ class BaseAttempt(ABC):
 
     def _connect(self, session: SparkSession) -> ControlPlaneClient:
         # The job does not wait for the control plane: it may be away, and the assignment says all that is needed.
-        client = ControlPlaneClient(
-            self.spec,
-            self._registration(session.sparkContext.applicationId),
-            on_orders=self._inbox.put,
-            on_fenced=self._on_fenced,
-        )
-        self._client = client
+        client = self._start_client(session.sparkContext.applicationId, self._inbox.put, self._on_fenced)
         self._news = ExecutorNews(self._executors, client.report, self._sight)
-        client.start()
         return client
+
+    def _start_client(
+        self, spark_app_id: str, on_orders: Callable[[Orders], None], on_fenced: Callable[[], None]
+    ) -> ControlPlaneClient:
+        self._client = ControlPlaneClient(
+            self.spec, self._registration(spark_app_id), on_orders=on_orders, on_fenced=on_fenced
+        )
+        self._client.start()
+        return self._client
+
+    def _report(self, **fields: Any) -> None:
+        assert self._client is not None
+        self._client.report(**fields)
 
     def _on_fenced(self) -> None:
         self._fenced = True
-        self._inbox.put(FencedOut())
+        self._inbox.put(Fenced())
 
     def _may_commit(self) -> None:
         """Called before anything becomes visible.
@@ -206,10 +208,14 @@ class BaseAttempt(ABC):
     def _last_word(self, **fields: object) -> Ending:
         """Report the end, and leave it in a file for a control plane that is away."""
         self._leave(fields)
-        assert self._client is not None
-        self._client.report(**fields)
-        self._client.flush(LAST_WORD_S)
+        self._deliver(fields)
         return Ending.DONE
+
+    def _deliver(self, fields: dict[str, object]) -> None:
+        # Nothing may have been started yet; the end must still be told.
+        client = self._client or self._start_client("", lambda _: None, lambda: None)
+        client.report(**fields)
+        client.flush(LAST_WORD_S)
 
     def _leave(self, fields: dict[str, object]) -> None:
         """Write the report of the end where a control plane that is away now will find it."""
@@ -224,12 +230,7 @@ class BaseAttempt(ABC):
         fields: dict[str, object] = {
             "type": "failed",
             "plan_version": self._begun_version(),
-            "error": failure.sentence,
-            "stack": failure.stack,
-            "vertex": failure.vertex,
-            "recoverable": failure.recoverable,
             "repartition_failed": repartition_failed,
-            "outside": failure.outside,
             "by_cluster": failure.by_cluster,
             **told_of(failure),
         }
@@ -238,14 +239,7 @@ class BaseAttempt(ABC):
         except OSError as error:
             # A full disk may be what failed; the report is still sent.
             log.warning("the end of the attempt could not be written down: %s", error)
-        if self._client is None:
-            # Nothing was started yet; the failure must still be told.
-            self._client = ControlPlaneClient(
-                self.spec, self._registration(""), on_orders=lambda _: None, on_fenced=lambda: None
-            )
-            self._client.start()
-        self._client.report(**fields)
-        self._client.flush(LAST_WORD_S)
+        self._deliver(fields)
         return Ending.FAILED
 
     def _begun_version(self) -> int:
@@ -258,8 +252,13 @@ class BaseAttempt(ABC):
 
 
 def told_of(failure: Failure) -> dict[str, object]:
-    """The fields of a report that say what kind of failure it was."""
+    """The fields of a report that say what the failure was."""
     return {
+        "error": failure.sentence,
+        "stack": failure.stack,
+        "vertex": failure.vertex,
+        "recoverable": failure.recoverable,
+        "outside": failure.outside,
         "why": failure.why,
         "user_error": failure.user_error,
         "query_id": failure.query_id,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from app.driver.functions import Functions
-from app.driver.plan_check import check_keys, check_plan
+from app.driver.plan_check import check_by_spark, check_keys, check_plan
 from app.driver.sources.opening import open_stream, read_static
 from app.driver.sources.splits import Splits
 from app.driver.valves.labels import Label
@@ -67,11 +67,7 @@ class QueryBuilder:
         sink = self.query.sink.operation
         assert isinstance(sink, SinkSpec)
         for vertex in self.query.stateful:
-            frame = self._frames[vertex.id]
-            jvm: Any = frame.sparkSession._jvm
-            mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, sink.output_mode.capitalize())()
-            checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-            checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+            check_by_spark(self._frames[vertex.id], sink.output_mode)
 
     def look_at_side_tables(self) -> None:
         """Look which files the side tables have now, for micro-batches that are planned from now on."""

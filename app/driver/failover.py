@@ -117,18 +117,12 @@ class LocalFailover:
             self._unproven[key] = (running, held.number)
 
     def _tell(self, key: str, held: _Held) -> None:
-        failure = held.failure
         self._report(
             type="query-failed",
             query=key,
             run=held.number,
             run_id=held.running.run_id,
             plan_version=self._begun_version(),
-            error=failure.sentence,
-            stack=failure.stack,
-            vertex=failure.vertex,
-            recoverable=failure.recoverable,
-            outside=failure.outside,
             longest_batch_ms=held.running.longest_batch_ms,
-            **told_of(failure),
+            **told_of(held.failure),
         )

@@ -69,6 +69,11 @@ class Failure:
     query_id: str = ""
     batch_id: int = -1
 
+    @classmethod
+    def final(cls, sentence: str) -> Failure:
+        """One of which the sentence says all, and which would come again."""
+        return cls(sentence, "", recoverable=False)
+
     @property
     def outside(self) -> bool:
         """Whether executors or their workers were lost, for no reason that the job has given."""

@@ -13,31 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 from app.driver.failures import DriverError
 from app.driver.scala import plan_children
 from app.driver.valves.labels import Label
-from app.driver.valves.spark import KINDS, label_of
+from app.driver.valves.shape import STATE
+from app.driver.valves.spark import KINDS, analysed, label_of
 from app.model.analysis import Query, upstream
 from app.model.jobgraph import JobVertex, OutputMode, SinkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_KEEPS_STATE: Final = frozenset(
-    {
-        "Aggregate",
-        "Deduplicate",
-        "DeduplicateWithinWatermark",
-        "Distinct",
-        "Except",
-        "FlatMapGroupsInPandasWithState",
-        "FlatMapGroupsWithState",
-        "GlobalLimit",
-        "TransformWithState",
-        "TransformWithStateInPySpark",
-        "UnionLoop",
-    }
-)
-"""Operators that need rows of earlier micro-batches. A join of two streams does too."""
-
 _NOT_ON_STREAMS: Final = frozenset({"Intersect", "Offset"})
+
+_KEEPS_STATE: Final = (STATE.keys() | {"GlobalLimit", "UnionLoop"}) - _NOT_ON_STREAMS
+"""Operators that need rows of earlier micro-batches. A join of two streams does too."""
 
 _COGROUPS: Final = frozenset({"CoGroup", "FlatMapCoGroupsInArrow", "FlatMapCoGroupsInPandas"})
 """Spark keeps no state for them: the groups of one micro-batch would meet those of that micro-batch only."""
@@ -95,6 +82,21 @@ def _whole(query: Query) -> set[str]:
     by_id = {vertex.id: vertex for vertex in (*query.static, *query.flow)}
     before = {each for vertex in query.stateful for each in upstream(vertex.id, by_id)}
     return by_id.keys() - before
+
+
+def check_by_spark(frame: DataFrame, output_mode: str) -> None:
+    """
+    Raises:
+        AnalysisException, Py4JError: Spark has no such operator over a stream as the plan of ``frame`` has, or not
+            with this output mode.
+    """
+    jvm: Any = frame.sparkSession._jvm
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker.checkForStreaming(analysed(frame), java_output_mode(jvm, output_mode))
+
+
+def java_output_mode(jvm: Any, output_mode: str) -> Any:
+    return getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode.capitalize())()
 
 
 def check_keys(vertex: JobVertex, frames: Mapping[str, DataFrame]) -> None:

@@ -7,6 +7,8 @@ the process. A job that runs does not care who started the process.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import logging
 import os
 import queue
@@ -16,19 +18,19 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from os import _exit
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import BaseAttempt, Ending
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import Jvm, start_jvm
 from app.driver.locks import take_driver_lock
-from app.driver.spec import read_planning, read_spec
-from app.driver.started import started_at
-from app.model.jobgraph import JobType
+from app.model.graphdoc import GraphErrors, parse_document
+from app.model.jobgraph import JobGraph, JobType
 from app.model.protocol import DriverSpec, PlanningSpec, Registration
 
 if TYPE_CHECKING:
@@ -36,9 +38,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_Kind = TypeVar("_Kind")
+
 _USAGE = "usage: python -m app.driver [--warm]"
 _UNUSABLE = 2
 _WARM_MASTER = "local[2]"
+_START_TICKS = 19
+"""Of the fields of /proc/self/stat behind the name of the program, which may have blanks in it."""
 
 
 class DriverProcess:
@@ -85,15 +91,12 @@ class DriverProcess:
                 os.environ.get("_SLOTWISE_DRIVER_WARM_MASTER", _WARM_MASTER),
             )
             _say_ready()
-        while True:
-            assignment = self._assignments.get()
-            if assignment is None:
-                return 0
-            if (planning := read_planning(assignment)) is not None:
-                self._plan(planning)
-            ending = self._run_attempt(assignment)
-            if ending is not Ending.PARKED or self._terminated:
-                return max(0, int(ending))
+        ending = Ending.DONE
+        while (attempt := self._next()) is not None:
+            ending = attempt.in_process(self.leave, self._next)
+            if ending is not Ending.PARKED:
+                break
+        return max(0, int(ending))
 
     def leave(self, status: int) -> NoReturn:
         """End the process, from whichever of its threads.
@@ -114,26 +117,19 @@ class DriverProcess:
         shutil.rmtree(self._scratch_dir, ignore_errors=True)
         shutil.rmtree(self._socket_dir, ignore_errors=True)
 
-    def _run_attempt(self, assignment: Path) -> Ending:
-        self._attempt = attempt = self._attempt_of(assignment)
-        if self._terminated:
-            return Ending.DONE
-        try:
-            return attempt.in_process(self.leave, self._following)
-        finally:
-            self._attempt = None
-
-    def _following(self) -> BaseAttempt | None:
-        """The attempt behind one that is parked, when its assignment is there; None if this process is to end."""
+    def _next(self) -> BaseAttempt | None:
+        """The attempt of the next assignment, when it is there; None if this process is to end."""
         self._attempt = None
         assignment = None if self._terminated else self._assignments.get()
         if assignment is None:
             return None
-        self._attempt = self._attempt_of(assignment)
+        assigned = read_assignment(assignment)
+        if isinstance(assigned, PlanningSpec):
+            self._plan(assigned)
+        self._attempt = self._attempt_of(*assigned)
         return None if self._terminated else self._attempt
 
-    def _attempt_of(self, assignment: Path) -> BaseAttempt:
-        spec, graph = read_spec(assignment)
+    def _attempt_of(self, spec: DriverSpec, graph: JobGraph) -> BaseAttempt:
         self._link_log(Path(spec.work_dir))
         kind: type[BaseAttempt] = Attempt
         if graph.is_batch_program:
@@ -166,41 +162,39 @@ class DriverProcess:
 
     def _planning_session(self, spec: PlanningSpec) -> SparkSession:
         """One on this host: what a program does before its queries start is small."""
-        from app.driver.session import close_session, fits, open_session
-
         master = spec.master if spec.master.startswith("local") else f"local[{spec.slots}]"
-        if self._session is not None and not fits(self._session, master, spec.spark_conf):
-            close_session(self._session)
-            self._session = None
-        if self._session is None:
-            self._session = open_session(
-                app_name=spec.job_name,
-                master=master,
-                work_dir=str(self._scratch_dir),
-                socket_dir=self._socket_dir,
-                conf=spec.spark_conf,
-            )
-        return self._session
+        return self._session_of(spec.job_name, master, spec.spark_conf)
 
     def _session_for(self, spec: DriverSpec) -> SparkSession:
+        return self._session_of(
+            spec.job_name,
+            spec.master,
+            spec.spark_conf,
+            spec.job_id,
+            executors=spec.executors,
+            executor_conf=spec.executor_conf,
+            archive=_archive(),
+        )
+
+    def _session_of(
+        self, name: str, master: str, conf: Mapping[str, str], job_id: str = "", **executors: Any
+    ) -> SparkSession:
         """The session of the warm-up or of the attempt before, if it fits: it saves a SparkContext and its workers."""
         from app.driver.session import close_session, fits, open_session
 
         if self._session is not None:
-            if self._job_id in ("", spec.job_id) and fits(self._session, spec.master, spec.spark_conf):
-                self._job_id = spec.job_id
+            if self._job_id in ("", job_id) and fits(self._session, master, conf):
+                self._job_id = job_id
                 return self._session
             close_session(self._session)
-        self._session, self._job_id = None, spec.job_id
+        self._session, self._job_id = None, job_id
         self._session = open_session(
-            app_name=spec.job_name,
-            master=spec.master,
+            app_name=name,
+            master=master,
             work_dir=str(self._scratch_dir),
             socket_dir=self._socket_dir,
-            conf=spec.spark_conf,
-            executors=spec.executors,
-            executor_conf=spec.executor_conf,
-            archive=_archive(),
+            conf=conf,
+            **executors,
         )
         return self._session
 
@@ -255,6 +249,47 @@ def _registration(spark_app_id: str) -> Registration:
         spark_version=pyspark.__version__,
         spark_app_id=spark_app_id,
     )
+
+
+def read_assignment(path: Path) -> PlanningSpec | tuple[DriverSpec, JobGraph]:
+    """The assignment: that of a program that is to be planned, or else an attempt's with its job graph.
+
+    Raises:
+        DriverError: the file is not there or not an assignment.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DriverError(f"The assignment {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise DriverError(f"The file {path} is not an assignment: {error}.") from error
+    if not isinstance(value, dict):
+        raise DriverError(f"The file {path} is not an assignment: it has no fields.")
+    if "answer_file" in value:
+        return _made(PlanningSpec, value, path)
+    spec = _made(DriverSpec, value, path)
+    try:
+        return spec, parse_document(spec.graph, stored=True)
+    except GraphErrors as error:
+        raise DriverError(f"The job graph of the assignment {path} is not usable: {error}") from error
+
+
+def _made(kind: type[_Kind], value: dict[str, Any], path: Path) -> _Kind:
+    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    try:
+        return kind(**{name: entry for name, entry in value.items() if name in known})
+    except TypeError as error:
+        raise DriverError(f"The file {path} is not an assignment: {error}.") from error
+
+
+def started_at() -> float:
+    """When this process started, in the words of psutil, with which control planes find it again: epoch seconds, from
+    the boot of the host and the clock ticks since then (see proc(5))."""
+    booted = next(
+        line.split()[1] for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime ")
+    )
+    behind_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return float(booted) + int(behind_name[_START_TICKS]) / os.sysconf("SC_CLK_TCK")
 
 
 def _say_ready() -> None:

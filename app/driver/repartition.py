@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver import checkpoints
-from app.driver.failures import DriverError
+from app.driver.failures import DriverError, describe
 from app.driver.recovery import mark_repartitioned
 from app.model.analysis import Query
 
@@ -85,7 +85,7 @@ class Repartitioner:
                 self._redistribute(query, wanted)
         except Exception as error:
             self._clear(concerned)
-            raise RepartitionFailed(_in_words(error), recoverable=True) from error
+            raise RepartitionFailed(describe(error).sentence, recoverable=True) from error
         self._may_commit()
         for query in concerned:
             checkpoints.make_ready(self._place(query))
@@ -146,9 +146,3 @@ def _redistribute(session: SparkSession, checkpoint: Path, partitions: int) -> N
         raise DriverError(f"{why}.")
     manager: Any = getattr(session, _MANAGER)
     manager.repartition(str(checkpoint), partitions, True)
-
-
-def _in_words(error: Exception) -> str:
-    from app.driver.failures import describe
-
-    return describe(error).sentence

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,19 +13,18 @@ from app.driver.checkpoints import rows_read
 from app.driver.failures import DriverError, Failure, describe
 from app.driver.functions import Functions
 from app.driver.gate import start_behind
-from app.driver.gateway import BatchRun, Gateway
-from app.driver.plans import DriverPlan, Plans
+from app.driver.gateway import BatchRun
+from app.driver.plans import DriverPlan
 from app.driver.progress import Committed, Happening, QueryListener
-from app.driver.recovery import mark_begun
 from app.driver.session import query_session
 from app.driver.sinks import BatchRef, Sink, Written, open_sink
 from app.driver.sinks.native import NativeSink
 from app.driver.sources.planned_files import check_planned_files, may_be_gone
 from app.driver.sources.splits import Splits
-from app.driver.started_query import StartedQuery
-from app.driver.state_places import StatePlaces
+from app.driver.started_query import Shared, StartedQuery
 from app.model.analysis import Query
 from app.model.jobgraph import SinkSpec, SourceSpec
+from app.model.protocol import DriverSpec
 from app.model.rate_options import rate_options
 from app.model.sink_formats import OWN_SINKS
 
@@ -41,9 +38,9 @@ class RunningQuery(StartedQuery):
     def __init__(
         self,
         query: Query,
+        shared: Shared,
         *,
         session: SparkSession,
-        plans: Plans,
         functions: Functions,
         checkpoint_dir: Path,
         work_dir: Path,
@@ -51,22 +48,13 @@ class RunningQuery(StartedQuery):
         conf: Mapping[str, str],
         trigger: Mapping[str, Any],
         epoch: Callable[[], int],
-        may_commit: Callable[[], None],
         tell: Callable[[Happening], None],
-        between_batches: Callable[[], None] = lambda: None,
-        places: Callable[[str], StatePlaces] | None = None,
-        lock_file: str = "",
     ) -> None:
-        """``lock_file`` is that of the driver.
-
-        ``trigger``: what `DataStreamWriter.trigger` is given; empty: one batch after the other.
-        """
+        """``trigger``: what `DataStreamWriter.trigger` is given; empty: one batch after the other."""
         own_dir = checkpoint_dir / query.key
         own_dir.mkdir(parents=True, exist_ok=True)
-        super().__init__(query, plans=plans, checkpoint_dir=own_dir, places=places)
-        self._trim = between_batches
+        super().__init__(query, shared, checkpoint_dir=own_dir, write=self._write)
         self._epoch = epoch
-        self._may_commit = may_commit
         self._trigger = {**trigger}
         self._has_ended = False
         # A session of its own: its number of state partitions, its views, its listener.
@@ -74,36 +62,19 @@ class RunningQuery(StartedQuery):
         widest = max(slots, *(vertex.parallelism for vertex in query.flow))
         self._session = query_session(session, conf, query.state_partitions or widest)
         self._listener = QueryListener(self._session, tell)
-        self._splits = Splits(conf, plans.current.parallelism, work_dir / "splits" / query.key)
+        self._splits = Splits(conf, self._plans.current.parallelism, work_dir / "splits" / query.key)
         self._builder = QueryBuilder(query, self._splits, functions)
         spec = query.sink.operation
         assert isinstance(spec, SinkSpec)
-        own: Sink | None = None
-        native: NativeSink | None = None
+        self._sink: Sink | NativeSink
         if spec.format in OWN_SINKS:
-            own = open_sink(query.sink, work_dir=work_dir, functions=functions)
+            self._sink = open_sink(query.sink, work_dir=work_dir, functions=functions)
         else:
-            native = NativeSink.open(query.sink.name, spec, self._session, self.checkpoint_dir, lock_file)
-        self._sink: Sink | NativeSink = own or native  # type: ignore[assignment]
-        self.gateway = Gateway(
-            write=partial(self._write, own) if own is not None else None,
-            plans=plans,
-            place=self._place if places is not None else None,
-            may_commit=may_commit,
-            beginning=self._begins,
-            between_batches=self._between_batches,
-            written=native.check_written if native is not None else lambda _: None,
-        )
+            self._sink = NativeSink.open(
+                query.sink.name, spec, self._session, self.checkpoint_dir, shared.lock_file
+            )
         self._frame: DataFrame | None = None
-        self._id: str | None = None
         self._idle = False
-
-    @property
-    def query_id(self) -> str:
-        if self._id is None:
-            # The first batch may begin before `start` has returned.
-            self._id = _id_in(self.checkpoint_dir)
-        return self._id
 
     def check(self) -> None:
         """Before anything of the job runs: see whether the document says the truth of the plan.
@@ -119,8 +90,8 @@ class RunningQuery(StartedQuery):
             if not isinstance(self._sink, NativeSink):
                 self._sink.check(self._frame)
 
-    def start(self, *, once: bool = False) -> None:
-        """Build the plan and start. ``once``: run one batch, the planned one if there is one, and end.
+    def start(self) -> None:
+        """Build the plan and start.
 
         Raises:
             DriverError: a vertex cannot be built, or its sink cannot be written.
@@ -134,7 +105,7 @@ class RunningQuery(StartedQuery):
         writer = frame.writeStream.outputMode(self.query.sink.operation.output_mode.value).option(  # type: ignore[union-attr]
             "checkpointLocation", str(self.checkpoint_dir)
         )
-        if trigger := {"once": True} if once else self._trigger:
+        if trigger := {"once": True} if self._once else self._trigger:
             writer = writer.trigger(**trigger)
         try:
             self._builder.check_state()
@@ -147,19 +118,22 @@ class RunningQuery(StartedQuery):
             raise DriverError.of(describe(error, vertex=vertex.name)) from error
         self._started(started, self._session.sparkContext)
 
-    def _start_to_settle(self) -> None:
-        self.start(once=True)
-
-    def _write(self, sink: Sink, frame: DataFrame, batch_id: int) -> Written:
-        return sink.write(frame, BatchRef(self.query_id, batch_id, self._epoch()), self._may_commit)
+    def _write(self, frame: DataFrame, batch_id: int) -> Written:
+        assert not isinstance(self._sink, NativeSink)
+        ref = BatchRef(self.query_id, batch_id, self._epoch())
+        return self._sink.write(frame, ref, self._shared.may_commit)
 
     def _begins(self, batch_id: int) -> None:
         if isinstance(self._sink, NativeSink):
             self._sink.check_batch(batch_id)
-        mark_begun(self.checkpoint_dir, batch_id)
+        super()._begins(batch_id)
+
+    def _written(self, batch_id: int) -> None:
+        if isinstance(self._sink, NativeSink):
+            self._sink.check_written(batch_id)
 
     def _between_batches(self) -> None:
-        self._trim()
+        super()._between_batches()
         self._builder.look_at_side_tables()
 
     # -- what happened
@@ -226,13 +200,8 @@ def _rows_of(query: Query) -> int | None:
     return total
 
 
-def _id_in(checkpoint_dir: Path) -> str:
-    """The id that Spark wrote into the checkpoint when the query was started first."""
-    deadline = time.monotonic() + 5.0
-    while True:
-        try:
-            return str(json.loads((checkpoint_dir / "metadata").read_text(encoding="utf-8"))["id"])
-        except (OSError, ValueError, KeyError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+def trigger_of(spec: DriverSpec) -> dict[str, Any]:
+    """When the queries of a job run a batch, and whether they end by themselves: what Spark's `trigger` is given."""
+    if spec.available_now:
+        return {"availableNow": True}
+    return {"processingTime": f"{spec.batch_interval_ms} milliseconds"} if spec.batch_interval_ms else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,38 +17,52 @@ from app.driver.failures import BoundaryStop, DriverError, Failure, describe
 from app.driver.gateway import BatchRun, Gateway
 from app.driver.plans import DriverPlan, Plans
 from app.driver.progress import Committed
-from app.driver.recovery import GapMeter, read_past
+from app.driver.recovery import GapMeter, mark_begun, read_past
+from app.driver.sinks import Written
 from app.driver.state_places import StatePlaces
-from app.driver.valves.batches import BatchReader, Faults
+from app.driver.valves.batches import BatchReader
 from app.driver.valves.running import Valves
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
-from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the queries of an attempt have in common.
+
+    ``may_commit`` raises if the job is somebody else's. ``limit_ms``: for how long a batch may run; 0: for ever.
+    ``places`` makes those of some state on a cluster, for a key; None: state is in this process.
+    """
+
+    plans: Plans
+    lock_file: str
+    may_commit: Callable[[], None]
+    limit_ms: int = 0
+    between_batches: Callable[[], None] = lambda: None
+    places: Callable[[str], StatePlaces] | None = None
+
+
 class StartedQuery(ABC):
     """Everything about one run of one query."""
-
-    gateway: Gateway
 
     def __init__(
         self,
         query: Query,
+        shared: Shared,
         *,
-        plans: Plans,
         checkpoint_dir: Path,
         begun_in: Path | None = None,
-        places: Callable[[str], StatePlaces] | None = None,
+        write: Callable[[DataFrame, int], Written] | None = None,
     ) -> None:
-        """``begun_in``: where begun batches are noted, if not in the checkpoint. ``places`` makes those of some state
-        on a cluster, for a key; None: state is in this process. Whoever calls it makes the `gateway`, which each batch
-        passes."""
+        """``begun_in``: where begun batches are noted, if not in the checkpoint. ``write``: what ``foreachBatch`` does
+        with a batch, where that is ours."""
         self.query = query
         self.checkpoint_dir = checkpoint_dir
         # The number and the version of the newest plan that it has run at, the version only if as a whole.
@@ -56,18 +70,30 @@ class StartedQuery(ABC):
         self.applied_version = 0
         self.reprocessed_records: int | None = None
         self.longest_before_ms = 0
-        self._plans = plans
+        self._shared = shared
+        self._plans = plans = shared.plans
+        # It ends behind the batch that is planned.
+        self._once = False
         # The state of each vertex, on a cluster.
         self._places: dict[str, StatePlaces] = {}
-        if places is not None:
+        if (places := shared.places) is not None:
             self._places = {vertex.id: places(f"{query.key} {vertex.id}") for vertex in query.stateful}
-        self._past = read_past(checkpoint_dir, begun_in=begun_in)
+        self._begun_in = begun_in or checkpoint_dir
+        self.gateway = Gateway(
+            write=write,
+            plans=plans,
+            place=None if places is None else self._place,
+            may_commit=shared.may_commit,
+            beginning=self._begins,
+            between_batches=self._between_batches,
+            written=self._written,
+        )
+        self._past = read_past(checkpoint_dir, begun_in=self._begun_in)
         self.gaps = GapMeter(self._past)
         self._last_batch = self._past.newest
         self._spark_query: StreamingQuery | None = None
-        self._valves: Valves | None = None
-        self._stages: StageReader | None = None
-        self._batches: BatchReader | None = None
+        # Spark's ids of the query, which is the same in every attempt, and of this run; empty before it is started.
+        self.query_id = self.run_id = ""
         self._backlog_rows: int | None = None
         self._state_is_even = True
 
@@ -79,14 +105,18 @@ class StartedQuery(ABC):
             DriverError: a vertex cannot be built, or its sink cannot be written.
         """
 
-    @property
-    @abstractmethod
-    def query_id(self) -> str:
-        """Spark's id of the query: it comes from the checkpoint, so it is the same in every attempt."""
+    # -- in the thread of the query
 
-    @property
-    def run_id(self) -> str:
-        return "" if self._spark_query is None else str(self._spark_query.runId)
+    def _begins(self, batch_id: int) -> None:
+        """The first of a batch: nothing of it has run."""
+        mark_begun(self._begun_in, batch_id)
+
+    def _between_batches(self) -> None:
+        self._shared.between_batches()
+
+    def _written(self, batch_id: int) -> None:
+        """Spark's sink has the batch, and its commit is next."""
+        return
 
     # -- what happened
 
@@ -97,7 +127,7 @@ class StartedQuery(ABC):
 
     def take_plan(self) -> None:
         """Set the valves to the numbers of the newest plan."""
-        if self._valves is not None and self.is_active:
+        if self.is_active:
             self._valves.set(self._plans.current.parallelism)
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
@@ -126,8 +156,7 @@ class StartedQuery(ABC):
 
     def idle(self, at_ms: int) -> None:
         """At ``at_ms`` the query had nothing to do: its next batch will run at the plan of now."""
-        if self._valves is not None:
-            self._valves.settle()
+        self._valves.settle()
         self._reached(self._plans.current)
 
     def _reached(self, plan: DriverPlan) -> None:
@@ -155,26 +184,13 @@ class StartedQuery(ABC):
         """The batch that was begun and is not known to be committed yet."""
         return self.gateway.running_batch
 
-    def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
-        """What Spark says of each vertex in a batch of ``input_rows`` rows."""
-        return () if self._batches is None else self._batches.vertices(run, input_rows)
-
-    @property
-    def not_followed(self) -> Faults:
-        """What Spark did not run as the newest plan says in the latest batch, if that was at it."""
-        return {} if self._batches is None else self._batches.not_followed(self._plans.current.number)
-
-    @property
-    def stays_unfollowed(self) -> Faults:
-        """What Spark has not run as the plans of the two latest batches say."""
-        return {} if self._batches is None else self._batches.stays_unfollowed
-
     def _started(self, spark_query: StreamingQuery, context: SparkContext) -> None:
         """It is ``spark_query``, in whose plan are valves."""
         self._spark_query = spark_query
+        self.query_id, self.run_id = str(spark_query.id), str(spark_query.runId)
         self._valves = Valves(spark_query, self.query)
         self._stages = StageReader(context, self.run_id)
-        self._batches = BatchReader(self.query, self._valves, self._stages)
+        self.batches = BatchReader(self.query, self._valves, self._stages)
         self.gateway.started(self._valves)
 
     def _place(self, valves: Valves, planned: Any) -> bool:
@@ -188,8 +204,9 @@ class StartedQuery(ABC):
         """How long the longest of its batches took in this attempt, one that failed too."""
         return max(self.longest_before_ms, int(self.gateway.longest_s * 1000))
 
-    def overdue(self, limit_ms: int) -> Failure | None:
-        """The failure of a batch that takes longer than ``limit_ms``; 0 is no limit."""
+    def overdue(self) -> Failure | None:
+        """The failure of a batch that takes longer than it may."""
+        limit_ms = self._shared.limit_ms
         if not limit_ms or self._batch_age_s * 1000 <= limit_ms:
             return None
         name = self.query.sink.name
@@ -214,12 +231,13 @@ class StartedQuery(ABC):
 
     def is_gone(self) -> bool:
         """Whether nothing of the query writes any more: neither its thread nor a task that it has started."""
-        return not self.is_active and (self._stages is None or not self._stages.has_active_tasks())
+        return not self.is_active and not self._stages.has_active_tasks()
 
     @property
-    @abstractmethod
     def is_done(self) -> bool:
-        """Whether nothing will come any more, and the attempt has to end it."""
+        """Whether nothing will come any more, and the attempt has to end it. The end of a program's query is for the
+        program to see."""
+        return False
 
     def stop_at_boundary(self) -> None:
         """The batch in flight is the last."""
@@ -250,18 +268,19 @@ class StartedQuery(ABC):
         """Why the query ended while nobody had asked it to; None if it may end by itself, and did."""
         return self.failure()
 
-    def settle(self, limit_ms: int, may_commit: Callable[[], None]) -> None:
-        """Run the batch that is planned, and nothing else. ``limit_ms`` is that of `overdue`.
+    def settle(self) -> None:
+        """Run the batch that is planned, and nothing else.
 
         Raises:
             DriverError: it failed.
-            Fenced: ``may_commit`` says that the job is somebody else's.
+            Fenced: the job is somebody else's.
         """
+        self._once = True
         try:
-            self._start_to_settle()
+            self.start()
             while self.is_active:
-                may_commit()
-                if overdue := self.overdue(limit_ms):
+                self._shared.may_commit()
+                if overdue := self.overdue():
                     raise DriverError(overdue.sentence, recoverable=True)
                 with contextlib.suppress(Exception):
                     self._spark_query.awaitTermination(_POLL_S)  # type: ignore[union-attr, arg-type]
@@ -270,10 +289,6 @@ class StartedQuery(ABC):
             self.close()
         if failure is not None:
             raise DriverError.of(failure)
-
-    def _start_to_settle(self) -> None:
-        """Start it so that it ends by itself behind the batch that is planned."""
-        self.start()
 
     def ended(self) -> None:
         """Spark has said that it is over; what it had to say of batches was said before."""

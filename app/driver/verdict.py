@@ -37,14 +37,6 @@ _SQL_ERROR: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """The lists of a job: names of classes, simple or fully qualified."""
-
-    final: tuple[str, ...] = ()
-    recoverable: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """``why`` names what decided, in a sentence; it is empty if no list names anything in the chain."""
 
@@ -52,22 +44,23 @@ class Verdict:
     why: str = ""
 
 
-_rules = Rules()
+_final: tuple[str, ...] = ()
+_recoverable: tuple[str, ...] = ()
 
 
 def use_rules(spec: DriverSpec) -> None:
-    """From now on the lists of this job hold: a driver process has one job at a time."""
-    global _rules
-    _rules = Rules(tuple(spec.final_exceptions), tuple(spec.recoverable_exceptions))
+    """From now on the lists of this job hold, names of classes, simple or fully qualified: a driver process has one job
+    at a time."""
+    global _final, _recoverable
+    _final, _recoverable = tuple(spec.final_exceptions), tuple(spec.recoverable_exceptions)
 
 
-def own_verdict(chain: Sequence[Link], rules: Rules | None = None) -> Verdict | None:
+def own_verdict(chain: Sequence[Link]) -> Verdict | None:
     """What the job's lists say; None if they name nothing in ``chain``."""
-    rules = _rules if rules is None else rules
     for link in reversed(chain):
         for names, option, recoverable in (
-            (rules.final, FINAL_EXCEPTIONS, False),
-            (rules.recoverable, RECOVERABLE_EXCEPTIONS, True),
+            (_final, FINAL_EXCEPTIONS, False),
+            (_recoverable, RECOVERABLE_EXCEPTIONS, True),
         ):
             named = next((name for name in names if name in link.names), None)
             if named is not None:

@@ -37,13 +37,13 @@ def apply_operation(
     inputs = [_hinted(frames[edge.vertex_id], edge) for edge in vertex.inputs]
     if isinstance(operation, SqlSpec):
         for edge, frame in zip(vertex.inputs, inputs, strict=True):
-            _name_as(edge.vertex_name, frame)
+            # Texts read it by the name of its vertex.
+            quoted = "`" + edge.vertex_name.replace("`", "``") + "`"
+            frame._jdf.createOrReplaceTempView(quoted)
         return session.sql(operation.text)
     assert isinstance(operation, PythonSpec)
     try:
         result = functions(operation.entry)(*inputs)
-    except DriverError as error:
-        raise DriverError(str(error), vertex=vertex.name, recoverable=error.recoverable) from error
     except TypeError as error:
         raise DriverError(
             f"Vertex {vertex.name}: {operation.entry} failed: {error}", vertex=vertex.name
@@ -68,7 +68,8 @@ def guarded(vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:
     """``build()``, whose failure is that of ``vertex``."""
     try:
         return build()
-    except DriverError:
+    except DriverError as error:
+        error.vertex = error.vertex or vertex.name
         raise
     except Exception as error:
         failure = describe(error, vertex=vertex.name)
@@ -79,9 +80,3 @@ def guarded(vertex: JobVertex, build: Callable[[], DataFrame]) -> DataFrame:
 
 def _hinted(frame: DataFrame, edge: VertexInput) -> DataFrame:
     return frame.hint("broadcast") if edge.partitioner is Partitioner.BROADCAST else frame
-
-
-def _name_as(name: str, frame: DataFrame) -> None:
-    """Let SQL texts of the session of ``frame`` read it by the name of its vertex."""
-    quoted = "`" + name.replace("`", "``") + "`"
-    frame._jdf.createOrReplaceTempView(quoted)

@@ -15,6 +15,7 @@ from app.driver.plans import Plans
 from app.driver.progress import Committed, Happening
 from app.driver.running_query import RunningQuery
 from app.driver.session import open_session
+from app.driver.started_query import Shared
 from app.driver.valves.spark import self_test
 from app.model.analysis import queries
 from app.model.graphdoc import parse_document
@@ -95,10 +96,11 @@ def _run(session: SparkSession, directory: Path) -> None:
         if isinstance(happening, Committed) and happening.batch_id >= _BATCHES - 1:
             done.set()
 
+    plans = Plans(1, {vertex.id: vertex.parallelism for vertex in graph.vertices})
     running = RunningQuery(
         queries(graph)[0],
+        Shared(plans, "", lambda: None),
         session=session,
-        plans=Plans(1, {vertex.id: vertex.parallelism for vertex in graph.vertices}),
         functions=Functions(directory, ()),
         checkpoint_dir=directory / "checkpoint",
         work_dir=directory,
@@ -106,7 +108,6 @@ def _run(session: SparkSession, directory: Path) -> None:
         conf={},
         trigger={},
         epoch=lambda: 0,
-        may_commit=lambda: None,
         tell=tell,
     )
     try:

@@ -44,8 +44,8 @@ def install() -> None:
         reached_in_driver("repartition-ordered")
         run(self)
 
-    def _settle(self: RunningQuery, *args: Any) -> None:
-        settle(self, *args)
+    def _settle(self: RunningQuery) -> None:
+        settle(self)
         reached_in_driver(SETTLING)
 
     def _copy(self: Repartitioner, query: Any) -> Path:

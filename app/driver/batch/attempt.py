@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from app.driver.base_attempt import BaseAttempt, Ending, FencedOut, Terminate
+from app.driver.base_attempt import BaseAttempt, Ending, Terminate
 from app.driver.batch.keeping import Keeper
 from app.driver.batch.region import RegionDone, RegionRun
 from app.driver.batch.schemas import Schemas
@@ -73,8 +73,8 @@ class BatchAttempt(BaseAttempt):
                         self._executors.check()
                     self._report_progress()
                     continue
-                case FencedOut():
-                    raise Fenced
+                case Fenced():
+                    raise message
                 case Terminate():
                     return self._last_word(type="stopped")
                 case RegionDone():
@@ -156,8 +156,8 @@ class BatchAttempt(BaseAttempt):
                 break
             if isinstance(message, RegionDone):
                 self._runs.pop(message.order.region)
-            elif isinstance(message, FencedOut):
-                raise Fenced
+            elif isinstance(message, Fenced):
+                raise message
         self._may_commit()
         self._keeper.remove_all()
         return self._last_word(type="stopped")

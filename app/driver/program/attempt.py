@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
 from app.driver.failures import DriverError, Failure, Fenced, describe
-from app.driver.program.asked import Asked
-from app.driver.program.handle import Beginning
-from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
+from app.driver.program.handle import Handle
+from app.driver.program.main_thread import InMainThread, ProgramEnded
 from app.driver.program.origin import Origin, adopt
 from app.driver.program.planner import checkpoint_of, local_path
-from app.driver.program.query import ProgramQuery, differences
+from app.driver.program.query import Asked, ProgramQuery, differences
 from app.driver.progress import Committed, QueryListener
 from app.driver.repartition import RepartitionFailed
 from app.driver.valves.reading import read_query
@@ -32,20 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-
-@dataclass(frozen=True, slots=True)
-class QueryStarted:
-    """The program has started a query."""
-
-    running: ProgramQuery
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramWaits:
-    """The program waits for its queries: it has started all that it will start now."""
-
-    where: str
 
 
 class ProgramAttempt(InMainThread, Attempt):
@@ -81,29 +66,15 @@ class ProgramAttempt(InMainThread, Attempt):
     def _start(self) -> None:
         functions = self._prepare()
         before, self._before = self._before, None
-        session = self._await_session() if before is None else before._session
+        session = self._await_session("started a query") if before is None else before._session
+        if isinstance(session, ProgramEnded):
+            raise DriverError.of(session.failure or _never_started())
         self._equip(session, functions)
-        client = self._take_up(session)
-        self._expect_failures(client, lambda query: self._run_of(self._asked[query.key]))
+        self._take_up(session)
+        self._expect_failures(lambda query: ProgramQuery(self._asked[query.key], self._shared))
         self._taken_up.set()
         if before is not None:
             self._start_again(before)
-
-    def _await_session(self) -> SparkSession:
-        """Let the program begin, and wait for its session."""
-        self._may_run.set()
-        while True:
-            match self._inbox.get():
-                case SessionOpened(session):
-                    return session
-                case ProgramEnded(failure):
-                    raise DriverError.of(failure or _never_started())
-                case Terminate():
-                    raise DriverError(
-                        "The driver was told to end before the program had started a query.", recoverable=True
-                    )
-                case _:
-                    pass
 
     def _start_again(self, before: ProgramAttempt) -> None:
         """Start all queries anew, as the program has asked for them."""
@@ -112,7 +83,7 @@ class ProgramAttempt(InMainThread, Attempt):
         for asked in before._asked.values():
             self._ask(replace(asked, query=self._stored[asked.query.sink.name]))
         for asked in self._asked.values():
-            running = self._run_of(asked)
+            running = ProgramQuery(asked, self._shared)
             self._listen(asked.session)
             running.start()
             self._on_started(running)
@@ -151,22 +122,12 @@ class ProgramAttempt(InMainThread, Attempt):
             self._early.append(happening)
 
     def _on_other(self, message: object) -> Ending | None:
-        match message:
-            case QueryStarted():
-                self._on_started(message.running)
-                return None
-            case ProgramWaits():
-                self._note_running()
-                return self._check_complete(message.where)
-            case ProgramEnded():
-                self._program_ended = message
-                return self._on_program_ended(message)
-            case RepartitionFailed():
-                return self._fail(describe(message), repartition_failed=True)
-            case Fenced():
-                raise message
-            case _:
-                return None
+        if isinstance(message, ProgramEnded):
+            self._program_ended = message
+            return self._on_program_ended(message)
+        assert callable(message)
+        ending: Ending | None = message()
+        return ending
 
     def _on_started(self, running: ProgramQuery) -> None:
         self._queries.append(running)
@@ -185,28 +146,26 @@ class ProgramAttempt(InMainThread, Attempt):
         after it has waited for others."""
         if not self._queries:
             return
-        assert self._client is not None
         expected = partitions_of_queries(self._graph)
         found = {key: number for key, number in self._partitions.items() if key not in self._told_of}
         self._told_of |= found.keys()
         is_answer = self.spec.repartition and (found or not self._told_running)
         if is_answer or any(expected[key] != number for key, number in found.items()):
-            self._client.report(type="repartitioned", state_partitions=found)
+            self._report(type="repartitioned", state_partitions=found)
         if not self._told_running:
             self._told_running = True
-            self._client.report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
+            self._report(type="running", plan_version=self.spec.plan_version, **self._news.figures())
 
-    def _check_complete(self, where: str) -> Ending | None:
+    def _on_waits(self, where: str) -> Ending | None:
         """A program that waits for a query that runs for ever will start no other."""
+        self._note_running()
         started = {each.query.sink.name for each in self._queries}
         missing = [name for name in self._stored if name not in started]
         if missing and not all(each.ends_by_itself for each in self._program_queries):
             return self._fail(
-                Failure(
+                Failure.final(
                     f"{where}: the program waits and has not started the query of {missing[0]}, "
-                    "which it had when it was planned.",
-                    "",
-                    recoverable=False,
+                    "which it had when it was planned."
                 )
             )
         return None
@@ -229,11 +188,9 @@ class ProgramAttempt(InMainThread, Attempt):
             return self._fail(_never_started())
         if active:
             return self._fail(
-                Failure(
+                Failure.final(
                     f"The program ended while its query of {active[0]} was running: "
-                    "wait for it (query.awaitTermination()) or stop it.",
-                    "",
-                    recoverable=False,
+                    "wait for it (query.awaitTermination()) or stop it."
                 )
             )
         self._note_running()
@@ -258,7 +215,7 @@ class ProgramAttempt(InMainThread, Attempt):
         return session
 
     def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, begin: Beginning
+        self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
     ) -> StreamingQuery:
         """Start the query of ``writer`` with valves in its plan, now and whenever it has failed.
 
@@ -271,7 +228,7 @@ class ProgramAttempt(InMainThread, Attempt):
             if (after := self._after) is None:
                 self._hang_if_over()
                 try:
-                    running = self._query_of(writer, facts, where, begin)
+                    running = self._query_of(writer, facts, where, handle)
                 except (RepartitionFailed, Fenced) as error:
                     self._inbox.put(error)
                     self._over.wait()
@@ -279,16 +236,16 @@ class ProgramAttempt(InMainThread, Attempt):
                     raise
                 self._listen(session)
                 running.start()
-                self._inbox.put(QueryStarted(running))
-                return running.spark_query
-        return after.start(writer, table, where, begin)
+                self._inbox.put(partial(self._on_started, running))
+                return handle
+        return after.start(writer, table, where, handle)
 
     def _listen(self, session: SparkSession) -> None:
         if id(session) not in self._listeners:
             self._listeners[id(session)] = QueryListener(session, self._inbox.put)
 
     def _query_of(
-        self, writer: DataStreamWriter, facts: WriterFacts, where: str, begin: Beginning
+        self, writer: DataStreamWriter, facts: WriterFacts, where: str, handle: Handle
     ) -> ProgramQuery:
         frame = writer_frame(writer)
         session = frame.sparkSession
@@ -318,29 +275,20 @@ class ProgramAttempt(InMainThread, Attempt):
             query=query,
             vertices=found,
             facts=facts,
-            begin=begin,
+            handle=handle,
             checkpoint=own,
             own_dir=own_dir,
             place=own_dir if own is None else place and place.resolve(),
         )
         self._ask(asked)
-        return self._run_of(asked)
+        return ProgramQuery(asked, self._shared)
 
     def _ask(self, asked: Asked) -> None:
         """Note a query, which is to be started now, and let its state have the partitions that were ordered."""
-        given = asked.give_partitions(
-            self._plans,
-            lock_file=self._lock_file,
-            ordered=self.spec.repartition,
-            limit_ms=self.spec.batch_timeout_ms,
-            may_commit=self._may_commit,
-        )
+        given = asked.give_partitions(self._shared, ordered=self.spec.repartition)
         # Another thread may be reading it.
         self._partitions = {**self._partitions, **given}
         self._asked[asked.query.key] = asked
-
-    def _run_of(self, asked: Asked) -> ProgramQuery:
-        return asked.run(self._plans, self._may_commit, between_batches=self._trim, places=self._places)
 
     def restarts(self, error: StreamingQueryException) -> bool:
         """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
@@ -348,7 +296,7 @@ class ProgramAttempt(InMainThread, Attempt):
 
     def waits(self, where: str) -> None:
         """The program waits for its queries."""
-        self._inbox.put(ProgramWaits(where))
+        self._inbox.put(partial(self._on_waits, where))
 
     @property
     def is_stopping(self) -> bool:
@@ -358,4 +306,4 @@ class ProgramAttempt(InMainThread, Attempt):
 
 
 def _never_started() -> Failure:
-    return Failure("The program ended without having started a streaming query.", "", recoverable=False)
+    return Failure.final("The program ended without having started a streaming query.")

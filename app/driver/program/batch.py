@@ -14,14 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from app.driver.base_attempt import Ending, FencedOut, Terminate
+from app.driver.base_attempt import Ending, Terminate
 from app.driver.batch.tasks import GroupTasks
-from app.driver.client import ControlPlaneClient
 from app.driver.failures import DriverError, Failure, Fenced
-from app.driver.program.executor_slots import ExecutorSlots
-from app.driver.program.handle import Beginning
-from app.driver.program.held_slots import GROUP, HeldSlots
-from app.driver.program.main_thread import InMainThread, ProgramEnded, SessionOpened
+from app.driver.program.handle import Handle
+from app.driver.program.main_thread import InMainThread, ProgramEnded
+from app.driver.program.slots import GROUP, ExecutorSlots, HeldSlots
 from app.driver.scala import scala_context
 from app.driver.session import is_stopped
 from app.driver.valves.spark import writer_facts
@@ -55,8 +53,6 @@ class ProgramTasks(GroupTasks):
 class BatchProgramAttempt(InMainThread):
     """Runs a program that has no streaming query of its own."""
 
-    _batch = True
-
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         (self._vertex,) = self._graph.vertices
@@ -69,18 +65,12 @@ class BatchProgramAttempt(InMainThread):
 
     def _until_end(self) -> Ending:
         functions = self._prepare()
-        self._may_run.set()
-        first = self._inbox.get()
-        if isinstance(first, ProgramEnded):
-            return self._on_ended(first.failure)
-        if isinstance(first, Terminate):
-            raise DriverError(
-                "The driver was told to end before the program had a session.", recoverable=True
-            )
-        assert isinstance(first, SessionOpened)
-        self._session = first.session
+        found = self._await_session("a session")
+        if isinstance(found, ProgramEnded):
+            return self._on_ended(found.failure)
+        self._session = found
         self._equip(self._session, functions)
-        client = self._connect(self._session)
+        self._connect(self._session)
         self._tasks = ProgramTasks(self._session.sparkContext._jsc.statusTracker(), "")
         if self._executors is not None:
             self._slots = ExecutorSlots(self._executors)
@@ -90,20 +80,19 @@ class BatchProgramAttempt(InMainThread):
         # The program has no task yet, so this takes no time.
         while not self._slots.is_settled:
             time.sleep(_TICK_S / 10)
-        client.report(type="running", plan_version=self._version, **self._news.figures())
+        self._report(type="running", plan_version=self._version, **self._news.figures())
         self._taken_up.set()
-        while True:
-            ending = self._turn()
-            if ending is not None:
-                return ending
+        while (ending := self._turn()) is None:
+            pass
+        return ending
 
     def _turn(self) -> Ending | None:
         message: Any = None
         with contextlib.suppress(queue.Empty):
             message = self._inbox.get(timeout=_TICK_S)
         match message:
-            case FencedOut():
-                raise Fenced
+            case Fenced():
+                raise message
             case Terminate():
                 return self._last_word(type="stopped")
             case ProgramEnded(failure):
@@ -127,18 +116,17 @@ class BatchProgramAttempt(InMainThread):
     def _tick(self) -> None:
         # Spark asks nobody before it commits: whoever has no right to this job any more ends the process.
         self._may_commit()
-        assert self._slots is not None and self._client is not None
+        assert self._slots is not None
         self._slots.tend()
         if self._version > self._told_version and self._slots.is_settled:
             self._told_version = self._version
-            self._client.report(type="plan-applied", plan_version=self._version, **self._news.figures())
+            self._report(type="plan-applied", plan_version=self._version, **self._news.figures())
         if time.monotonic() - self._progress_at >= _PROGRESS_S:
             self._progress_at = time.monotonic()
             self._report_progress()
 
     def _report_progress(self) -> None:
         """It is for people, so nothing fails if Spark cannot tell."""
-        assert self._client is not None
         try:
             self._news.turn()
             news = self._tasks.news()
@@ -148,7 +136,7 @@ class BatchProgramAttempt(InMainThread):
         if news is not None:
             done, total = news
             run = self.spec.attempt
-            self._client.report(type="region-progress", region=0, run=run, tasks_done=done, tasks_total=total)
+            self._report(type="region-progress", region=0, run=run, tasks_done=done, tasks_total=total)
 
     def _on_ended(self, failure: Failure | None) -> Ending:
         if failure is not None:
@@ -158,19 +146,11 @@ class BatchProgramAttempt(InMainThread):
         if self._slots is not None and (running := self._session.streams._jsqm.active()):
             name = running[0].name() or "one"
             return self._fail(
-                Failure(
+                Failure.final(
                     f"The program ended while its streaming query {name} was running: wait for it "
-                    "(query.awaitTermination()).",
-                    "",
-                    recoverable=False,
+                    "(query.awaitTermination())."
                 )
             )
-        if self._client is None:
-            # It needed no session.
-            self._client = ControlPlaneClient(
-                self.spec, self._registration(""), on_orders=lambda _: None, on_fenced=lambda: None
-            )
-            self._client.start()
         return self._last_word(type="finished")
 
     # -- the threads of the program (`takeover.Host`)
@@ -198,23 +178,20 @@ class BatchProgramAttempt(InMainThread):
         return session
 
     def start(
-        self,
-        writer: DataStreamWriter,
-        table: str | None,
-        where: str,
-        begin: Beginning,
+        self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
     ) -> StreamingQuery:
         """Start a streaming query, if it ends by itself.
 
         Raises:
             DriverError: it does not.
         """
-        if writer_facts(writer, table).trigger not in ("available-now", "once"):
+        if not writer_facts(writer, table).ends_by_itself:
             raise DriverError(
                 f"{where}: a BATCH program starts a streaming query that runs for ever: give it "
                 "trigger(availableNow=True), or submit the program as STREAMING (without --batch)."
             )
-        return begin(writer)
+        handle.begin(writer)
+        return handle
 
     def restarts(self, error: StreamingQueryException) -> bool:
         """The program is told of all failures."""

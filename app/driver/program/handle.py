@@ -10,11 +10,14 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+if TYPE_CHECKING:
+    from app.driver.program.takeover import Takeover
 
 _POLL_S = 0.1
 # What Spark says of a query that is starting.
@@ -24,43 +27,33 @@ _await_any: Any = StreamingQueryManager.awaitAnyTermination
 _reset: Any = StreamingQueryManager.resetTerminated
 
 
-class Calls(Protocol):
-    """What a handle asks of the one who took over the program's calls."""
-
-    def waits(self) -> None:
-        """The program is about to wait for its queries."""
-
-    def waited(self, wait: Callable[[], Any]) -> Any:
-        """What ``wait`` gives, behind `hang_if_stopping`."""
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the job is stopped, or its queries have new runs soon."""
-
-    def hang_if_stopping(self) -> None:
-        """While the job is stopped it does not return: when it does, queries that were stopped for it have new runs."""
-
-    def restarts(self, error: StreamingQueryException) -> bool:
-        """Whether a query that ended with ``error`` is started again without the program."""
-
-
 class Handle(StreamingQuery):
-    """What ends because the job is stopped does not end for the program. ``manager``: Spark's, of its session."""
+    """What a program has of its query. What ends because the job is stopped does not end for the program."""
 
-    def __init__(self, calls: Calls, manager: Any, jsq: Any) -> None:
-        super().__init__(jsq)
+    def __init__(self, calls: Takeover, manager: Any, start: Callable[[DataStreamWriter], Any]) -> None:
+        """``manager`` is Spark's, of the session. ``start`` is Spark's own: it starts a writer, and gives the query of
+        Java."""
+        super().__init__(None)
         self.manager = manager
         self._calls = calls
+        self._start = start
         self._changed = threading.Condition()
         self._last_before: Any = None
 
-    def renew(self, jsq: Any) -> None:
-        """``jsq`` is the run of the query from now on."""
-        last = self.lastProgress
+    def begin(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Start a run, which is the query from now on."""
+        jsq = self._start(writer)
+        last = None if self._jsq is None else self.lastProgress
         with self._changed:
             self._last_before = last
             self._jsq = jsq
             self._changed.notify_all()
+        self._calls.queries.add(self)
+        return StreamingQuery(jsq)
+
+    def begin_unseen(self, writer: DataStreamWriter) -> StreamingQuery:
+        """A run that the program does not get."""
+        return StreamingQuery(self._start(writer))
 
     # What only asks does not wait: a listener that asks while a query starts would hold up that start.
 
@@ -151,39 +144,16 @@ class Handle(StreamingQuery):
             return self._changed.wait_for(lambda: self._jsq is not run._jsq, left_s)
 
 
-class Beginning:
-    """Starts a query, once or several times. The program has one ``handle`` of it, from the first time on."""
-
-    def __init__(self, queries: Queries, start: Callable[[DataStreamWriter], Any]) -> None:
-        """``start`` is Spark's own: it starts a writer, and gives the query of Java."""
-        self._queries = queries
-        self._start = start
-        self.handle: Handle | None = None
-
-    def __call__(self, writer: DataStreamWriter) -> StreamingQuery:
-        jsq = self._start(writer)
-        if self.handle is None:
-            self.handle = self._queries.add(writer._spark.streams, jsq)
-        else:
-            self.handle.renew(jsq)
-        return StreamingQuery(jsq)
-
-    def unseen(self, writer: DataStreamWriter) -> StreamingQuery:
-        """A run that the program does not get."""
-        return StreamingQuery(self._start(writer))
-
-
 class Queries:
     """The queries that a program has started, as `StreamingQueryManager` tells of them."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Takeover) -> None:
         self._calls = calls
         self._all: list[Handle] = []
 
-    def add(self, manager: StreamingQueryManager, jsq: Any) -> Handle:
-        handle = Handle(self._calls, manager._jsqm, jsq)
-        self._all.append(handle)
-        return handle
+    def add(self, handle: Handle) -> None:
+        if handle not in self._all:
+            self._all.append(handle)
 
     def running(self) -> list[StreamingQuery]:
         """Those of all sessions."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from app.driver.base_attempt import BaseAttempt, Ending
-from app.driver.failures import Failure, describe
+from app.driver.base_attempt import BaseAttempt, Ending, Terminate
+from app.driver.failures import DriverError, Failure, describe
 from app.driver.program.places import Places
 from app.driver.program.run import run_program
 from app.driver.program.takeover import Host, Takeover
@@ -73,9 +73,11 @@ class InMainThread(BaseAttempt, Host):
             pass
         if not self._over.is_set():
             places = Places(artifacts_dir, program.script)
-            takeover = self._takeover = Takeover(self, places, self.spec.spark_conf, batch=self._batch)
+            takeover = self._takeover = Takeover(
+                self, places, self.spec.spark_conf, batch=self._graph.is_batch_program
+            )
             takeover.install()
-            takeover.end(run_program(program, artifacts_dir, self._graph.artifacts))
+            takeover.end(run_program(program, artifacts_dir, self._graph.artifacts, places))
         while True:
             # The attempt decides what follows, and ends the process.
             signal.pause()
@@ -99,6 +101,24 @@ class InMainThread(BaseAttempt, Host):
             # Whatever the program waits for, it will not come.
             self._over.set()
         return ending
+
+    def _await_session(self, what: str) -> SparkSession | ProgramEnded:
+        """Let the program begin, and wait for its session; it may end without.
+
+        Raises:
+            DriverError: the process is to end, before the program has ``what``.
+        """
+        self._may_run.set()
+        while True:
+            match self._inbox.get():
+                case SessionOpened(session):
+                    return session
+                case ProgramEnded() as ended:
+                    return ended
+                case Terminate():
+                    raise DriverError(
+                        f"The driver was told to end before the program had {what}.", recoverable=True
+                    )
 
     # -- the threads of the program (`takeover.Host`)
 

@@ -6,7 +6,8 @@ are never written to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from app.driver.checkpoints import (
@@ -58,15 +59,11 @@ class Origin:
         return place
 
     def _found(self) -> dict[str, Path]:
-        try:
+        with _telling(f"{self._directory} cannot be read on the host of the driver"):
             if (self._directory / "offsets").is_dir():
                 return {"": self._directory}
             inside = [each for each in self._directory.iterdir() if (each / "offsets").is_dir()]
             named = [(_sink_of(each), each) for each in sorted(inside) if not is_one_of_several(each.name)]
-        except (OSError, ValueError) as error:
-            raise DriverError(
-                f"from: {self._directory} cannot be read on the host of the driver: {_why(error)}."
-            ) from error
         found = dict(named)
         for sink, place in named:
             if found[sink] != place:
@@ -89,10 +86,8 @@ class Origin:
         Raises:
             DriverError: it cannot.
         """
-        try:
+        with _telling(f"the checkpoint {place} cannot be read"):
             self._check(place, vertices, own, sink_folder)
-        except (OSError, ValueError) as error:
-            raise DriverError(f"from: the checkpoint {place} cannot be read: {_why(error)}.") from error
 
     def _check(
         self, place: Path, vertices: Sequence[PlannedVertex], own: Path | None, sink_folder: Path | None
@@ -127,7 +122,7 @@ def adopt(find: Callable[[], Path], checkpoint: Path) -> None:
     Raises:
         DriverError: it could not be done.
     """
-    try:
+    with _telling(f"the checkpoint could not be copied to {checkpoint}", recoverable=True):
         finish_replacing(checkpoint)
         if left := _foreign(checkpoint):
             if (checkpoint / "offsets").is_dir():
@@ -140,15 +135,16 @@ def adopt(find: Callable[[], Path], checkpoint: Path) -> None:
         make_ready(checkpoint)
         finish_replacing(checkpoint)
         forget_old(checkpoint)
+
+
+@contextmanager
+def _telling(what: str, *, recoverable: bool = False) -> Iterator[None]:
+    """Files that cannot be read or written fail with a sentence."""
+    try:
+        yield
     except (OSError, ValueError) as error:
-        raise DriverError(
-            f"from: the checkpoint could not be copied to {checkpoint}: {_why(error)}.",
-            recoverable=True,
-        ) from error
-
-
-def _why(error: OSError | ValueError) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+        why = (isinstance(error, OSError) and error.strerror) or error
+        raise DriverError(f"from: {what}: {why}.", recoverable=recoverable) from error
 
 
 def _sink_of(checkpoint: Path) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -22,9 +22,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from app.driver.checkpoints import standing
 from app.driver.failures import DriverError, Failure
 from app.driver.locks import BeingWritten
+from app.driver.plan_check import check_by_spark
 from app.driver.program.origin import Origin
 from app.driver.program.places import Places
-from app.driver.program.sparkchecks import check_with_spark
 from app.driver.program.state_check import StateMismatch, check_state
 from app.driver.program.threads import ProgramThreads
 from app.driver.repartition import why_impossible
@@ -35,7 +35,7 @@ from app.model.planned import Planned, PlannedVertex
 from app.model.sink_formats import FILE_SINKS
 from app.model.state_partitions import PROVIDER_SETTING, ROCKSDB
 
-_ENDS_BY_ITSELF = ("available-now", "once")
+_OWN_SINKS = frozenset({"memory", "console", "noop"})
 _REFUSED_TRIGGERS = {
     "real-time": "a real-time trigger (realTime)",
     "continuous": "a continuous trigger (continuous)",
@@ -86,54 +86,62 @@ def _why_fixed(
     return f"only state of the RocksDB provider can be redistributed, and {PROVIDER_SETTING} is {provider}"
 
 
-def has_active_jobs(session: SparkSession) -> bool:
-    return bool(session.sparkContext.statusTracker().getActiveJobsIds())
+def _check_sink(frame: DataFrame, facts: WriterFacts) -> None:
+    """
+    Raises:
+        AnalysisException: there is no library for the sink.
+    """
+    if facts.format is None or facts.table is not None or facts.format in _OWN_SINKS:
+        return
+    jvm: Any = frame.sparkSession._jvm
+    state: Any = frame._jdf.sparkSession().sessionState()
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(facts.format, state.conf())
+    except AnalysisException as error:
+        # Of a data source that is written in Python nothing is found here.
+        if not state.dataSourceManager().dataSourceExists(facts.format):
+            raise error from None
+
+
+def _behind_a_wait(answer: Any) -> Any:
+    """A property that waits for the query: it has ended then."""
+
+    def ask(self: PlannedQuery) -> Any:
+        self._planner.wait(self)
+        return answer
+
+    return property(ask)
 
 
 class PlannedQuery(StreamingQuery):
     """The handle of a query that would run. What tells of it, or waits for it, waits."""
 
-    def __init__(self, planner: Planner, name: str | None, facts: WriterFacts, frame: DataFrame) -> None:
+    def __init__(self, planner: Planner, facts: WriterFacts, frame: DataFrame, sink: str) -> None:
         self._planner = planner
-        self._name = name
-        self._id = str(uuid.uuid4())
-        self._run_id = str(uuid.uuid4())
-        self._frame = frame
-        self.ends_by_itself = facts.trigger in _ENDS_BY_ITSELF
+        self._facts = facts
+        self._ids = str(uuid.uuid4()), str(uuid.uuid4())
+        self.frame = frame
+        self.sink = sink
+        self.ends_by_itself = facts.ends_by_itself
         self.has_ended = False
-        self.sink = ""
         self.thread = threading.current_thread()
 
     @property
     def id(self) -> str:
-        return self._id
+        return self._ids[0]
 
     @property
     def runId(self) -> str:
-        return self._run_id
+        return self._ids[1]
 
     @property
     def name(self) -> str:
-        return self._name  # type: ignore[return-value] # as in Spark
+        return self._facts.query_name  # type: ignore[return-value] # as in Spark
 
-    @property
-    def isActive(self) -> bool:
-        self._planner.wait(self)
-        return False
-
-    @property
-    def status(self) -> dict[str, Any]:
-        self._planner.wait(self)
-        return {"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False}
-
-    @property
-    def recentProgress(self) -> list[Any]:
-        self._planner.wait(self)
-        return []
-
-    @property
-    def lastProgress(self) -> None:
-        self._planner.wait(self)
+    isActive = _behind_a_wait(False)
+    status = _behind_a_wait({"message": "Stopped", "isDataAvailable": False, "isTriggerActive": False})
+    recentProgress = _behind_a_wait([])
+    lastProgress = _behind_a_wait(None)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
         if timeout is None:
@@ -155,7 +163,7 @@ class PlannedQuery(StreamingQuery):
         return None
 
     def explain(self, extended: bool = False) -> None:
-        self._frame.explain(extended)
+        self.frame.explain(extended)
 
 
 class Planner:
@@ -193,12 +201,13 @@ class Planner:
 
     # -- Host
 
-    def start(self, writer: DataStreamWriter, table: str | None, where: str, begin: Any) -> StreamingQuery:
+    def start(self, writer: DataStreamWriter, table: str | None, where: str, handle: Any) -> StreamingQuery:
         with self._lock:
             facts = writer_facts(writer, table)
             frame = writer_frame(writer)
             checkpoint = self._check(frame, facts, where)
-            check_with_spark(frame, facts)
+            check_by_spark(frame, facts.output_mode)
+            _check_sink(frame, facts)
             try:
                 taken = {vertex.name for vertex in self._vertices}
                 found = read_query(frame, facts, taken, state_partitions_of(frame.sparkSession, None))
@@ -217,8 +226,7 @@ class Planner:
                 *found[:-1],
                 replace(found[-1], checkpoint=checkpoint, path=facts.path or None),
             )
-            query = PlannedQuery(self, facts.query_name, facts, frame)
-            query.sink = found[-1].name
+            query = PlannedQuery(self, facts, frame, found[-1].name)
             self.queries.append(query)
             if len(self.queries) == 1:
                 threading.Thread(target=self._watch, name="planning", daemon=True).start()
@@ -226,8 +234,8 @@ class Planner:
 
     def _watch(self) -> None:
         """A program may wait in ways that nobody tells of: for a lock, a signal, a socket."""
-        session = self.queries[0]._frame.sparkSession
-        self._threads.await_idle(lambda: self.has_running and not has_active_jobs(session))
+        tracker = self.queries[0].frame.sparkSession.sparkContext.statusTracker()
+        self._threads.await_idle(lambda: self.has_running and not tracker.getActiveJobsIds())
         self.answer()
 
     def restarts(self, error: StreamingQueryException) -> bool:

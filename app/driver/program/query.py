@@ -1,80 +1,180 @@
-"""One started query of a program: Spark's own query with valves in its plan and a gateway before its sink."""
+"""A query of a program: what the program asked of it when it started it, and each run of that, with valves in Spark's
+own plan and a gateway before its sink."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from app.driver.failures import DriverError
 from app.driver.gate import start_behind
-from app.driver.gateway import BatchRun, Gateway
-from app.driver.plans import DriverPlan, Plans
+from app.driver.gateway import BatchRun
+from app.driver.locks import claim_own_checkpoint
+from app.driver.plans import DriverPlan
+from app.driver.program.handle import Handle
 from app.driver.program.origin import SINK_NOTE
 from app.driver.progress import Committed
-from app.driver.recovery import mark_begun
-from app.driver.started_query import StartedQuery
-from app.driver.state_places import StatePlaces
+from app.driver.repartition import Repartitioner
+from app.driver.scala import scala_context
+from app.driver.session import own_session
+from app.driver.sinklog import complete_sink_log, folder_of_files
+from app.driver.sources.planned_files import check_planned_files, may_be_gone
+from app.driver.started_query import Shared, StartedQuery
+from app.driver.valves.insert import insert_valves
+from app.driver.valves.shape import options_of_sources
+from app.driver.valves.spark import WriterFacts, copy_of_writer, replace_frame, writer_frame
 from app.model.analysis import Query
+from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.planned import PlannedVertex
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_setting = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Enough to start a query again, any number of times.
+
+    ``writer`` is a copy of the program's, which may go on using its own; ``frame`` is without valves. ``checkpoint`` is
+    where the program wants it, None if it lies in ``own_dir``, that of the job for the query, where drivers leave their
+    notes. ``place`` is the checkpoint as a directory of this host; None if it is none. ``properties`` are those of the
+    thread of the program.
+    """
+
+    query: Query
+    vertices: tuple[PlannedVertex, ...]
+    facts: WriterFacts
+    writer: DataStreamWriter
+    frame: DataFrame
+    handle: Handle
+    checkpoint: str | None
+    own_dir: Path
+    place: Path | None
+    properties: Any
+
+    @classmethod
+    def of(cls, writer: DataStreamWriter, **fields: Any) -> Asked:
+        """In the thread of the program."""
+        frame = writer_frame(writer)
+        properties = scala_context(frame.sparkSession.sparkContext).getLocalProperties().clone()
+        return cls(writer=copy_of_writer(writer), frame=frame, properties=properties, **fields)
+
+    @property
+    def session(self) -> SparkSession:
+        return self.frame.sparkSession
+
+    @property
+    def location(self) -> str:
+        """Where the checkpoint is, for Spark."""
+        return self.checkpoint or str(self.own_dir)
+
+    def files_may_be_gone(self) -> bool:
+        return may_be_gone(self.session, options_of_sources(self.frame, self.facts.output_mode))
+
+    @contextmanager
+    def state_partitions(self) -> Iterator[None]:
+        """The session with the number of the job, which a new checkpoint gets; one that is there has its own."""
+        number, conf = self.query.state_partitions, self.session.conf
+        if number is None or self._has_limit:
+            yield
+            return
+        # Queries are started by threads of the program, and again by that of the attempt.
+        with _setting:
+            before = conf.get(SHUFFLE_PARTITIONS)
+            conf.set(SHUFFLE_PARTITIONS, str(number))
+            try:
+                yield
+            finally:
+                conf.set(SHUFFLE_PARTITIONS, before)  # type: ignore[arg-type]
+
+    @property
+    def _has_limit(self) -> bool:
+        """Its number of partitions is that of a limit, one, and not that of the checkpoint."""
+        return any(vertex.operator == "GlobalLimit" for vertex in self.vertices)
+
+    def give_partitions(self, shared: Shared, *, ordered: bool) -> dict[str, int]:
+        """Claim the checkpoint, and let the state have its partitions if that is ``ordered``; how many it has, by key.
+
+        Raises:
+            RepartitionFailed: it was not possible; the checkpoint is as it was.
+            DriverError: a planned batch could not be run, or another driver writes the checkpoint.
+            Fenced: the job is somebody else's.
+        """
+        place = self.place
+        if place is None:
+            if ordered and self.query.state_partitions is not None:
+                raise DriverError(f"The checkpoint {self.checkpoint} is no directory of this host.")
+            return {}
+        self._claim(shared.lock_file)
+        work = Repartitioner(
+            [self.query],
+            session=self._session_for,
+            place=lambda _: place,
+            settle=lambda _: ProgramQuery(self, shared).settle(),
+            may_commit=shared.may_commit,
+        )
+        work.finish()
+        if ordered and not self._has_limit:
+            work.run()
+        # Another directory may be in its place.
+        self._claim(shared.lock_file)
+        complete_sink_log(self.session, partial(folder_of_files, self.session, self.facts), place)
+        return {} if self._has_limit else work.found()
+
+    def _claim(self, lock_file: str) -> None:
+        if self.checkpoint is not None and self.place is not None:
+            claim_own_checkpoint(self.place, lock_file=lock_file)
+
+    def _session_for(self, partitions: int) -> SparkSession:
+        settings = {str(key): str(value) for key, value in self.session.conf.getAll.items()}
+        return own_session(self.session, {**settings, SHUFFLE_PARTITIONS: str(partitions)})
 
 
 class ProgramQuery(StartedQuery):
     """One run of a query of a program."""
 
-    def __init__(
-        self,
-        query: Query,
-        *,
-        session: SparkSession,
-        plans: Plans,
-        checkpoint_dir: Path,
-        own_dir: Path,
-        ends_by_itself: bool,
-        may_commit: Callable[[], None],
-        begin: Callable[[Mapping[str, int]], StreamingQuery],
-        between_batches: Callable[[], None],
-        places: Callable[[str], StatePlaces] | None,
-    ) -> None:
-        """``checkpoint_dir`` is Spark's, which the program may have chosen; ``own_dir`` is for notes of this driver.
-
-        ``ends_by_itself``: its trigger lets it end when there is nothing left. ``begin`` starts it with valves in its
-        plan, at these numbers by vertex id.
-        """
-        own_dir.mkdir(parents=True, exist_ok=True)
-        (own_dir / SINK_NOTE).write_text(query.sink.name, encoding="utf-8")
-        super().__init__(query, plans=plans, checkpoint_dir=checkpoint_dir, begun_in=own_dir, places=places)
-        self.ends_by_itself = ends_by_itself
-        self._session = session
-        self._begin = begin
+    def __init__(self, asked: Asked, shared: Shared) -> None:
+        asked.own_dir.mkdir(parents=True, exist_ok=True)
+        (asked.own_dir / SINK_NOTE).write_text(asked.query.sink.name, encoding="utf-8")
+        place = asked.place or Path(asked.location)
+        super().__init__(asked.query, shared, checkpoint_dir=place, begun_in=asked.own_dir)
+        self.ends_by_itself = asked.facts.ends_by_itself
+        self._asked = asked
         self._busy_since: float | None = None
-        self.gateway = Gateway(
-            plans=plans,
-            may_commit=may_commit,
-            beginning=partial(mark_begun, own_dir),
-            between_batches=between_batches,
-            place=self._place if places is not None else None,
-        )
 
     def start(self) -> None:
-        """In the thread of the program, and when it is started again in that of the attempt."""
-        begin = partial(self._begin, self._plans.current.parallelism)
-        started = start_behind(self.gateway, self._session, begin)
-        self._started(started, self._session.sparkContext)
+        """In the thread of the program, and when it is started again in that of the attempt.
 
-    @property
-    def spark_query(self) -> StreamingQuery:
-        assert self._spark_query is not None
-        return self._spark_query
+        Raises:
+            DriverError: a file of the batch that is planned and not committed is not what it was.
+        """
+        asked = self._asked
+        if asked.place is not None:
+            check_planned_files(asked.place, may_be_gone=asked.files_may_be_gone)
+        started = start_behind(self.gateway, asked.session, self._begin)
+        self._started(started, asked.session.sparkContext)
 
-    @property
-    def query_id(self) -> str:
-        return "" if self._spark_query is None else str(self._spark_query.id)
+    def _begin(self) -> StreamingQuery:
+        asked, parallelism = self._asked, self._plans.current.parallelism
+        writer = copy_of_writer(asked.writer).option("checkpointLocation", asked.location)
+        # Spark's thread of a query takes them, such as its scheduler pool, from the one that starts it.
+        scala_context(asked.session.sparkContext).setLocalProperties(asked.properties.clone())
+        ids = {vertex.name: vertex.id for vertex in self.query.flow}
+        replace_frame(writer, insert_valves(asked.frame, asked.vertices, ids, parallelism))
+        with asked.state_partitions():
+            if self._once:
+                return asked.handle.begin_unseen(writer.trigger(once=True))
+            return asked.handle.begin(writer)
 
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         self._busy_since = None
@@ -89,11 +189,6 @@ class ProgramQuery(StartedQuery):
             return 0.0
         self._busy_since = self._busy_since or time.monotonic()
         return max(super()._batch_age_s, time.monotonic() - self._busy_since)
-
-    @property
-    def is_done(self) -> bool:
-        """A query is done when it has ended, and the program says what follows from that."""
-        return False
 
 
 def differences(query: Query, found: Sequence[PlannedVertex]) -> list[str]:

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from app.driver.checkpoints import has_state, standing
 from app.driver.failures import DriverError
+from app.driver.plan_check import java_output_mode
 from app.driver.valves.spark import analysed, java_array
 from app.model.planned import PlannedVertex
 
@@ -106,7 +107,7 @@ def _plan(frame: DataFrame, output_mode: str, state: Path, batch: int, about: st
     given = [
         session,
         analysed(frame),
-        getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode.capitalize())(),
+        java_output_mode(jvm, output_mode),
         f"file://{state}",
         random_id(),
         random_id(),

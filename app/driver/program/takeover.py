@@ -20,9 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import DriverError, Failure
-from app.driver.program.ending import failure_of
-from app.driver.program.handle import Beginning, Queries
-from app.driver.program.places import Places
+from app.driver.program.handle import Handle, Queries
+from app.driver.program.places import Places, failure_of
 from app.driver.program.settings import changed_fixed_setting, session_conf, settings_of
 from app.model.ownsettings import FIXED_SETTINGS
 
@@ -48,11 +47,10 @@ class Host(Protocol):
         """The session of the program. ``conf``: all settings that the job and the program make."""
 
     def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, begin: Beginning
+        self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
     ) -> StreamingQuery:
-        """Start the query of ``writer``. ``begin`` starts a writer, by Spark's own `start`, or by its `toTable` if
-        there is a ``table``. Called again for the same query, it lets the program's handle be that of the newest run.
-        ``where`` is the place in the program, for sentences: "job.py, line 12"."""
+        """Start the query of ``writer``, by its ``handle``: with Spark's own `start`, or its `toTable` if there is a
+        ``table``. The answer is for the program. ``where`` is the place in it, for sentences: "job.py, line 12"."""
 
     def restarts(self, error: StreamingQueryException) -> bool:
         """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
@@ -97,31 +95,14 @@ class Takeover:
             if ours._opening:
                 _context_init(self, *given, **named)
 
-        def start(
-            self: Any,
-            path: str | None = None,
-            format: str | None = None,
-            outputMode: str | None = None,
-            partitionBy: Any = None,
-            queryName: str | None = None,
-            **options: Any,
-        ) -> StreamingQuery:
-            if path is not None:
-                options["path"] = path
-            _set_all(self, format, outputMode, partitionBy, queryName, options)
-            return ours.start(self, None, lambda writer: writer._jwrite.start())
+        def started(usual: Any, begin: Callable[[DataStreamWriter, str | None], Any]) -> Any:
+            def start(self: Any, *given: Any, **named: Any) -> StreamingQuery:
+                asked = inspect.signature(usual).bind(self, *given, **named).arguments
+                _set_all(self, asked)
+                table = asked.get("tableName")
+                return ours.start(self, table, lambda writer: begin(writer, table))
 
-        def to_table(
-            self: Any,
-            tableName: str,
-            format: str | None = None,
-            outputMode: str | None = None,
-            partitionBy: Any = None,
-            queryName: str | None = None,
-            **options: Any,
-        ) -> StreamingQuery:
-            _set_all(self, format, outputMode, partitionBy, queryName, options)
-            return ours.start(self, tableName, lambda writer: writer._jwrite.toTable(tableName))
+            return start
 
         builder.getOrCreate = lambda self: ours.session(self._options)
         builder.create = lambda self: ours.session(self._options).newSession()
@@ -131,10 +112,11 @@ class Takeover:
         context.__new__ = new_context
         context.__init__ = init_context
         context.getOrCreate = classmethod(lambda cls, conf=None: ours.context({"conf": conf}))
-        writer.start, writer.toTable = start, to_table
-        manager.active = property(lambda self: ours.active(self))
-        manager.get = lambda self, id: ours.get(self, id)
-        manager.awaitAnyTermination = lambda self, timeout=None: ours.await_any(self, timeout)
+        writer.start = started(writer.start, lambda writer, _: writer._jwrite.start())
+        writer.toTable = started(writer.toTable, lambda writer, table: writer._jwrite.toTable(table))
+        manager.active = property(lambda self: ours.queries.active(self))
+        manager.get = lambda self, id: ours.queries.get(self, id)
+        manager.awaitAnyTermination = lambda self, timeout=None: ours.queries.await_any(self, timeout)
         manager.resetTerminated = lambda self: ours.queries.reset_terminated(self)
         system.fork = ours.fork
         system._exit = ours.exit
@@ -150,7 +132,7 @@ class Takeover:
         """The session, opened if this is the first time."""
         with self._lock:
             try:
-                own = settings_of(options, _usual(), self._conf, batch=self._batch)
+                own = settings_of(options, dict(SparkConf().getAll()), self._conf, batch=self._batch)
             except DriverError as error:
                 self.refuse(str(error).rstrip("."))
             found = self._session
@@ -181,17 +163,13 @@ class Takeover:
 
     def stop_session(self) -> None:
         """The session stays for the job, which ends with the program; a program that stops it has ended its queries."""
-        if running := self.running():
+        if running := self.queries.running():
             name = running[0].name
             called = f"its query {name}" if name else "a query of its own"
             self.refuse(
                 f"the program stops its session while {called} runs: wait for it (query.awaitTermination()) "
                 "or stop it (query.stop()) before"
             )
-
-    def running(self) -> list[StreamingQuery]:
-        """The program's queries that run."""
-        return self.queries.running()
 
     # -- queries
 
@@ -205,27 +183,18 @@ class Takeover:
         if changed is not None and not self._batch:
             self.refuse(changed)
         try:
-            beginning = Beginning(self.queries, begin)
-            query = self.host.start(writer, table, where, beginning)
-            return beginning.handle or query
+            return self.host.start(writer, table, where, Handle(self, session.streams._jsqm, begin))
         except DriverError as error:
             # No `except` of the program is to go on behind it.
             self.end(failure_of(error, self.places, where))
             _hang()
 
-    def active(self, manager: StreamingQueryManager) -> list[StreamingQuery]:
-        return self.queries.active(manager)
-
-    def get(self, manager: StreamingQueryManager, query_id: str) -> StreamingQuery | None:
-        return self.queries.get(manager, query_id)
-
-    def await_any(self, manager: StreamingQueryManager, timeout: int | None) -> bool | None:
-        return self.queries.await_any(manager, timeout)
-
     def restarts(self, error: StreamingQueryException) -> bool:
+        """Whether a query that ended with ``error`` is started again without the program."""
         return self.host.restarts(error)
 
     def waits(self) -> None:
+        """The program is about to wait for its queries."""
         where = self.places.here()
         with self._telling:
             self.host.waits(where)
@@ -250,6 +219,7 @@ class Takeover:
 
     @property
     def is_stopping(self) -> bool:
+        """Whether the job is stopped, or its queries have new runs soon."""
         return self.host.is_stopping
 
     def hang_if_stopping(self) -> None:
@@ -259,7 +229,7 @@ class Takeover:
 
     def refuse(self, sentence: str) -> NoReturn:
         """End the program for what it has just done; ``sentence`` has no full stop."""
-        self.end(Failure(f"{self.places.here()}: {sentence}.", "", recoverable=False))
+        self.end(Failure.final(f"{self.places.here()}: {sentence}."))
         _hang()
 
     def fork(self) -> int:
@@ -276,33 +246,14 @@ class Takeover:
         _exit(status)
 
 
-def install(host: Host, places: Places, conf: Mapping[str, str]) -> None:
-    """Let PySpark's calls in this process, from the program that ``places`` knows, end in ``host``."""
-    Takeover(host, places, conf).install()
-
-
-def _set_all(
-    writer: DataStreamWriter,
-    format: str | None,
-    mode: str | None,
-    by: Any,
-    name: str | None,
-    options: Mapping[str, Any],
-) -> None:
-    writer.options(**options)
-    if mode is not None:
-        writer.outputMode(mode)
-    if by is not None:
-        writer.partitionBy(by)
-    if format is not None:
-        writer.format(format)
-    if name is not None:
-        writer.queryName(name)
-
-
-def _usual() -> dict[str, str]:
-    """What each `SparkConf` of this process has."""
-    return dict(SparkConf().getAll())
+def _set_all(writer: DataStreamWriter, asked: Mapping[str, Any]) -> None:
+    """What `start` and `toTable` are ``asked`` is set at ``writer``, as they do."""
+    writer.options(**asked.get("options", {}))
+    if asked.get("path") is not None:
+        writer.option("path", asked["path"])
+    for name in ("format", "outputMode", "partitionBy", "queryName"):
+        if asked.get(name) is not None:
+            getattr(writer, name)(asked[name])
 
 
 def _hang() -> NoReturn:

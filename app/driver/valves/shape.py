@@ -16,7 +16,7 @@ from app.driver.valves.spark import analysed, kind_of, lower_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_STATE: Final[Mapping[str, str]] = {
+STATE: Final[Mapping[str, str]] = {
     "Aggregate": "aggregate",
     "Deduplicate": "deduplicate",
     "DeduplicateWithinWatermark": "deduplicate",
@@ -105,7 +105,7 @@ def part_of(spark: Any, kind: str, streams: Sequence[bool], output_mode: str) ->
     """What a node of Spark's plan is. ``streams``: which of its inputs do."""
     if not streams:
         return Part.SOURCE
-    if kind in _STATE or (kind == "GlobalLimit" and output_mode == "append"):
+    if kind in STATE or (kind == "GlobalLimit" and output_mode == "append"):
         return Part.STATE
     if kind.endswith("Join"):
         return Part.STATE if len(streams) > 1 and all(streams) else Part.MAYBE
@@ -125,7 +125,7 @@ def _word_of(spark: Any, kind: str) -> str:
         return "sessions"
     if kind == "GlobalLimit":
         return "limit"
-    return _STATE.get(kind, "join" if kind.endswith("Join") else kind)
+    return STATE.get(kind, "join" if kind.endswith("Join") else kind)
 
 
 def walk(node: Node) -> Iterator[Node]:

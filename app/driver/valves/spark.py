@@ -125,6 +125,11 @@ class WriterFacts:
     output_mode: str = "append"
     foreach: Foreach = ""
 
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the query ends when there is nothing left."""
+        return self.trigger in ("available-now", "once")
+
 
 def lower_options(jvm: Any, options: Any) -> dict[str, str]:
     """A map of Scala, with its names in lower case."""

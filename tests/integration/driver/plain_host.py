@@ -18,10 +18,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.failures import Failure
-from app.driver.program.handle import Beginning
+from app.driver.program.handle import Handle
 from app.driver.program.places import Places
 from app.driver.program.run import run_program
-from app.driver.program.takeover import install
+from app.driver.program.takeover import Takeover
 from app.model.jobgraph import ProgramSpec
 
 
@@ -52,13 +52,13 @@ class PlainHost:
         return self._session
 
     def start(
-        self, writer: DataStreamWriter, table: str | None, where: str, begin: Beginning
+        self, writer: DataStreamWriter, table: str | None, where: str, handle: Handle
     ) -> StreamingQuery:
         self.started.append(where)
-        query = begin(writer)
+        handle.begin(writer)
         if (self._directory / "stop when it has started").exists():
             threading.Timer(3.0, self._stop).start()
-        return query
+        return handle
 
     def restarts(self, error: StreamingQueryException) -> bool:
         return False
@@ -96,6 +96,7 @@ if __name__ == "__main__":
     directory, script, *args = sys.argv[1:]
     host = PlainHost(Path(directory))
     artifacts = Path(directory) / "artifacts"
-    install(host, Places(artifacts, script), {"spark.sql.shuffle.partitions": "3"})
+    places = Places(artifacts, script)
+    Takeover(host, places, {"spark.sql.shuffle.partitions": "3"}).install()
     names = tuple(sorted(path.name for path in artifacts.iterdir()))
-    host.program_ended(run_program(ProgramSpec(script, tuple(args)), artifacts, names))
+    host.program_ended(run_program(ProgramSpec(script, tuple(args)), artifacts, names, places))

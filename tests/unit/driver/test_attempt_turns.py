@@ -33,7 +33,6 @@ class Looped(Attempt):
         self._queries = list(queries)
         self._by_run = {}
         self._tick_at = 0.0
-        self.spec: Any = SimpleNamespace(batch_timeout_ms=0)
         self.failed: list[Failure] = []
         self._failover = LocalFailover(
             report=lambda **_fields: None, begun_version=lambda: 1, restart=lambda running: running
@@ -45,7 +44,7 @@ class Looped(Attempt):
 
 
 def query_that_hangs(overdue: Failure | None) -> Any:
-    return SimpleNamespace(overdue=lambda _limit_ms: overdue, is_active=True, is_over=False)
+    return SimpleNamespace(overdue=lambda: overdue, is_active=True, is_over=False)
 
 
 def test_a_batch_that_hangs_is_seen_however_much_the_other_queries_say(
@@ -57,7 +56,7 @@ def test_a_batch_that_hangs_is_seen_however_much_the_other_queries_say(
     for _ in range(20):
         looped._inbox.put(Idle("of another query", 1))
     assert looped._turn() is None
-    running.overdue = lambda _limit_ms: Failure("It hangs.", "")
+    running.overdue = lambda: Failure("It hangs.", "")
     assert looped._turn() is None, "it was looked a moment ago"
     clock.s += attempt._TICK_S
     assert looped._turn() is Ending.FAILED
@@ -69,7 +68,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_query_that_is_held(monkeypatch: pyt
     held = SimpleNamespace(
         query=SimpleNamespace(key="ab"),
         stop_at_boundary=lambda: None,
-        overdue=lambda _limit_ms: None,
+        overdue=lambda: None,
         is_active=False,
         is_gone=lambda: False,
         close=lambda: None,

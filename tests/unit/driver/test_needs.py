@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.driver.started import started_at
+from app.driver.process import started_at
 
 ROOT = Path(__file__).resolve().parents[3]
 _IMPORT = """

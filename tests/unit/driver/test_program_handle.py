@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 
-from app.driver.program.handle import Handle
+from app.driver.program.handle import Handle, Queries
 
 AT_MOST_S = 20.0
 
@@ -56,7 +56,9 @@ class Job:
         self.goes_on.set()
         self.held_back = threading.Event()
         self.run = Run()
-        self.handle = Handle(self, None, self.run)
+        self.queries = Queries(self)  # type: ignore[arg-type]
+        self.handle = Handle(self, None, lambda run: run)  # type: ignore[arg-type]
+        self.handle.begin(self.run)  # type: ignore[arg-type]
 
     def waits(self) -> None:
         pass
@@ -84,7 +86,7 @@ class Job:
 
     def go_on(self) -> Run:
         after = Run()
-        self.handle.renew(after)
+        self.handle.begin(after)  # type: ignore[arg-type]
         self.goes_on.set()
         return after
 

@@ -36,7 +36,8 @@ class Place:
         query._plans = Plans(1, {})
         query._splits = Splits({}, {}, directory)
         query._past = Past((), None)
-        query._idle, query._valves = False, None
+        query._idle = False
+        query._valves = SimpleNamespace(settle=lambda: True)
         self.query: RunningQuery = query
 
     def planned(self, *rows: int | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 from app.driver import verdict
 from app.driver.causes import chain_of
 from app.driver.failures import DriverError, describe
-from app.driver.verdict import FINAL, Rules, default_verdict
+from app.driver.verdict import FINAL, default_verdict
 from tests.unit.driver.test_failures import JavaError
 
 
@@ -20,8 +20,8 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """Call it with the lists of the job."""
 
     def use(*, final: str = "", recoverable: str = "") -> None:
-        lists = (tuple(each.split()) for each in (final, recoverable))
-        monkeypatch.setattr(verdict, "_rules", Rules(*lists))
+        monkeypatch.setattr(verdict, "_final", tuple(final.split()))
+        monkeypatch.setattr(verdict, "_recoverable", tuple(recoverable.split()))
 
     yield use
 

@@ -1,4 +1,4 @@
-"""How many tasks a BATCH program runs at once on one host, changed while it runs.
+"""How many tasks a BATCH program runs at once, changed while it runs: on one host, and on a cluster.
 
 Spark's local scheduler has as many cores as it was started with. Those that the program is not to have are kept busy
 by tasks that sleep, each a job of its own in a pool of its own. Spark's fair scheduler serves a pool without a running
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from app.driver.executors import Executors
 from app.driver.scala import scala_context
 
 if TYPE_CHECKING:
@@ -65,3 +66,36 @@ class HeldSlots:
     def _is_running(self, number: int) -> bool:
         pool = scala_context(self._context).getPoolForName(_POOL.format(number))
         return bool(pool.isDefined()) and int(pool.get().runningTasks()) > 0
+
+
+class ExecutorSlots:
+    """Of a cluster: the executors of a program, of one core each. More are asked for and let in as they come. One that
+    is given up is decommissioned: it gets no more tasks, ends those that it has, hands its shuffle files to the others,
+    and goes. For the attempt's own thread."""
+
+    def __init__(self, executors: Executors) -> None:
+        self._executors = executors
+        self._more = False
+
+    def set(self, slots: int) -> None:
+        """Let the program have ``slots`` executors, as soon as they come, or others have ended their tasks."""
+        self._more = slots > self._executors.wanted
+        self._executors.request(slots)
+        self._executors.let_in_all()
+        self.tend()
+
+    def tend(self) -> None:
+        """
+        Raises:
+            DriverError: there have been no executors for too long.
+        """
+        self._executors.check()
+        self._executors.retire()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the program has the executors that it should have and no more, or does not wait for others."""
+        executors = self._executors
+        if self._more:
+            return executors.ready >= executors.wanted or executors.have_had_time
+        return executors.count <= executors.wanted
