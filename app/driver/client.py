@@ -87,9 +87,8 @@ class ControlPlaneClient:
         with self._changed:
             report = Report(seq=self._next_seq, at_ms=time.time_ns() // 1_000_000, **fields)
             self._next_seq += 1
-            self._forget_older_progress(report)
+            self._make_room(report)
             self._reports.append(report)
-            self._forget_old_batches()
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
@@ -223,21 +222,17 @@ class ControlPlaneClient:
                 self._changed.notify_all()
             self._on_fenced()
 
-    def _forget_older_progress(self, newer: Report) -> None:
-        """Of how far a region is, and of executors, only the newest report says something."""
-        if newer.type not in ("region-progress", "executors"):
+    def _make_room(self, newer: Report) -> None:
+        """Of how far a region is, and of executors, only the newest report says something. Of committed batches the
+        newest say all that is needed: this bounds what is kept while nobody answers."""
+        if newer.type in ("region-progress", "executors"):
+            old: tuple[str, int] = (newer.type, newer.region)
+        elif len(self._reports) >= _BATCH_REPORTS_KEPT:
+            old = ("batch", -1)
+        else:
             return
         for position, report in enumerate(self._reports):
-            if report.type == newer.type and report.region == newer.region:
-                del self._reports[position]
-                return
-
-    def _forget_old_batches(self) -> None:
-        """Bound what is kept while nobody answers: of committed batches the newest say all that is needed."""
-        if len(self._reports) <= _BATCH_REPORTS_KEPT:
-            return
-        for position, report in enumerate(self._reports):
-            if report.type == "batch":
+            if (report.type, report.region) == old:
                 del self._reports[position]
                 return
 

@@ -291,18 +291,14 @@ class ProgramAttempt(InMainThread, Attempt):
         self._asked[asked.query.key] = asked
 
     def restarts(self, error: StreamingQueryException) -> bool:
-        """Whether a query that ended with ``error`` is started again: the program is not to hear of it."""
         return self._may_hold(describe(error))
 
     def waits(self, where: str) -> None:
-        """The program waits for its queries."""
         self._inbox.put(partial(self._on_waits, where))
 
     @property
     def is_stopping(self) -> bool:
-        """Whether queries end because the job is stopped, and are not started again yet: the program is not to hear of
-        it."""
-        return self._hides_ends or self._over.is_set()
+        return self._hides_ends or super().is_stopping
 
 
 def _never_started() -> Failure:

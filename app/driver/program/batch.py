@@ -27,7 +27,6 @@ from app.model.ownsettings import SHUFFLE_PARTITIONS
 from app.model.protocol import Orders
 
 if TYPE_CHECKING:
-    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -192,15 +191,3 @@ class BatchProgramAttempt(InMainThread):
             )
         handle.begin(writer)
         return handle
-
-    def restarts(self, error: StreamingQueryException) -> bool:
-        """The program is told of all failures."""
-        return False
-
-    def waits(self, where: str) -> None:
-        """Nothing depends on what the program waits for."""
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the process is about to end: the program is not to hear of it."""
-        return self._over.is_set()

@@ -24,6 +24,7 @@ from app.driver.program.run import run_program
 from app.driver.program.takeover import Host, Takeover
 
 if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -122,8 +123,17 @@ class InMainThread(BaseAttempt, Host):
 
     # -- the threads of the program (`takeover.Host`)
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._over.is_set()
+
+    def restarts(self, error: StreamingQueryException) -> bool:
+        return False
+
+    def waits(self, where: str) -> None:
+        pass
+
     def program_ended(self, failure: Failure | None) -> None:
-        """The program has ended, in whatever way."""
         self._inbox.put(ProgramEnded(failure))
 
     def _session_with(self, conf: Mapping[str, str]) -> SparkSession:

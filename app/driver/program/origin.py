@@ -87,32 +87,27 @@ class Origin:
             DriverError: it cannot.
         """
         with _telling(f"the checkpoint {place} cannot be read"):
-            self._check(place, vertices, own, sink_folder)
-
-    def _check(
-        self, place: Path, vertices: Sequence[PlannedVertex], own: Path | None, sink_folder: Path | None
-    ) -> None:
-        sink = vertices[-1].name
-        if own is not None and (left := _foreign(own)):
-            raise DriverError(
-                f"from: the query of {sink} has the checkpointLocation {own}, which is not empty: it has {left}. Leave "
-                "from out to go on from there, or give the query another checkpointLocation."
-            )
-        refuse_if_written(place)
-        sources, had = sum(each.role is Role.SOURCE for each in vertices), source_count(place)
-        if had is not None and had != sources:
-            raise DriverError(
-                f"from: the query of {sink} has {sources} sources, and the checkpoint {place} is of {had}: they have "
-                "to be the same ones."
-            )
-        keeps = any(each.stateful for each in vertices)
-        if had is not None and keeps is not has_state(place):
-            raise DriverError(
-                f"from: the query of {sink} keeps {'' if keeps else 'no '}state, and the checkpoint {place} has "
-                f"{'none' if keeps else 'some'}: operators with state cannot be added or removed."
-            )
-        if sink_folder is not None:
-            _check_sink(sink, place, sink_folder)
+            sink = vertices[-1].name
+            if own is not None and (left := _foreign(own)):
+                raise DriverError(
+                    f"from: the query of {sink} has the checkpointLocation {own}, which is not empty: it has {left}. "
+                    "Leave from out to go on from there, or give the query another checkpointLocation."
+                )
+            refuse_if_written(place)
+            sources, had = sum(each.role is Role.SOURCE for each in vertices), source_count(place)
+            if had is not None and had != sources:
+                raise DriverError(
+                    f"from: the query of {sink} has {sources} sources, and the checkpoint {place} is of {had}: they "
+                    "have to be the same ones."
+                )
+            keeps = any(each.stateful for each in vertices)
+            if had is not None and keeps is not has_state(place):
+                raise DriverError(
+                    f"from: the query of {sink} keeps {'' if keeps else 'no '}state, and the checkpoint {place} has "
+                    f"{'none' if keeps else 'some'}: operators with state cannot be added or removed."
+                )
+            if sink_folder is not None:
+                _check_sink(sink, place, sink_folder)
 
 
 def adopt(find: Callable[[], Path], checkpoint: Path) -> None:
