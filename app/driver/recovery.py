@@ -47,7 +47,10 @@ def read_past(checkpoint_dir: Path, *, begun_in: Path | None = None) -> Past:
             continue
     begun, newest = max(planned, default=-1), max([*commits, *made], default=-1)
     interrupted = begun if begun > newest else None
-    if interrupted is not None and _begun(begun_in or checkpoint_dir) < interrupted:
+    if (
+        interrupted is not None
+        and max(_noted((begun_in or checkpoint_dir) / _BEGUN), default=-1) < interrupted
+    ):
         interrupted = None
     return Past(tuple(times), interrupted, newest)
 
@@ -60,10 +63,7 @@ def mark_begun(checkpoint_dir: Path, batch_id: int) -> None:
 
 def repartition_batches(checkpoint_dir: Path) -> frozenset[int]:
     """Batches that redistributed the state, and gave nothing out."""
-    try:
-        return frozenset(map(int, (checkpoint_dir / _REPARTITIONED).read_text(encoding="ascii").split()))
-    except (OSError, ValueError):
-        return frozenset()
+    return frozenset(_noted(checkpoint_dir / _REPARTITIONED))
 
 
 def mark_repartitioned(checkpoint_dir: Path, batch_id: int) -> None:
@@ -72,11 +72,11 @@ def mark_repartitioned(checkpoint_dir: Path, batch_id: int) -> None:
     (checkpoint_dir / _REPARTITIONED).write_text(" ".join(map(str, batches)), encoding="ascii")
 
 
-def _begun(checkpoint_dir: Path) -> int:
+def _noted(file: Path) -> list[int]:
     try:
-        return int((checkpoint_dir / _BEGUN).read_text(encoding="ascii"))
+        return list(map(int, file.read_text(encoding="ascii").split()))
     except (OSError, ValueError):
-        return -1
+        return []
 
 
 def _batches(directory: Path) -> dict[int, Path]:

@@ -131,9 +131,8 @@ class Handle(StreamingQuery):
 
     def _is_replaced(self, run: StreamingQuery) -> bool:
         """Whether another run is or will be in the place of ``run``, which has ended."""
-        return self._jsq is not run._jsq or self._is_restarted(run)
-
-    def _is_restarted(self, run: StreamingQuery) -> bool:
+        if self._jsq is not run._jsq:
+            return True
         error = run.exception()
         return error is not None and self._calls.restarts(error)
 
