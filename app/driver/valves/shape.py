@@ -91,7 +91,7 @@ def _read(spark: Any, output_mode: str) -> Node:
     return Node(
         kind=kind,
         part=part_of(spark, kind, streams, output_mode),
-        word=_word_of(spark, kind),
+        word=word_of(spark, kind),
         children=tuple(
             _read(each, output_mode) for each, flows in zip(inputs, streams, strict=True) if flows
         ),
@@ -120,7 +120,7 @@ def part_of(spark: Any, kind: str, streams: Sequence[bool], output_mode: str) ->
     return Part.MAYBE if kind in ("Filter", "Project") and not spark.subqueries().isEmpty() else Part.PASS
 
 
-def _word_of(spark: Any, kind: str) -> str:
+def word_of(spark: Any, kind: str) -> str:
     if kind == "Aggregate" and "session_window" in str(spark.groupingExpressions().toString()):
         return "sessions"
     if kind == "GlobalLimit":

@@ -10,7 +10,7 @@ from app.driver.valves.batches import Faults, faults
 from app.driver.valves.labels import Label, has_narrow_end, own_stage, tasks, width
 from app.driver.valves.reading import free_name, sink_name, source_name
 from app.driver.valves.running import Place, Rows, matched, removed
-from app.driver.valves.shape import Node, Part, part_of
+from app.driver.valves.shape import Node, Part, part_of, word_of
 from app.driver.valves.spark import WriterFacts
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import queries
@@ -51,6 +51,21 @@ def test_parts_that_depend_on_more() -> None:
     assert of("Repartition", "shuffle", False) is Part.NARROW
     for empty, part in ((True, Part.PASS), (False, Part.MAYBE)):
         assert of("Filter", "subqueries", SimpleNamespace(isEmpty=lambda empty=empty: empty)) is part
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "word"),
+    [
+        ("Aggregate", "List(session_window#7, key#2L)", "sessions"),
+        ("Aggregate", "List(window#7)", "aggregate"),
+        ("GlobalLimit", "", "limit"),
+        ("Deduplicate", "", "deduplicate"),
+        ("Join", "", "join"),
+    ],
+)
+def test_words(kind: str, keys: str, word: str) -> None:
+    grouped = SimpleNamespace(groupingExpressions=lambda: SimpleNamespace(toString=lambda: keys))
+    assert word_of(grouped, kind) == word
 
 
 def node(part: Part, *children: Node, number: int = 0) -> Node:
