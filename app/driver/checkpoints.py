@@ -82,20 +82,6 @@ def source_count(checkpoint: Path) -> int | None:
     return len(lines) - 2 if lines[:1] == ["v1"] else None
 
 
-def rows_read(checkpoint: Path) -> int:
-    """How many rows the batches have that were planned, if all sources are our own (`app.driver.sources.rate`).
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    planned = newest_batch(checkpoint / "offsets")
-    if planned < 0:
-        return 0
-    lines = (checkpoint / "offsets" / str(planned)).read_text(encoding="utf-8").splitlines()[2:]
-    offsets = [json.loads(line) for line in lines if line != "-"]
-    return sum(row for offset in offsets for rows in offset.values() for row in rows.values())
-
-
 def newest_in_sink(folder: Path) -> int:
     """The newest batch in the log that Spark's file sink keeps in its folder; -1 if there is none."""
     return newest_batch(folder / "_spark_metadata")

@@ -154,8 +154,8 @@ class StartedQuery(ABC):
         """Whether an earlier attempt had begun this batch."""
         return batch_id == self._past.interrupted
 
-    def idle(self, at_ms: int) -> None:
-        """At ``at_ms`` the query had nothing to do: its next batch will run at the plan of now."""
+    def idle(self) -> None:
+        """The query had nothing to do: its next batch will run at the plan of now."""
         self._valves.settle()
         self._reached(self._plans.current)
 

@@ -164,10 +164,16 @@ def option_faults(source_format: str, given: Mapping[str, str]) -> list[tuple[st
     if source_format == "rate":
         return rate_option_faults(given)
     faults: list[tuple[str, str]] = []
+    if source_format == "rate-micro-batch" and "rowsperbatch" not in map(str.lower, given):
+        faults.append(("rowsPerBatch", "is missing: a rate-micro-batch source needs it."))
     names = {option.lower(): option for option in known.options}
     for option, value in given.items():
         name = option.lower()
-        if known.is_files and name in _GONE:
+        if source_format == "rate-micro-batch" and name == "rowcount":
+            faults.append(
+                (option, "is not an option of a rate-micro-batch source: take the format rate, which ends.")
+            )
+        elif known.is_files and name in _GONE:
             faults.append((option, f"is not an option of a {source_format} source: {_GONE[name]}."))
         elif name in names:
             if known.is_files and name in _COUNTS and not _is_positive(value):

@@ -1,4 +1,4 @@
-"""A Python function as a sink, and the sink that throws everything away."""
+"""The sink that is a Python function, and that of BATCH jobs which keeps nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PythonSink(Sink):
 
 
 class NoopSink(Sink):
-    """Runs the batch and keeps nothing."""
+    """Runs the job and keeps nothing; in streams this sink is Spark's own."""
 
     def write(self, frame: DataFrame, batch: BatchRef, may_commit: MayCommit) -> Written:
         run_without_output(frame)

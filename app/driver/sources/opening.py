@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -93,10 +94,11 @@ def _why_not_loaded(source: SourceSpec, error: PySparkException | Py4JJavaError)
 
 
 def _open_rate(spark: SparkSession, vertex: JobVertex, source: SourceSpec, splits: Splits) -> DataFrame:
-    from app.driver.sources.rate import PARTS_FILE, RateSource
+    from app.driver.sources.rate import PARTS_FILE, START_MS, RateSource
 
     spark.dataSource.register(RateSource)
     reader = spark.readStream.format(RateSource.name()).options(**dict(source.options))
+    reader = reader.option(START_MS, str(time.time_ns() // 1_000_000))
     return reader.option(PARTS_FILE, str(splits.file(vertex.id))).load()
 
 

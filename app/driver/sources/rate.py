@@ -1,12 +1,14 @@
 """The source `rate`: numbered rows with a timestamp, the same ones whenever they are read.
 
 An offset is ``{start: {"0": row}}``: the first row was due at ``start``, in milliseconds, and ``row`` rows come before
-it. It has the form of Kafka's, so what waits is told as Kafka's is (`app.driver.progress`).
+it. It has the form of Kafka's, so what waits is told as Kafka's is (`app.driver.progress`). Behind the last row of a
+source that ends it is ``{start: {"0": row, "end": 0}}``.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +22,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from app.driver.checkpoints import newest_batch
 from app.model.rate_options import rate_options
 
 PARTS_FILE = "partsFile"
 """The option that names the file with the number of parts of a batch."""
+
+START_MS = "startMs"
+"""The option that says when the first row is due, if no checkpoint does. Two that read one vertex have the same."""
 
 _ARROW_SCHEMA = pa.schema([("timestamp", pa.timestamp("us", "UTC")), ("value", pa.int64())])
 _BATCH_ROWS = 65_536
@@ -78,25 +84,30 @@ class RateReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = rate_options(options)
         self._parts_file = options[PARTS_FILE]
-        self._until_ms = math.inf
+        self._start_ms = int(options[START_MS])
+        self._until_ms: float | None = None
         self._latest: Offset | None = None
         self._planned: tuple[Offset, Offset] | None = None
         self._parts: list[Part] = []
 
     def initialOffset(self) -> Offset:
-        return {str(time.time_ns() // 1_000_000): {"0": 0}}
+        return self._offset(self._start_ms, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_rows_per_trigger)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         start_ms, row = _read(start)
-        elapsed_ms = max(0, min(time.time_ns() // 1_000_000, self._until_ms) - start_ms)
-        due = math.floor(elapsed_ms * self._options.rows_per_second / 1000)
-        due = max(row, due if self._options.row_count is None else min(due, self._options.row_count))
-        self._latest = _offset(start_ms, due)
+        until_ms = time.time_ns() // 1_000_000 if self._until_ms is None else self._until_ms
+        count = self._options.row_count
+        if until_ms == math.inf and count is not None:
+            due = count
+        else:
+            due = math.floor(max(0, until_ms - start_ms) * self._options.rows_per_second / 1000)
+        due = max(row, due if count is None else min(due, count))
+        self._latest = self._offset(start_ms, due)
         return (
-            _offset(start_ms, min(due, row + limit.max_rows))
+            self._offset(start_ms, min(due, row + limit.max_rows))
             if isinstance(limit, ReadMaxRows)
             else self._latest
         )
@@ -105,7 +116,8 @@ class RateReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until_ms = time.time_ns() // 1_000_000
+        """What is there now is what is due now; of a source that ends it is all."""
+        self._until_ms = time.time_ns() // 1_000_000 if self._options.row_count is None else math.inf
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One part per task, as many as the file says.
@@ -132,11 +144,29 @@ class RateReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
         spare_collector()
 
-
-def _offset(start_ms: int, row: int) -> Offset:
-    return {str(start_ms): {"0": row}}
+    def _offset(self, start_ms: int, row: int) -> Offset:
+        count = self._options.row_count
+        return {str(start_ms): {"0": row} | ({} if count is None or row < count else {"end": 0})}
 
 
 def _read(offset: Offset) -> tuple[int, int]:
     ((start, rows),) = offset.items()
     return int(start), rows["0"]
+
+
+def is_read(checkpoint: Path) -> bool:
+    """Whether the sources of a query, all of which are of this kind, are at their ends, and what they gave committed.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    planned = newest_batch(checkpoint / "offsets")
+    if planned < 0 or planned != newest_batch(checkpoint / "commits"):
+        return False
+    version, _, *offsets = (checkpoint / "offsets" / str(planned)).read_text(encoding="utf-8").splitlines()
+    return version == "v1" and all(each != "-" and "end" in _rows(json.loads(each)) for each in offsets)
+
+
+def _rows(offset: Offset) -> dict[str, int]:
+    (rows,) = offset.values()
+    return rows

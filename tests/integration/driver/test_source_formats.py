@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from app.driver.checkpoints import rows_read
 from app.driver.failures import DriverError
 from app.driver.sources.opening import read_static
+from app.driver.sources.rate import is_read
 from app.model.jobgraph import JobVertex
 from tests.integration.driver.source_support import Rig, csv_source, source, source_session
 
@@ -39,18 +39,31 @@ def test_rate_is_numbered_steady_and_the_same_when_it_is_read_again(rig: Rig) ->
     (rig.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
     rig.plan(2)
     with rig.run(vertex) as query:
-        rig.wait(query, lambda: rows_read(rig.checkpoint) == 60 and len(rig.rows()) == 60)
+        rig.wait(query, lambda: is_read(rig.checkpoint) and len(rig.rows()) == 60)
     rows = rig.rows()
     assert [value for _, value in rows] == list(range(60))
     assert {(b[0] - a[0]).total_seconds() for a, b in pairwise(rows)} == {0.02}
     assert {batch.tasks for batch in rig.batches} == {2, 3}
 
 
-def test_rate_ends_with_what_is_due_if_it_is_to_take_what_is_there(rig: Rig) -> None:
-    with rig.run(source("rate", rowsPerSecond=1_000_000, maxRowsPerTrigger=7), availableNow=True) as query:
+def test_rate_gives_all_that_it_has_if_it_is_to_take_what_is_there(rig: Rig) -> None:
+    with rig.run(source("rate", maxRowsPerTrigger=25, rowCount=60), availableNow=True) as query:
         rig.wait(query, lambda: not query.isActive)
-    assert [value for _, value in rig.rows()] == list(range(rows_read(rig.checkpoint)))
-    assert {len(batch.rows) for batch in rig.batches[:-1]} <= {7}
+    assert [len(batch.rows) for batch in rig.batches] == [25, 25, 10]
+    assert [value for _, value in rig.rows()] == list(range(60))
+
+
+def test_a_rate_source_that_is_read_twice_has_one_start_and_one_end(rig: Rig) -> None:
+    rows = rig.open(source("rate", rowsPerSecond=100, rowCount=20))
+    joined = rows.alias("a").join(rows.alias("b"), "value").selectExpr("a.timestamp = b.timestamp AS same")
+    writer = joined.writeStream.option("checkpointLocation", str(rig.checkpoint))
+    query = writer.format("memory").queryName("twice").start()
+    try:
+        rig.wait(query, lambda: is_read(rig.checkpoint))
+        found = rig.spark.table("twice").groupBy("same").count().collect()
+        assert [tuple(row) for row in found] == [(True, 20)]
+    finally:
+        query.stop()
 
 
 def test_rate_micro_batch_is_sparks_and_has_the_parts_of_the_plan_at_its_start(rig: Rig) -> None:

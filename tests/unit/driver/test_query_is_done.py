@@ -24,7 +24,9 @@ class Place:
 
     def __init__(self, directory: Path, *sources: SourceSpec) -> None:
         self.offsets = directory / "offsets"
+        self.commits = directory / "commits"
         self.offsets.mkdir()
+        self.commits.mkdir()
         self.gateway = SimpleNamespace(running_batch=None, committed=lambda _batch: None)
         query: Any = RunningQuery.__new__(RunningQuery)
         query.query = SimpleNamespace(streams=[SimpleNamespace(operation=each) for each in sources])
@@ -41,13 +43,21 @@ class Place:
         self.query: RunningQuery = query
 
     def planned(self, *rows: int | None) -> None:
-        """A batch is planned, after which so many rows of each source have been read."""
-        offsets = ["-" if each is None else json.dumps({"1000": {"0": each}}) for each in rows]
+        """A batch is planned, after which so many rows of each source have been read, of five."""
+        offsets = [
+            "-" if each is None else json.dumps({"1000": {"0": each} | ({"end": 0} if each == 5 else {})})
+            for each in rows
+        ]
         number = len(list(self.offsets.iterdir()))
         (self.offsets / str(number)).write_text("\n".join(["v1", "{}", *offsets]))
 
+    def read(self, *rows: int | None) -> None:
+        """The same, and the batch is in Spark's log of commits."""
+        self.planned(*rows)
+        (self.commits / str(len(list(self.offsets.iterdir())) - 1)).touch()
+
     def idle(self) -> None:
-        self.query.idle(1_000)
+        self.query.idle()
 
     def committed(self, batch_id: int) -> None:
         self.query.committed(Committed("run", "id", batch_id, 10, None, 5), 2_000)
@@ -55,9 +65,26 @@ class Place:
 
 def test_done_when_all_rows_are_read_and_there_was_nothing_to_do(tmp_path: Path) -> None:
     place = Place(tmp_path, ENDS)
-    place.planned(5)
+    place.read(5)
     assert not place.query.is_done
     place.idle()
+    assert place.query.is_done
+
+
+def test_not_done_while_the_last_batch_is_planned_and_has_not_begun(tmp_path: Path) -> None:
+    place = Place(tmp_path, ENDS)
+    place.read(4)
+    place.idle()
+    place.planned(5)
+    assert not place.query.is_done
+
+
+def test_a_source_that_is_read_twice_is_at_its_end_in_both(tmp_path: Path) -> None:
+    place = Place(tmp_path, ENDS)
+    place.read(5, 4)
+    place.idle()
+    assert not place.query.is_done
+    place.read(5, 5)
     assert place.query.is_done
 
 
@@ -69,14 +96,14 @@ def test_a_source_without_rows_is_done_at_once(tmp_path: Path) -> None:
 
 def test_not_done_while_spark_may_still_run_a_batch_without_data(tmp_path: Path) -> None:
     place = Place(tmp_path, ENDS)
-    place.planned(4)
+    place.read(4)
     place.idle()
     assert not place.query.is_done, "the source has more"
     # The last data came after a pause. Spark may still run what the watermark held back.
-    place.planned(5)
+    place.read(5)
     place.committed(1)
     assert not place.query.is_done
-    place.planned(5)
+    place.read(5)
     place.committed(2)
     assert not place.query.is_done
     place.idle()
@@ -85,7 +112,7 @@ def test_not_done_while_spark_may_still_run_a_batch_without_data(tmp_path: Path)
 
 def test_not_done_while_a_batch_runs_though_an_earlier_pause_was_told_late(tmp_path: Path) -> None:
     place = Place(tmp_path, ENDS)
-    place.planned(5)
+    place.read(5)
     place.idle()
     place.gateway.running_batch = 5
     assert not place.query.is_done
@@ -94,10 +121,10 @@ def test_not_done_while_a_batch_runs_though_an_earlier_pause_was_told_late(tmp_p
 @pytest.mark.parametrize("rows", [(5, None), (None, 5), (5, 4)])
 def test_done_only_when_each_source_is_read(tmp_path: Path, rows: tuple[int | None, ...]) -> None:
     place = Place(tmp_path, ENDS, ENDS)
-    place.planned(*rows)
+    place.read(*rows)
     place.idle()
     assert not place.query.is_done
-    place.planned(5, 5)
+    place.read(5, 5)
     assert place.query.is_done
 
 
@@ -106,6 +133,6 @@ def test_done_only_when_each_source_is_read(tmp_path: Path, rows: tuple[int | No
 )
 def test_a_source_that_spark_plans_itself_never_ends(tmp_path: Path, other: SourceSpec) -> None:
     place = Place(tmp_path, ENDS, other)
-    place.planned(5, 0)
+    place.read(5, 0)
     place.idle()
     assert not place.query.is_done

@@ -87,7 +87,10 @@ def test_state_partitions_that_were_redistributed_are_kept_whatever_the_document
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda v: v[0].update(source={"format": "rate-micro-batch"}), "reads rate-micro-batch as 'a' now"),
+        (
+            lambda v: v[0].update(source={"format": "rate-micro-batch", "options": {"rowsPerBatch": "1"}}),
+            "reads rate-micro-batch as 'a' now",
+        ),
         (lambda v: v[1].update(maxParallelism=24), "leave maxParallelism as it was"),
         (lambda v: v[1].update(sql="SELECT value, 1 AS n FROM a"), "keeps state in nothing now"),
     ],

@@ -102,8 +102,16 @@ RELATIVE = (
             ".options.numPartitions: is not an option of the source rate. Allowed are maxRowsPerTrigger",
         ),
         (
-            {"format": "rate-micro-batch", "options": {"rowPerBatch": 4}},
-            ".options.rowPerBatch: is not an option of a rate-micro-batch source. Did you mean 'rowsPerBatch'?",
+            {"format": "rate-micro-batch", "options": {"rowsPerBatch": 4, "numPartition": 2}},
+            ".options.numPartition: is not an option of a rate-micro-batch source. Did you mean 'numPartitions'?",
+        ),
+        (
+            {"format": "rate-micro-batch"},
+            ".options.rowsPerBatch: is missing: a rate-micro-batch source needs it.",
+        ),
+        (
+            {"format": "rate-micro-batch", "options": {"rowsPerBatch": 4, "rowCount": 2}},
+            ".options.rowCount: is not an option of a rate-micro-batch source: take the format rate, which ends.",
         ),
         (
             {"format": "rate", "options": {"rampUpTime": "5s"}},
