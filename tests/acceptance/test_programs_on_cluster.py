@@ -1,5 +1,5 @@
-"""A program on a Spark standalone cluster: executors come and go while it runs, its driver is killed, and its output is
-that of a plain run. Its executors have what its driver has: the PySpark, the libraries, the packages."""
+"""A program on a Spark standalone cluster: it is rescaled in place, its driver is killed, and its output is that of a
+plain run. Its executors have what its driver has: the PySpark, the libraries, the packages."""
 
 from __future__ import annotations
 
@@ -70,18 +70,16 @@ def test_a_program_on_a_cluster_has_the_output_of_a_plain_run(tmp_path: Path, na
             await_batches(ours, STEADY)
             found.append(times_opened(cluster) - before)
 
-        # Executors that are given up go at once, so that others come with the next rescale.
+        # Executors that are given up go at once.
         at_once = replace(program, config={**program.config, "slot.idle.timeout": "100 ms"})
         outcome = run_rescaled(deployment, at_once, ours, feeder, rescales=RESCALES, seed=3, steady=steady)
         opened = times_opened(cluster)
         executors = len(list(cluster.directory.glob("worker-*/app-*/*/stderr")))
-        said = "".join(log.read_text() for log in deployment.data_dir.glob("run/driver-*.log"))
     run_plain(program, alone)
 
     rows, expected = rows_of(program, [ours, alone], name, tmp_path / "reader.log")
     assert differences(rows, expected) == {} and all(rows.values())
     assert (outcome.in_place, outcome.others, outcome.kills) == (RESCALES, [], 1)
-    assert "is warm" in said and "was not warmed up" not in said
     # State stays where it is.
     assert found == [0] and opened > 0
     print(
