@@ -149,7 +149,11 @@ class BaseAttempt(ABC):
             if self._batch:
                 warm_up = partial(look_at_executor, session.sparkContext, self._sight)
             self._executors = Executors(
-                session.sparkContext, spec.executors, warm_up, all_at_once=self._batch
+                session.sparkContext,
+                spec.executors,
+                warm_up,
+                kept=self._sight.kept,
+                all_at_once=self._batch,
             )
             self._executors.await_first()
             self._sight.check(self._executors.active)

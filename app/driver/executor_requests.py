@@ -88,6 +88,8 @@ class ExecutorRequests:
 
     def decommission(self, numbers: Iterable[int]) -> None:
         """Give these up once they have ended their tasks, and handed to others what later stages need of them."""
+        if not (numbers := list(numbers)):
+            return
         jvm: Any = self._context._jvm
         none = scala_option(jvm, None)
         why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("the job gives up this slot", none)

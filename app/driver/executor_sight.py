@@ -51,6 +51,7 @@ class ExecutorSight:
         self.python = Path(sys.executable)
         self._context = context
         self._directory = directory
+        self._lock = threading.Lock()
         self.kept: set[int] = set()
         """Executors that are kept from all tasks, for they are blind."""
         self._why = ""
@@ -68,20 +69,22 @@ class ExecutorSight:
         """Why an executor gets no tasks, in a sentence; empty if there is none."""
         return self._why if time.monotonic() - self._why_at < WHY_S else ""
 
-    def ask(self, executor: int) -> Callable[[], bool]:
+    def ask(self, executor: int) -> Callable[[], bool | None]:
         """Let ``executor`` look, in the thread's pool; what is returned waits for it, and tells whether it is blind. It
-        then counts as kept from all tasks, until it `sees`."""
+        then counts as kept from all tasks, until it `sees` or is `gone`. None: another one has got the task."""
         asked = self._look([executor]).collectAsync()
 
-        def is_blind() -> bool:
+        def is_blind() -> bool | None:
             try:
-                if f"{executor} is blind" not in map(str, asked.get()):
-                    return False
+                said = str(next(iter(asked.get()), ""))
             except Exception as error:
                 # It is lost, most likely.
                 log.warning("what executor %d sees is not known: %s", executor, describe(error).sentence)
-                return False
-            self.kept.add(executor)
+                return None
+            if said != f"{executor} is blind":
+                return False if said else None
+            with self._lock:
+                self.kept.add(executor)
             self._why, self._why_at = f"{self._sentence({executor})} It is given no tasks.", time.monotonic()
             log.warning("%s", self._why)
             return True
@@ -91,19 +94,24 @@ class ExecutorSight:
     def sees(self, executor: int) -> None:
         """One that was blind is not any more."""
         log.warning("executor %d sees %s now", executor, self._directory)
-        self.kept.discard(executor)
+        with self._lock:
+            self.kept.discard(executor)
         self._why = ""
 
-    def failure(self, executors: Collection[int]) -> DriverError:
-        """That of an attempt with ``executors`` that do not see the files."""
-        return DriverError(self._sentence(executors), recoverable=True, outside=True)
+    def gone(self, executor: int) -> DriverError:
+        """One that was blind until its end; what it has failed with."""
+        with self._lock:
+            self.kept.discard(executor)
+        return self._failure({executor})
 
     def close(self) -> None:
         """The attempt is over. Those that are kept from tasks go: the next one is to meet none that keeps silent."""
+        with self._lock:
+            kept = [str(executor) for executor in self.kept]
         # The JVM may have ended, or the manager of the cluster be away.
         with contextlib.suppress(Exception):
-            kept = scala_seq(self._context._jvm, map(str, self.kept))
-            scala_context(self._context).schedulerBackend().killExecutors(kept, False, False, True)
+            ids = scala_seq(self._context._jvm, kept)
+            scala_context(self._context).schedulerBackend().killExecutors(ids, False, False, True)
 
     def check(self, executors: Sequence[int]) -> None:
         """Look whether all ``executors`` see the files. For the start, before there is anything to do.
@@ -130,7 +138,7 @@ class ExecutorSight:
         if not found:
             log.warning("executors have not said within %g s whether they see %s", LOOK_S, self._directory)
         elif found[0]:
-            raise self.failure(found[0])
+            raise self._failure(found[0])
 
     def _blind(self, executors: Sequence[int]) -> set[int]:
         """Those that do not see the files, asked all at once."""
@@ -149,6 +157,9 @@ class ExecutorSight:
 
     def _look(self, executors: Collection[int]) -> Any:
         return shell_at(self._context, executors, _LOOK, *self.files)
+
+    def _failure(self, blind: Collection[int]) -> DriverError:
+        return DriverError(self._sentence(blind), recoverable=True, outside=True)
 
     def _sentence(self, blind: Collection[int]) -> str:
         names = ", ".join(map(str, sorted(blind)))

@@ -13,7 +13,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ _SCHEMA = "value int"
 _POLL_S = 0.02
 
 _RELIEF_S = 10.0
+_AGAIN_S = 0.5
+_LOOKS = 3
 
 # Keeps an executor's only core while the file is there that it is given first, and before while it does not see the
 # driver's files. Says so and ends where it is not that executor: Spark gives the task to another one if that is lost,
@@ -61,21 +63,19 @@ def warm_up_executor(
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
     # Beside the query, not behind all that it has to do. Of pools with no running task the first by name gets a core.
-    held = _Held(session.sparkContext, executor, _pool(executor), sight.files)
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", held.pool)
-    # First, and what holds is behind it: what a task says is known when it has ended.
-    is_blind = sight.ask(executor)
+    held = _Held(session.sparkContext, executor, sight)
     # To plan a query takes so long that the executor would have got a task of another one.
     first, last = held.while_there(own / "first"), own / "last"
     done = threading.Event()
 
     def relieve() -> None:
-        held.is_blind = is_blind()
+        held.answered.wait(_RELIEF_S)
         _relieve(held, own / "first", last, done)
 
     relief = threading.Thread(target=relieve, daemon=True)
     relief.start()
     try:
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", held.pool)
         # All in one stage: behind a shuffle a task would be anywhere. The library is a file in a jar, and large.
         rows = _row_in(session.newSession(), executor)
         if all(map(importlib.util.find_spec, ("pandas", "pyarrow"))):
@@ -94,7 +94,7 @@ def warm_up_executor(
         if executor in sight.kept:
             first.join()
             if held.is_blind:
-                raise sight.failure([executor])
+                raise sight.gone(executor)
             sight.sees(executor)
 
 
@@ -105,38 +105,39 @@ def look_at_executor(
     does not. It may have a task already that takes long."""
 
     def look() -> None:
-        held = _Held(context, executor, _pool(executor), sight.files)
+        held = _Held(context, executor, sight)
         context.setLocalProperty("spark.scheduler.pool", held.pool)
-        held.is_blind = sight.ask(executor)()
         try:
+            # Spark may give the task to another one.
+            for _ in range(_LOOKS):
+                if not held.answered.is_set():
+                    held.note(sight.ask(executor))
             if held.is_blind:
                 held.keep()
-            if executor in sight.kept and not held.is_blind:
-                sight.sees(executor)
+            if executor in sight.kept:
+                (sight.gone if held.is_blind else sight.sees)(executor)
         except Exception as error:
             log.warning("executor %d is not kept from tasks any more: %s", executor, describe(error).sentence)
 
     threading.Thread(target=look, name=f"look-at-{executor}", daemon=True).start()
 
 
-def _pool(executor: int) -> str:
-    return f"!slotwise-executor-{executor}"
-
-
 class _Held:
     """Keeps the only core of ``executor`` with tasks in a pool of their own, which are done in their order."""
 
-    def __init__(self, context: SparkContext, executor: int, pool: str, files: Sequence[Path]) -> None:
-        self.pool = pool
+    def __init__(self, context: SparkContext, executor: int, sight: ExecutorSight) -> None:
+        self.pool = f"!slotwise-executor-{executor}"
         self.is_blind = False
-        """Whether it does not see ``files``. Then it is kept until it does."""
-        self._files = files
+        """Whether it does not see the files of ``sight``. Then it is kept until it does."""
+        self.answered = threading.Event()
+        """Whether that is known."""
+        self._sight = sight
         self._context = context
         self._executor = executor
 
     def keep(self) -> None:
         """Keep it while it is blind."""
-        self._hold(self._files[0].with_name("not there"))
+        self._hold(self._sight.mark.with_name("not there"))
 
     def while_there(self, file: Path) -> threading.Thread:
         """A task that ends when ``file`` is removed."""
@@ -155,10 +156,26 @@ class _Held:
         self._context.setLocalProperty("spark.scheduler.pool", self.pool)
         backend = scala_context(self._context).schedulerBackend()
         while (file.exists() or self.is_blind) and backend.isExecutorActive(str(self._executor)):
-            held = shell_at(self._context, [self._executor], _HOLD, file, self._executor, *self._files)
-            if not list(held.collect()):
-                self.is_blind = False
-                return
+            try:
+                if not self.answered.is_set():
+                    # First, and what holds is behind it: what a task says is known when it has ended.
+                    answer = self._sight.ask(self._executor)
+                    threading.Thread(target=self.note, args=(answer,), daemon=True).start()
+                files = self._sight.files
+                held = shell_at(self._context, [self._executor], _HOLD, file, self._executor, *files)
+                if not list(held.collect()):
+                    self.is_blind = False
+                    return
+            except Exception as error:
+                # It is lost, most likely; if not, it is not to be let in for that.
+                log.warning("executor %d is not held: %s", self._executor, describe(error).sentence)
+                time.sleep(_AGAIN_S)
+
+    def note(self, is_blind: Callable[[], bool | None]) -> None:
+        """What it has said, unless another one has got the task."""
+        if (answer := is_blind()) is not None:
+            self.is_blind = answer
+            self.answered.set()
 
 
 def _relieve(held: _Held, first: Path, last: Path, done: threading.Event) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from app.driver.executor_requests import ExecutorRequests
@@ -78,13 +78,21 @@ class Executors:
     """
 
     def __init__(
-        self, context: SparkContext, wanted: int, warm_up: WarmUp, *, all_at_once: bool = False
+        self,
+        context: SparkContext,
+        wanted: int,
+        warm_up: WarmUp,
+        *,
+        kept: Collection[int] = (),
+        all_at_once: bool = False,
     ) -> None:
         """``warm_up`` gets the number of a newcomer, and what is set when it may have tasks of the query.
 
-        ``all_at_once``: they need not come a few at a time.
+        ``kept``: those that are kept from all tasks, as it is at any time. ``all_at_once``: they need not come a few
+        at a time.
         """
         self._context = context
+        self._kept = kept
         self._all_at_once = all_at_once
         self._warm_up = warm_up
         self._requests = ExecutorRequests(context)
@@ -269,8 +277,12 @@ class Executors:
         return len(surplus)
 
     def retire(self) -> None:
-        """Give up the executors beyond those wanted, the newest first, while tasks run: each ends those that it has."""
-        self._requests.decommission(self._surplus())
+        """Give up the executors beyond those wanted, the newest first, while tasks run: each ends those that it has.
+        One that is not warm, or kept from tasks, has none but what holds it, which may not end."""
+        surplus = self._surplus()
+        held = {*list(self._warming), *list(self._kept)} & set(surplus)
+        self._requests.kill(held)
+        self._requests.decommission([one for one in surplus if one not in held])
 
     def _surplus(self) -> list[int]:
         # A master that does not know of the smaller number would send others; it may be away as well. In this order:

@@ -45,12 +45,16 @@ class OwnerAddress:
         Raises:
             OSError, http.client.HTTPException, ValueError: there was none.
         """
-        place = urlsplit(self.read())
+        address = self.read()
+        place = urlsplit(address)
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_CONNECT_TIMEOUT_S)
         with contextlib.closing(connection):
             connection.connect()
             connection.sock.settimeout(timeout_s)
             self._note(connection.sock)
+            if self.read() != address:
+                # Nobody would let go of this one.
+                raise ConnectionAbortedError("The job has another owner.")
             connection.request(method, path, body, dict(headers))
             response = connection.getresponse()
             return response.status, response.read()

@@ -1,4 +1,4 @@
-"""A BATCH job on a cluster whose executors are all gone does not wait for them for ever."""
+"""A BATCH job on a cluster waits for no executors for ever, and gives up one that is held."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from app.driver.batch import attempt
 from app.driver.batch.attempt import BatchAttempt
 from app.driver.executor_news import ExecutorNews
 from app.driver.failures import DriverError
+from tests.unit.driver.test_executors import Scheduler, running_with_two, scheduler, until  # noqa: F401
 
 
 class TooLong(BaseException):
@@ -64,3 +65,16 @@ def test_it_is_looked_whether_there_are_any_while_a_region_runs(monkeypatch: pyt
         Waiting(SimpleNamespace(check=check))._until_end()
     with pytest.raises(TooLong):
         Waiting(None)._until_end()
+
+
+def test_one_that_is_not_warm_and_not_wanted_is_killed_while_tasks_run(
+    scheduler: Scheduler,  # noqa: F811 - the fixture
+) -> None:
+    executors = running_with_two(scheduler)
+    executors.request(3)
+    scheduler.hosts[2] = "a"
+    until(lambda: 2 in scheduler.warming)
+    executors.request(2)
+    until(lambda: scheduler.asked[-1] == 2 and executors._requests.heard == 2)
+    executors.retire()
+    assert (scheduler.killed, executors.active) == (["2"], [0, 1])

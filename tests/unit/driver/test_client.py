@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from app.driver import client as module
 from app.driver.client import ControlPlaneClient
+from app.driver.owneraddress import OwnerAddress
 from app.model.protocol import DriverSpec, Orders, Registration
 from tests.integration.driver.harness import ControlPlaneDouble, wait_for
 
@@ -87,6 +89,16 @@ def test_a_server_that_is_stopped_is_not_waited_for_when_the_job_has_another_own
             batch(rig, 0)
             assert rig.client.flush(60)
     assert rig.numbers() == [1]
+
+
+def test_an_owner_that_changes_while_it_is_called_is_not_waited_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as old:
+        file = tmp_path / "address"
+        file.write_text(f"http://127.0.0.1:{old.getsockname()[1]}\n1\n")
+        address: Any = OwnerAddress(str(file), threading.Event())
+        address._note = lambda _: file.write_text("http://127.0.0.1:1\n2\n")
+        with pytest.raises(ConnectionAbortedError, match="another owner"):
+            address.call("GET", "/", None, {}, 20.0)
 
 
 def test_reports_wait_for_a_server_that_is_away_and_find_it_elsewhere(rig: Rig) -> None:

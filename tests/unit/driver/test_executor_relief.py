@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from itertools import chain, repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,3 +63,40 @@ def test_it_gives_way_when_something_fails(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no space"):
         relieved(Full(tasks=2), tmp_path)
     assert not (tmp_path / "first").exists()
+
+
+def test_who_holds_it_asks_what_it_sees_until_it_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[Any] = [["elsewhere"], OSError("it was lost"), ["elsewhere"], []]
+    asked = threading.Event()
+
+    def collect() -> list[str]:
+        assert asked.wait(20)
+        end = ends.pop(0)
+        if isinstance(end, OSError):
+            raise end
+        return end  # type: ignore[no-any-return]
+
+    answers = chain([None, None], repeat(True))
+
+    class Sight:
+        files = (tmp_path / "mark", tmp_path / "python")
+
+        def ask(self, executor: int) -> Any:
+            asked.clear()
+            return lambda: (next(answers), asked.set())[0]
+
+    backend = SimpleNamespace(isExecutorActive=lambda _: True)
+    context: Any = SimpleNamespace(setLocalProperty=lambda *_: None)
+    monkeypatch.setattr(
+        executor_warmup, "scala_context", lambda _: SimpleNamespace(schedulerBackend=lambda: backend)
+    )
+    monkeypatch.setattr(executor_warmup, "shell_at", lambda *_: SimpleNamespace(collect=collect))
+    monkeypatch.setattr(executor_warmup, "_AGAIN_S", 0.0)
+    sight: Any = Sight()
+    held = executor_warmup._Held(context, 3, sight)
+    holder = held.while_there(tmp_path / "first")
+    holder.join(20)
+    assert not holder.is_alive() and ends == []
+    assert held.answered.wait(20)
