@@ -7,6 +7,7 @@ That of a graph document is `app.driver.running_query.RunningQuery`, that of a p
 from __future__ import annotations
 
 import contextlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.1
+# Spark itself starts up in it.
+_FIRST_PLANNING_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class StartedQuery(ABC):
         self.query_id = self.run_id = ""
         self._backlog_rows: int | None = None
         self._state_is_even = True
+        self._busy_since: float | None = None
 
     @abstractmethod
     def start(self) -> None:
@@ -133,6 +137,7 @@ class StartedQuery(ABC):
     def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
         """A batch was committed: the run of it, if this attempt ran it, and the plan it ran at."""
         self._last_batch = happening.batch_id
+        self._busy_since = None
         run = self.gateway.committed(happening.batch_id)
         plan = run.plan if run is not None else self._plans.current
         self._state_is_even = run is None or run.state_is_even
@@ -216,8 +221,14 @@ class StartedQuery(ABC):
 
     @property
     def _batch_age_s(self) -> float:
-        """How long the batch in flight has been running; 0 without one."""
-        return self.gateway.batch_age_s if self.is_active else 0.0
+        """How long the batch in flight has been running, its planning and its commit included; 0 without one."""
+        # Spark does not say when it began to plan a batch: that is as long ago as the first look at it.
+        if not self._is_triggered:
+            self._busy_since = None
+            return 0.0
+        self._busy_since = self._busy_since or time.monotonic()
+        start_s = _FIRST_PLANNING_S if self._last_batch == self._past.newest else 0.0
+        return max(self.gateway.batch_age_s, time.monotonic() - self._busy_since - start_s)
 
     @property
     def _is_triggered(self) -> bool:

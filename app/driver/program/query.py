@@ -4,7 +4,6 @@ own plan and a gateway before its sink."""
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,12 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError
 from app.driver.gate import start_behind
-from app.driver.gateway import BatchRun
 from app.driver.locks import claim_own_checkpoint
-from app.driver.plans import DriverPlan
 from app.driver.program.handle import Handle
 from app.driver.program.origin import SINK_NOTE
-from app.driver.progress import Committed
 from app.driver.repartition import Repartitioner
 from app.driver.scala import scala_context
 from app.driver.session import own_session
@@ -150,7 +146,6 @@ class ProgramQuery(StartedQuery):
         super().__init__(asked.query, shared, checkpoint_dir=place, begun_in=asked.own_dir)
         self.ends_by_itself = asked.facts.ends_by_itself
         self._asked = asked
-        self._busy_since: float | None = None
 
     def start(self) -> None:
         """In the thread of the program, and when it is started again in that of the attempt.
@@ -175,20 +170,6 @@ class ProgramQuery(StartedQuery):
             if self._once:
                 return asked.handle.begin_unseen(writer.trigger(once=True))
             return asked.handle.begin(writer)
-
-    def committed(self, happening: Committed, now_ms: int) -> tuple[BatchRun | None, DriverPlan]:
-        self._busy_since = None
-        return super().committed(happening, now_ms)
-
-    @property
-    def _batch_age_s(self) -> float:
-        """Its planning and its commit count: they wait for sources and places that the program has chosen."""
-        # Spark does not say when it began to plan a batch: that is as long ago as the first look at it.
-        if not self._is_triggered:
-            self._busy_since = None
-            return 0.0
-        self._busy_since = self._busy_since or time.monotonic()
-        return max(super()._batch_age_s, time.monotonic() - self._busy_since)
 
 
 def differences(query: Query, found: Sequence[PlannedVertex]) -> list[str]:
