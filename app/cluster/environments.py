@@ -29,7 +29,6 @@ import json, os, sys
 found = {"version": list(sys.version_info[:3]), "spark": None, "home": None, "modules": []}
 try:
     import importlib.util
-    found["modules"] = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is not None]
     spec = importlib.util.find_spec("pyspark")
     home = os.path.dirname(spec.origin)
     if os.path.isdir(os.path.join(home, "jars")):
@@ -40,6 +39,12 @@ try:
     found["spark"] = names["__version__"]
 except Exception:
     pass
+for name in sys.argv[1:]:
+    try:
+        if importlib.util.find_spec(name) is not None:
+            found["modules"].append(name)
+    except Exception:
+        pass
 print("\\n" + json.dumps(found))
 """
 
@@ -78,7 +83,8 @@ class EnvironmentRefused(DriverLaunchError):
 
 
 class Pythons:
-    """Pythons that were looked at; one is looked at again when its PySpark was changed. ``user``: whom drivers run as.
+    """Pythons that were looked at; one is looked at again when its libraries were changed. ``user``: whom drivers run
+    as.
 
     What a job names is run as that user and never with the rights of the server.
     """
@@ -121,9 +127,12 @@ def _signs(environment: Environment) -> object:
     try:
         python = os.stat(environment.python)
         spark = os.stat(os.path.join(environment.spark_home, "version.py"))
+        # Where its other libraries are, too.
+        libraries = os.stat(os.path.dirname(environment.spark_home))
     except OSError:
         return None
-    return python.st_ino, python.st_mtime_ns, spark.st_ino, spark.st_mtime_ns
+    found = [(each.st_ino, each.st_mtime_ns) for each in (python, spark, libraries)]
+    return tuple(found)
 
 
 def _answer(python: str, place: str, user: DriverUser | None) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
-from app.model.environment import Looked, is_before
+from app.model.environment import EnvironmentSpec, Looked, is_before
 from app.model.jobgraph import JobGraph, SinkSpec, SourceSpec
 
 _NUMBERED_ROWS: Final = ("numpy", "pyarrow")
 _NUMBERED_ROWS_SINCE: Final = "4.2"
+REPARTITION_ENABLED: Final = "slotwise.state.repartition.enabled"
+_REPARTITION_SINCE: Final = "4.2"
 _SINKS: Final = {"sqlite": ("pyarrow",), "postgresql": ("psycopg", "pyarrow")}
 
 
@@ -18,7 +21,27 @@ def lacking(graph: JobGraph, looked: Looked) -> list[str]:
     return list(_lacking(graph, looked))
 
 
+def with_what_is_possible(graph: JobGraph, looked: Looked) -> JobGraph:
+    """``graph``, whose state is not to be redistributed if the PySpark cannot do that."""
+    if graph.program is not None or not is_before(looked.spark_version, _REPARTITION_SINCE):
+        return graph
+    config = {**dict(graph.config), REPARTITION_ENABLED: "false"}
+    return dataclasses.replace(graph, config=tuple(config.items()))
+
+
 def _lacking(graph: JobGraph, looked: Looked) -> Iterator[str]:
+    spec = graph.runtime.environment or EnvironmentSpec()
+    how = "Install {} there."
+    if spec.requirements:
+        how = "Add {} to environment.requirements."
+    elif spec.archive is not None:
+        how = "Pack {} into the archive."
+    asked = dict(graph.config).get(REPARTITION_ENABLED, "false").strip().lower()
+    if asked == "true" and graph.program is None and is_before(looked.spark_version, _REPARTITION_SINCE):
+        yield (
+            f"config: {REPARTITION_ENABLED} cannot be true: PySpark {looked.spark_version} cannot redistribute state, "
+            f"which {_REPARTITION_SINCE} and newer can."
+        )
     for vertex in graph.vertices:
         operation = vertex.operation
         modules: tuple[str, ...] = ()
@@ -36,5 +59,5 @@ def _lacking(graph: JobGraph, looked: Looked) -> Iterator[str]:
             what = "source" if isinstance(operation, SourceSpec) else "sink"
             yield (
                 f"environment: the {what} {vertex.name} ({operation.format}) needs {' and '.join(missing)}, which this "
-                f"environment has not. Install {'it' if len(missing) == 1 else 'them'} there."
+                f"environment has not. {how.format('it' if len(missing) == 1 else 'them')}"
             )

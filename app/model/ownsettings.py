@@ -45,8 +45,14 @@ _OWN: Final = {
 _TOO_LATE: Final = (
     "it would do nothing, because it is read before the JVM of a driver starts, and that runs already"
 )
-_JARS: Final = "list the libraries of a job under packages, by their coordinates group:artifact:version"
-_PYTHON: Final = "say under environment which Python a job runs with"
+_JARS: Final = (
+    "list the libraries of a job under packages, by their coordinates group:artifact:version; for a BATCH graph, and "
+    "on a cluster, install them in the pyspark/jars of every host"
+)
+_PYTHON: Final = (
+    "say under environment which Python a job runs with; a BATCH graph, and a job on a cluster, has that of the "
+    "server"
+)
 _WITHOUT_EFFECT: Final = {
     "spark.jars": _JARS,
     "spark.driver.extraClassPath": _JARS,

@@ -57,6 +57,7 @@ class Replacing:
             graph = _with_origin_of(await self._submission.plan(program, artifacts, job_id), state.graph)
         else:
             named = parse_document({**to_document(submitted), "name": name})
+            _refuse_incompatible(state, named)
             graph = await self._submission.plan(named, artifacts, job_id)
         _refuse_incompatible(self._state(job_id), graph)
         await self._submission.checked(job_id, graph, artifacts, None)

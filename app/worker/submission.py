@@ -19,7 +19,7 @@ from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
 from app.model.jobgraph import JobGraph, JobType, PlannedSpec
 from app.model.localpaths import local_paths, refusal_of
-from app.model.needs import lacking
+from app.model.needs import lacking, with_what_is_possible
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.scheduler.adaptive.events import StartScheduling
@@ -68,7 +68,9 @@ class Submission:
     ) -> JobGraph:
         """The job graph of what was submitted, which may be a new version of a job. What it is to run in is there."""
         if isinstance(submitted, JobGraph):
-            await self.checked("", submitted, artifacts, None)
+            if submitted.runtime.is_own:
+                # Before minutes are spent on what it is to run in.
+                await self.checked("", submitted, artifacts, None)
             return await self._looked_at(submitted, artifacts)
         program = submitted
         listed = program.artifacts
@@ -95,9 +97,10 @@ class Submission:
     async def _looked_at(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> JobGraph:
         """``graph``, if what it is to run in can be had and has what it needs."""
         if graph.runtime.is_own:
-            errors = lacking(graph, await self._planner.look(graph.runtime, artifacts))
-            if errors:
+            looked = await self._planner.look(graph.runtime, artifacts)
+            if errors := lacking(graph, looked):
                 raise InvalidRequest(*errors)
+            return with_what_is_possible(graph, looked)
         return graph
 
     async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:

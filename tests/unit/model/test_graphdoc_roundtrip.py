@@ -25,7 +25,7 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("**/*.yaml") if path
 
 _text = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=8)
 _options = st.dictionaries(
-    _text.map(lambda key: "x-" + key), _text | st.integers(0, 9) | st.booleans(), max_size=3
+    _text.map(lambda key: "no-option-of-sparks-" + key), _text | st.integers(0, 9) | st.booleans(), max_size=3
 )
 _json_options = st.fixed_dictionaries({}, optional={"ignoreNullFields": st.booleans(), "dateFormat": _text})
 _name = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,6}\Z") | _text
