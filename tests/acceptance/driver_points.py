@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from app.driver import base_attempt, checkpoints
@@ -22,7 +25,7 @@ from app.driver.gateway import Gateway
 from app.driver.program import origin
 from app.driver.sinks.database import DatabaseSink
 from app.driver.sources import rate
-from app.driver.sources.rate import Part, RateReader, RateSource
+from app.driver.sources.rate import Offset, RateReader, RateSource
 from tests.acceptance import repartition_points
 from tests.acceptance.kills import DIRECTORY, reached_in_driver
 
@@ -32,16 +35,16 @@ _attempt = 0
 
 
 class PointedReader(RateReader):
-    def latest_row(self, start: int, *, limited: bool) -> int:
-        end = super().latest_row(start, limited=limited)
-        if end > start:
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        end = super().latestOffset(start, limit)
+        if end != start:
             reached_in_driver("planner-offset")
         return end
 
-    def divide(self, start: int, end: int, parts: int) -> list[Part]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         # Spark asks for partitions when the batch is in its offset log.
         reached_in_driver("planner-partitions")
-        return super().divide(start, end, parts)
+        return super().partitions(start, end)
 
 
 class PointedSource(RateSource):
