@@ -11,15 +11,17 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from app.driver.process import DriverProcess, main  # noqa: E402
+from app.model.jobgraph import JobGraph  # noqa: E402
+from app.model.protocol import DriverSpec  # noqa: E402
 from tests.acceptance.kills import DRIVER_PID  # noqa: E402
 
 if __name__ == "__main__":
     # Its Python workers and planners inherit it from the JVM.
     os.environ[DRIVER_PID] = str(os.getpid())
-    run_attempt = DriverProcess._run_attempt
+    attempt_of = DriverProcess._attempt_of
     installed = False
 
-    def _run_attempt(self: DriverProcess, assignment: Path) -> Any:
+    def _attempt_of(self: DriverProcess, spec: DriverSpec, graph: JobGraph) -> Any:
         global installed
         if not installed:
             # Not earlier: it imports PySpark, which the driver does while its JVM starts.
@@ -27,7 +29,7 @@ if __name__ == "__main__":
 
             driver_points.install()
             installed = True
-        return run_attempt(self, assignment)
+        return attempt_of(self, spec, graph)
 
-    DriverProcess._run_attempt = _run_attempt  # type: ignore[method-assign]
+    DriverProcess._attempt_of = _attempt_of  # type: ignore[method-assign]
     sys.exit(main())
