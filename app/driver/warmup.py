@@ -15,13 +15,14 @@ from app.driver.plans import Plans
 from app.driver.progress import Committed, Happening
 from app.driver.running_query import RunningQuery
 from app.driver.session import open_session
+from app.driver.sinks.base import run_without_output
 from app.driver.started_query import Shared
 from app.driver.valves.spark import self_test
 from app.model.analysis import queries
 from app.model.graphdoc import parse_document
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +53,14 @@ _DOCUMENT = {
             "sql": "SELECT *, upper('x') AS name FROM counts",
             "parallelism": 2,
         },
+        {
+            "name": "store",
+            "inputs": ["named"],
+            "sink": {"python": f"{__name__}:take", "outputMode": "update"},
+        },
     ],
-}
-# Of those that get each micro-batch by a call of ours: it takes what Spark's own do and more.
-_SINK = {
-    "format": "sqlite",
-    "outputMode": "update",
-    "options": {"table": "rows", "mode": "upsert", "keys": "k"},
+    # In which the function may be, for all that the document says.
+    "artifacts": ["warm-up.zip"],
 }
 
 
@@ -84,6 +86,11 @@ def warm_up(directory: Path, socket_dir: str, master: str) -> SparkSession | Non
     return session
 
 
+def take(frame: DataFrame, batch_id: int) -> None:
+    """A sink that gets each micro-batch, which is more than those of Spark's own need."""
+    run_without_output(frame)
+
+
 def _has_sources() -> bool:
     """Whether there are sources of ours. The environment of a program need not have what they are made with."""
     try:
@@ -94,9 +101,7 @@ def _has_sources() -> bool:
 
 
 def _run(session: SparkSession, directory: Path) -> None:
-    sink = {**_SINK, "path": str(directory / "rows.db")}
-    store = {"name": "store", "inputs": ["named"], "sink": sink}
-    graph = parse_document({**_DOCUMENT, "vertices": [*_DOCUMENT["vertices"], store]})
+    graph = parse_document(_DOCUMENT)
     done = threading.Event()
 
     def tell(happening: Happening) -> None:

@@ -77,14 +77,6 @@ def test_a_sql_error_names_its_vertex(rig: Bench) -> None:
     assert failed["recoverable"] is False
 
 
-def test_a_setting_that_rescaling_rests_on_is_refused(rig: Bench) -> None:
-    document = counting(rig.directory, rows=None)
-    driver = rig.start(document, spark_conf={"spark.sql.adaptive.enabled": "true"})
-    failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
-    assert "spark.sql.adaptive.enabled" in failed["error"]
-    assert driver.exit_status() == 4
-
-
 def with_hanging_sink(rig: Bench) -> dict[str, Any]:
     """The counting job with a sink that never ends its first batch, and says that it has begun."""
     body = (
