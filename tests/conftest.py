@@ -1,4 +1,4 @@
-"""Fixtures that tests of every cost share: databases."""
+"""Fixtures that tests of every cost share: databases, a broker."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.databases import PostgresMissing, PostgresServer
+from tests.kafka import KafkaBroker, KafkaMissing
 
 # No example fails for its time: the machine may be busy.
 settings.register_profile("slotwise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -54,3 +55,14 @@ def database_url(request: pytest.FixtureRequest) -> str:
 def new_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
     """Makes URLs of SQLite databases that do not exist yet, for tests that need several."""
     return lambda: f"sqlite:///{tmp_path_factory.mktemp('database')}/slotwise.db"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    """A Kafka of this module. Skips where its jars cannot be had."""
+    try:
+        started = KafkaBroker.start()
+    except KafkaMissing as missing:
+        pytest.skip(f"NOT TESTED WITH KAFKA: {missing}")
+    yield started
+    started.stop()

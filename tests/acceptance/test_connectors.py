@@ -32,7 +32,7 @@ from tests.acceptance.programs import (
 )
 from tests.acceptance.test_programs import differences
 from tests.environments import CACHE
-from tests.kafka import KafkaBroker, KafkaMissing
+from tests.kafka import KafkaBroker
 from tests.outputs import newest
 
 pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
@@ -64,16 +64,6 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     ) as made:
         made.start(with_points=False)
         yield made
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    try:
-        started = KafkaBroker.start()
-    except KafkaMissing as missing:
-        pytest.skip(f"NOT TESTED WITH KAFKA: {missing}")
-    yield started
-    started.stop()
 
 
 @pytest.mark.parametrize("version", list(KAFKA))

@@ -27,7 +27,7 @@ from tests.acceptance.documents import (
 from tests.acceptance.programs import Outcome, Place, Program
 from tests.acceptance.test_connectors import TABLES, pending
 from tests.environments import CACHE
-from tests.kafka import KafkaBroker, KafkaMissing
+from tests.kafka import KafkaBroker
 from tests.outputs import rows_of
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
@@ -41,16 +41,6 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     with deployed(tmp_path_factory.mktemp("documents"), settings={"cache_dir": str(CACHE)}) as made:
         made.start(with_points=False)
         yield made
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    try:
-        started = KafkaBroker.start()
-    except KafkaMissing as missing:
-        pytest.skip(f"NOT TESTED WITH KAFKA: {missing}")
-    yield started
-    started.stop()
 
 
 def kafka_package(version: str) -> str:

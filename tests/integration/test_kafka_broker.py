@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.kafka import KafkaBroker, KafkaMissing
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    try:
-        started = KafkaBroker.start()
-    except KafkaMissing as missing:
-        pytest.skip(f"NOT TESTED WITH KAFKA: {missing}")
-    yield started
-    started.stop()
+from tests.kafka import KafkaBroker
 
 
 @pytest.mark.long
