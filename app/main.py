@@ -40,8 +40,8 @@ from app.store.seats import Seat
 from app.store.store import Store
 from app.worker.addresses import write_server_address
 from app.worker.clock import Clock, SystemClock
-from app.worker.cluster import Cluster
 from app.worker.control_plane import ControlPlane
+from app.worker.control_planes import ControlPlanes
 from app.worker.directories import DirectoryRefused, driver_user, prepare
 from app.worker.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
 from app.worker.housekeeping import Housekeeper
@@ -78,7 +78,7 @@ class _Running:
     """What the API is put together from."""
 
     control_plane: ControlPlane
-    cluster: Cluster
+    cluster: ControlPlanes
     forwarding: Forwarding | None
     info: ServerInfo
 
@@ -255,7 +255,9 @@ def _info(settings: Settings, url: str, spark: ExecutorCluster | None) -> Server
         url=url,
         settings=settings,
         warnings=lambda: (
-            [] if spark is None else [*([spark.away] * bool(spark.away)), *spark.rounds.troubles]
+            []
+            if spark is None
+            else [*([spark.unreachable] * bool(spark.unreachable)), *spark.periodic.troubles]
         ),
     )
 

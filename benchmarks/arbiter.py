@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from app.scheduler.arbiter import Claim, Verdict, arbitrate
+from app.scheduler.arbiter import Allotment, Claim, arbitrate
 
 HOLDING_MS = 60_000
 NOW_MS = 1_000_000
@@ -38,13 +38,13 @@ def claims_at_random(jobs: int, slots: int) -> list[Claim]:
     return claims
 
 
-def moved(claims: list[Claim], verdicts: dict[str, Verdict]) -> list[Claim]:
+def moved(claims: list[Claim], verdicts: dict[str, Allotment]) -> list[Claim]:
     return [
         replace(one, held=verdicts[one.job_id].allowed, running=True, changed_ms=NOW_MS) for one in claims
     ]
 
 
-def measure(name: str, claims: list[Claim], slots: int, repetitions: int) -> dict[str, Verdict]:
+def measure(name: str, claims: list[Claim], slots: int, repetitions: int) -> dict[str, Allotment]:
     seconds = []
     for _ in range(repetitions):
         started = time.process_time()

@@ -30,7 +30,7 @@ from app.api.routing import VERSION_PREFIX, OperationTable
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord
 from app.worker.clock import Clock, SystemClock
-from app.worker.cluster import Cluster
+from app.worker.control_planes import ControlPlanes
 from app.worker.facade import ControlPlaneFacade
 from app.worker.views import JobView
 
@@ -94,7 +94,7 @@ def create_app(
     info: ServerInfo,
     tokens: Tokens | None = None,
     clock: Clock | None = None,
-    cluster: Cluster | None = None,
+    cluster: ControlPlanes | None = None,
     forwarding: Forwarding | None = None,
 ) -> SlotwiseApi:
     """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.

@@ -8,7 +8,7 @@ from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.record_cache import AnswerCache, EndedJobCache, RecordCache
 from app.worker.clock import Clock
-from app.worker.cluster import Cluster
+from app.worker.control_planes import ControlPlanes
 from app.worker.facade import ControlPlaneFacade
 
 
@@ -22,5 +22,5 @@ class Context:
     records: RecordCache
     answers: AnswerCache
     ended_jobs: EndedJobCache
-    cluster: Cluster | None = None
+    cluster: ControlPlanes | None = None
     forwarding: Forwarding | None = None

@@ -19,7 +19,7 @@ from app.api.requests import read_body
 from app.model.ids import InvalidId, normalize_id
 from app.store.errors import StoreError
 from app.store.members import Member
-from app.worker.cluster import Cluster
+from app.worker.control_planes import ControlPlanes
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ _NOT_SENT_BACK = frozenset(
 class Forwarding:
     """For one control plane among several. Close it in the end."""
 
-    def __init__(self, cluster: Cluster, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, cluster: ControlPlanes, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._cluster = cluster
         self._http = httpx.AsyncClient(
             timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S, pool=None),

@@ -14,9 +14,9 @@ from app.cli.client import TERMINAL, Client
 from app.cli.errors import CliError, Refused, TakenBack, UsageError
 from app.cli.jobs import POLL_S, accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
-from app.cli.out_of_sight import ClusterWatch
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, sentence_of
+from app.cli.unreachable_cluster import ClusterWatch
 
 MAX_TRIES = 5
 NO_RECORD_PATIENCE_S = 10.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from app.cluster.rounds import Rounds
+from app.cluster.periodic import Periodic
 from app.model.environment import Looked, Runtime
 
 
@@ -40,13 +40,13 @@ class DriverRef:
 class Offer:
     """The slots of a cluster: how many each TaskManager has, and how many of all of them others use (``withheld``).
 
-    ``suspended``: what it has cannot be known now. Jobs keep the slots that they have, and none are given out.
+    ``unreachable``: what it has cannot be known now. Jobs keep the slots that they have, and none are given out.
     ``why``: sentences that say why there are no more, one for each reason.
     """
 
     task_managers: tuple[tuple[str, int], ...]
     withheld: int = 0
-    suspended: bool = False
+    unreachable: bool = False
     why: tuple[str, ...] = ()
 
 
@@ -56,11 +56,11 @@ class ExecutorCluster(Protocol):
     master: str
     poll_s: float
     """How often it is looked at."""
-    rounds: Rounds
+    periodic: Periodic
     """What goes on beside the jobs: looking at it, for one."""
 
     @property
-    def away(self) -> str:
+    def unreachable(self) -> str:
         """Since when it cannot be asked, and why, in a sentence; empty while it can."""
         ...
 

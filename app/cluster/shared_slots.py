@@ -26,7 +26,7 @@ def pool_of_all(entries: Sequence[Entry], offer: Offer, *, holding_ms: int, outl
     """
     pool = SlotPool(dict(offer.task_managers), holding_ms=holding_ms)
     pool.take_offer(offer)
-    kept = outlasts or offer.suspended
+    kept = outlasts or offer.unreachable
     for entry in entries:
         claim, grant = entry.claim, entry.grant
         own = usable(entry)
@@ -42,7 +42,7 @@ def pool_of_all(entries: Sequence[Entry], offer: Offer, *, holding_ms: int, outl
         )
         pool.set_share(claim.job_id, claim.ask.share)
         pool.keep_off(may_hold(entry) - {slot.id for slot in own})
-        pool.note_giving(claim.job_id, claim.ask.giving)
+        pool.note_releasable(claim.job_id, claim.ask.giving)
     return pool
 
 
@@ -55,9 +55,9 @@ def decide(
     outlasts: bool,
     beyond: Iterable[str] = (),
 ) -> Decision:
-    """What each job is to hold from now on. ``now_ms``: by the clock of the records. While the cluster cannot be seen
+    """What each job is to hold from now on. ``now_ms``: by the clock of the records. While the cluster is unreachable
     that is what it holds. ``beyond``: slots that may be those of jobs that are not among ``entries``."""
-    if offer.suspended:
+    if offer.unreachable:
         return Decision((), None)
     pool = pool_of_all(entries, offer, holding_ms=holding_ms, outlasts=outlasts)
     pool.keep_off(beyond)
@@ -70,7 +70,7 @@ def decide(
             pool.held_by(job_id),
             pool.allowed(job_id),
             now_ms=now_ms,
-            verdict=pool.verdict(job_id),
+            verdict=pool.allotment(job_id),
             reason=pool.reason(job_id),
             total=pool.total,
         )

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from app.cluster.ports import Offer
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
-from app.scheduler.among_jobs import reason_of
-from app.scheduler.arbiter import Claim, Verdict, arbitrate, next_review_ms
-from app.scheduler.giving import Giving
+from app.scheduler.arbiter import Allotment, Claim, arbitrate, next_review_ms
+from app.scheduler.releasable_slots import Releasable
+from app.scheduler.share_sentences import reason_of
 
 HOLDING_MS = 60_000
 """For how long a job keeps what it got before shares are evened out."""
@@ -30,11 +30,11 @@ HOLDING_MS = 60_000
 class _Holder:
     desired: int = 0
     minimal: int = 0
-    giving: Giving = field(default_factory=Giving)
+    releasable: Releasable = field(default_factory=Releasable)
     share: SlotShare = field(default_factory=SlotShare)
     changed_ms: int = 0
     allowed: int | None = None
-    is_blind: bool = False
+    cluster_unreachable: bool = False
     held: dict[str, Slot] = field(default_factory=dict)
 
 
@@ -47,14 +47,14 @@ class SlotPool:
         self.why: tuple[str, ...] = ()
         self._holding_ms = holding_ms
         self._holders: dict[str, _Holder] = {}
-        self._verdicts: dict[str, Verdict] = {}
+        self._allotments: dict[str, Allotment] = {}
         # Jobs that got or lost slots since the last review, and those of them that do not know it.
         self._moved: set[str] = set()
         self._lost: set[str] = set()
         self._free: dict[str, Slot] = {}
         self._slots: dict[str, Slot] = {}
         self._withheld = 0
-        self._suspended = False
+        self._unreachable = False
         self._guests: dict[str, Slot] = {}
         self.resize(task_managers)
 
@@ -65,8 +65,8 @@ class SlotPool:
 
     @property
     def free(self) -> int:
-        """What can be given out now: nothing while the cluster cannot be seen."""
-        return 0 if self._suspended else self.idle
+        """What can be given out now: nothing while the cluster is unreachable."""
+        return 0 if self._unreachable else self.idle
 
     @property
     def idle(self) -> int:
@@ -74,9 +74,9 @@ class SlotPool:
         return max(0, len(self._free) - self._withheld)
 
     @property
-    def is_blind(self) -> bool:
-        """Whether the cluster cannot be seen."""
-        return self._suspended
+    def cluster_unreachable(self) -> bool:
+        """Whether the cluster cannot be asked what it has."""
+        return self._unreachable
 
     @property
     def jobs(self) -> int:
@@ -86,7 +86,7 @@ class SlotPool:
         return job_id in self._holders
 
     def free_on(self, task_manager: str) -> int:
-        if self._suspended:
+        if self._unreachable:
             return 0
         return sum(1 for slot in self._free.values() if slot.task_manager_id == task_manager)
 
@@ -100,25 +100,25 @@ class SlotPool:
         holder = self._holders.get(job_id)
         return holder.allowed if holder else None
 
-    def verdict(self, job_id: str) -> Verdict | None:
+    def allotment(self, job_id: str) -> Allotment | None:
         """What the last review said of ``job_id``."""
-        return self._verdicts.get(job_id)
+        return self._allotments.get(job_id)
 
     def reason(self, job_id: str) -> str | None:
         """Why ``job_id`` may use as many slots as it may, if other jobs or its cap have to do with it."""
-        verdict, holder = self._verdicts.get(job_id), self._holders.get(job_id)
-        return None if verdict is None or holder is None else reason_of(verdict, holder.share, self.total)
+        allotment, holder = self._allotments.get(job_id), self._holders.get(job_id)
+        return None if allotment is None or holder is None else reason_of(allotment, holder.share, self.total)
 
-    def prospect(self, job_id: str, desired: int, minimal: int) -> int:
+    def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
         """To how many slots ``job_id`` would come if it declared so: what it can run with, or the slots that it keeps
-        anyway. While the cluster cannot be seen nobody comes to any more."""
-        if self._suspended:
+        anyway. While the cluster is unreachable nobody comes to any more."""
+        if self._unreachable:
             return len(self.held_by(job_id))
         claims = [self._claim(one, holder) for one, holder in self._holders.items() if one != job_id]
         holder = self._holders.get(job_id, _Holder())
         asked = replace(self._claim(job_id, holder), desired=desired, minimal=minimal)
-        verdicts = arbitrate([*claims, asked], self.total, now_ms=0, holding_ms=self._holding_ms)
-        return verdicts[job_id].share
+        allotments = arbitrate([*claims, asked], self.total, now_ms=0, holding_ms=self._holding_ms)
+        return allotments[job_id].share
 
     def resize(self, task_managers: Mapping[str, int]) -> None:
         """The slots that exist from now on, by TaskManager.
@@ -144,8 +144,8 @@ class SlotPool:
 
         While it cannot be known, jobs keep their slots. They are told, and do not start in slots that may be gone.
         """
-        self._suspended, self._withheld, self.why = offer.suspended, offer.withheld, offer.why
-        if not offer.suspended:
+        self._unreachable, self._withheld, self.why = offer.unreachable, offer.withheld, offer.why
+        if not offer.unreachable:
             self.resize(dict(offer.task_managers))
 
     def restore(
@@ -167,7 +167,7 @@ class SlotPool:
         holder.allowed, holder.changed_ms = allowed, changed_ms
         complete = True
         for slot in slots:
-            if self._suspended and slot.id not in self._slots:
+            if self._unreachable and slot.id not in self._slots:
                 # It is there until the cluster says otherwise.
                 self._slots[slot.id] = self._free[slot.id] = slot
             if slot.id in self._free:
@@ -198,12 +198,12 @@ class SlotPool:
         """Record the weight, priority and cap of ``job_id``."""
         self._holders.setdefault(job_id, _Holder()).share = share
 
-    def note_giving(self, job_id: str, giving: Giving) -> bool:
+    def note_releasable(self, job_id: str, releasable: Releasable) -> bool:
         """Whether something of ``job_id`` runs in its slots, and which it can give back meanwhile; False if that was
         known."""
         holder = self._holders.setdefault(job_id, _Holder())
-        known, holder.giving = holder.giving, giving
-        return known != giving
+        known, holder.releasable = holder.releasable, releasable
+        return known != releasable
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         """Take slots back from ``job_id`` (those it does hold)."""
@@ -231,16 +231,16 @@ class SlotPool:
         changed = self._lost & self._holders.keys()
         self._moved, self._lost = set(), set()
         for job_id, holder in self._holders.items():
-            if holder.is_blind != self._suspended:
-                holder.is_blind = self._suspended
+            if holder.cluster_unreachable != self._unreachable:
+                holder.cluster_unreachable = self._unreachable
                 changed.add(job_id)
-        if self._suspended:
+        if self._unreachable:
             self.next_review_ms = None
             return changed
         claims = [self._claim(job_id, holder) for job_id, holder in self._holders.items()]
-        self._verdicts = arbitrate(claims, self.total, now_ms=now_ms, holding_ms=self._holding_ms)
+        self._allotments = arbitrate(claims, self.total, now_ms=now_ms, holding_ms=self._holding_ms)
         for claim in claims:
-            may, holder = self._verdicts[claim.job_id].allowed, self._holders[claim.job_id]
+            may, holder = self._allotments[claim.job_id].allowed, self._holders[claim.job_id]
             for _ in range(may - claim.held):
                 slot_id = next(iter(self._free))
                 holder.held[slot_id] = self._free.pop(slot_id)
@@ -250,7 +250,7 @@ class SlotPool:
             if may > claim.held or allowed != holder.allowed:
                 changed.add(claim.job_id)
             holder.allowed = allowed
-        self.next_review_ms = next_review_ms(self._verdicts.values())
+        self.next_review_ms = next_review_ms(self._allotments.values())
         return changed
 
     def _give_back(self, slot: Slot) -> None:
@@ -263,9 +263,9 @@ class SlotPool:
             holder.minimal,
             holder.desired,
             held=len(holder.held),
-            running=holder.giving.running,
-            can_give=holder.giving.can_give,
-            in_place_floor=holder.giving.in_place_floor,
+            running=holder.releasable.running,
+            can_give=holder.releasable.can_give,
+            in_place_floor=holder.releasable.in_place_floor,
             weight=holder.share.weight,
             priority=holder.share.priority,
             cap=holder.share.cap,

@@ -121,7 +121,7 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Allotment:
     """What a job may hold now, and what it is to come to.
 
     ``allowed`` is less than it holds if it has to give slots back, and more if free slots are to be given to it.
@@ -136,8 +136,8 @@ class Verdict:
     due_ms: int | None = None
 
 
-def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: int) -> dict[str, Verdict]:
-    """The verdict on every job, for ``claims`` in the order in which the jobs came.
+def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: int) -> dict[str, Allotment]:
+    """The allotment of every job, for ``claims`` in the order in which the jobs came.
 
     The jobs together hold at most ``total`` slots, and are allowed at most as many: a free slot is given once.
 
@@ -169,12 +169,12 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
     # What is taken is not there yet: only what is free now can be given.
     now_free = total - sum(claim.held for claim in claims)
     allowed = _given([*starving, *growing], bases, shares, allowed, now_free)
-    verdicts = {}
+    allotments = {}
     for claim in claims:
         may, share = allowed[claim.job_id], shares[claim.job_id]
         # From whom slots may be taken already, they have been: others follow when their time has come.
         is_due_later = is_short and may > kept[claim.job_id]
-        verdicts[claim.job_id] = Verdict(
+        allotments[claim.job_id] = Allotment(
             may,
             share,
             waiting[claim.job_id][0]
@@ -183,12 +183,12 @@ def arbitrate(claims: Sequence[Claim], total: int, *, now_ms: int, holding_ms: i
             missing=waiting[claim.job_id][1] if claim.job_id in waiting else 0,
             due_ms=claim.changed_ms + holding_ms if is_due_later else None,
         )
-    return verdicts
+    return allotments
 
 
-def next_review_ms(verdicts: Iterable[Verdict]) -> int | None:
-    """When time alone changes a verdict; None if it does not."""
-    return min((one.due_ms for one in verdicts if one.due_ms is not None), default=None)
+def next_review_ms(allotments: Iterable[Allotment]) -> int | None:
+    """When time alone changes an allotment; None if it does not."""
+    return min((one.due_ms for one in allotments if one.due_ms is not None), default=None)
 
 
 def _bases(claims: Sequence[Claim], total: int) -> tuple[dict[str, int], dict[str, tuple[Why, int]]]:

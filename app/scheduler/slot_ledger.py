@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
-from app.scheduler.arbiter import Verdict
-from app.scheduler.giving import Giving
+from app.scheduler.arbiter import Allotment
+from app.scheduler.releasable_slots import Releasable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Ask:
 
     desired: int = 0
     minimal: int = 0
-    giving: Giving = field(default_factory=Giving)
+    giving: Releasable = field(default_factory=Releasable)
     share: SlotShare = field(default_factory=SlotShare)
 
 
@@ -68,7 +68,7 @@ class SlotGrant:
     withdrawn: frozenset[str] = frozenset()
     allowed: int | None = None
     changed_ms: int = 0
-    verdict: Verdict | None = None
+    verdict: Allotment | None = None
     reason: str | None = None
     total: int = 0
 
@@ -110,7 +110,7 @@ def next_grant(
     allowed: int | None,
     *,
     now_ms: int,
-    verdict: Verdict | None = None,
+    verdict: Allotment | None = None,
     reason: str | None = None,
     total: int = 0,
 ) -> SlotGrant | None:

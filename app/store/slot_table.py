@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
-from app.scheduler.giving import Giving
+from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
 from app.store.members import task_manager_of
 from app.store.statements import CLOCK_MS
@@ -47,15 +47,17 @@ class OwnClaim:
 
 @dataclass(frozen=True, slots=True)
 class SlotArbiter:
-    """Who decides about the slots of a home. ``is_over``: the lease has expired, or was given up. ``is_blind``: it
-    cannot see the cluster that has them, so it decides nothing. ``is_partial``: it cannot read the records of some
-    jobs, so whoever can is to take its place. ``decisions`` counts those that were written: what is decided holds only
-    if there was no other since the records were read."""
+    """Who decides about the slots of a home. ``is_over``: the lease has expired, or was given up.
+
+    ``cluster_unreachable``: it cannot reach the cluster that has them, so it decides nothing. ``is_partial``: it cannot
+    read the records of some jobs, so whoever can is to take its place. ``decisions`` counts those that were written:
+    what is decided holds only if there was no other since the records were read.
+    """
 
     owner: str
     epoch: int
     is_over: bool
-    is_blind: bool = False
+    cluster_unreachable: bool = False
     decisions: int = 0
     is_partial: bool = False
 
@@ -233,12 +235,12 @@ class SlotTable:
 
         return await self.store.write(take)
 
-    async def tell_blind(self, epoch: int, is_blind: bool) -> None:
+    async def tell_unreachable(self, epoch: int, cluster_unreachable: bool) -> None:
         """Let the others know whether the arbiter of ``epoch`` can see the cluster. Without effect if it is another."""
-        await self._tell("is_blind", epoch, is_blind)
+        await self._tell("is_blind", epoch, cluster_unreachable)
 
     async def tell_partial(self, epoch: int, is_partial: bool) -> None:
-        """Let the others know whether the arbiter of ``epoch`` can read all records, as `tell_blind`."""
+        """Let the others know whether the arbiter of ``epoch`` can read all records, as `tell_unreachable`."""
         await self._tell("is_partial", epoch, is_partial)
 
     async def _tell(self, column: str, epoch: int, value: bool) -> None:
@@ -329,7 +331,7 @@ def _entry(row: _Row) -> Entry | None:
     except ValidationError as error:
         log.error("what a job wants cannot be read", job=job_id, error=str(error))
         # One that asks for nothing keeps what it has, and one that runs also while a cluster is away.
-        wants = Ask(giving=Giving(running=True))
+        wants = Ask(giving=Releasable(running=True))
     return Entry(SlotClaim(job_id, int(seq), int(seen), held, wants, int(changed_ms)), grant)
 
 

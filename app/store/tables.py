@@ -137,7 +137,7 @@ members = Table(
 Index("ix_members_one_per_seat", members.c.home, members.c.seat, unique=True)
 
 # Who decides about the slots of a home; ``expires_ms`` is by the database's clock (see `app.store.slot_table`).
-# ``is_blind``: 1 while it cannot see the cluster that has them. ``is_partial``: 1 while it cannot read all records.
+# ``is_blind``: 1 while it cannot reach the cluster that has them. ``is_partial``: 1 while it cannot read all records.
 slot_arbiters = Table(
     "slot_arbiters",
     metadata,

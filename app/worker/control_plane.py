@@ -19,12 +19,12 @@ from app.store.members import Member
 from app.store.queries import RescalePage
 from app.store.store import Store
 from app.worker.clock import Clock
-from app.worker.cluster import Cluster
+from app.worker.control_planes import ControlPlanes
 from app.worker.doorbell import Bells
 from app.worker.forgetting import Forgetter
 from app.worker.insight import dry_run, explanation, supply_of
 from app.worker.job import Job, JobPlaces
-from app.worker.mailbox import RequestKey, Verdict, repeated
+from app.worker.mailbox import RequestDecision, RequestKey, repeated
 from app.worker.order_wait import await_orders
 from app.worker.ownership import Ownership
 from app.worker.planning import PLANNING_TIMEOUT_S, Planner
@@ -111,7 +111,7 @@ class ControlPlane:
         member: Member | None = None,
         is_dead: Callable[[Member], bool] = lambda _: False,
         bells: Bells | None = None,
-    ) -> Cluster:
+    ) -> ControlPlanes:
         """Take up every job that is not over: adopt live drivers, go on with what was decided but not done.
 
         ``renew_every_s``: how often leases are renewed; None where they cannot expire (one process, SQLite). ``member``
@@ -123,7 +123,7 @@ class ControlPlane:
         await self._forgetter.finish()
         ownership = Ownership(self._store, self._keeper, member=member, is_dead=is_dead)
         await ownership.start(renew_every_s=renew_every_s)
-        return Cluster(self._store, self._keeper, ownership)
+        return ControlPlanes(self._store, self._keeper, ownership)
 
     async def close(self) -> None:
         """Stop working on every job; drivers keep running. Waiting drivers are sent away, and those that plan programs
@@ -134,11 +134,11 @@ class ControlPlane:
 
     def take_offer(self, offer: Offer) -> None:
         """What a cluster offers from now on."""
-        self._keeper.desk.take_offer(offer)
+        self._keeper.broker.take_offer(offer)
 
     def knows(self, job_id: str) -> bool:
         """Whether there is such a job, whoever owns it."""
-        return self._keeper.exists(job_id) or self._keeper.desk.knows(job_id)
+        return self._keeper.exists(job_id) or self._keeper.broker.knows(job_id)
 
     # -- jobs
 
@@ -190,7 +190,11 @@ class ControlPlane:
         return (await put).version
 
     async def _put(
-        self, job_id: str, refusal: str, decide: Callable[[JobState], Verdict], identity: RequestKey | None
+        self,
+        job_id: str,
+        refusal: str,
+        decide: Callable[[JobState], RequestDecision],
+        identity: RequestKey | None,
     ) -> RequirementsResult:
         job = self._keeper.jobs.get(job_id)
         if identity is not None and (job is None or not job.worker.knows_answer(identity.key)):
@@ -202,21 +206,21 @@ class ControlPlane:
         return result
 
     async def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun:
-        await reading(self._keeper.desk.refresh())
+        await reading(self._keeper.broker.refresh())
         job = self._running(job_id, "its resource requirements cannot be changed")
         state = job.state
         refuse_stale(state, update)
         bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
         numbers, more = resolve_partitions(state, bounds, update.state_partitions)
-        desk = self._keeper.desk
+        broker = self._keeper.broker
         return dry_run(
             state,
             bounds,
             numbers,
             [*errors, *more],
-            reach=lambda *asked: desk.prospect(job_id, *asked),
+            reach=lambda *asked: broker.attainable_slots(job_id, *asked),
             retry=update.retry,
-            supply=supply_of(desk, self._places),
+            supply=supply_of(broker, self._places),
         )
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
@@ -231,7 +235,7 @@ class ControlPlane:
                 f"Job {job_id} cannot be canceled: it has already reached the terminal state {view.status.value}."
             )
         await self._running(job_id, "it cannot be canceled").worker.ask(
-            lambda state: Verdict(CancelRequested(requested_by))
+            lambda state: RequestDecision(CancelRequested(requested_by))
         )
 
     async def stop(
@@ -263,8 +267,8 @@ class ControlPlane:
         return explanation(
             view,
             now_ms=self._clock.now_ms(),
-            supply=supply_of(self._keeper.desk, self._places),
-            verdict=self._keeper.desk.verdict(job_id),
+            supply=supply_of(self._keeper.broker, self._places),
+            verdict=self._keeper.broker.allotment(job_id),
             last_batch_ms=job.last_batch_ms if job else None,
             slow_start=self._host.slow_start,
         )
@@ -383,7 +387,7 @@ class ControlPlane:
             if stored is None or stored.summary.status.is_globally_terminal:
                 raise Fenced(f"Job {job_id} is over.")
             raise Unavailable(f"Job {job_id} is not served by this control plane now.")
-        if epoch > job.writer.epoch or not self._keeper.tenure.is_sure():
+        if epoch > job.writer.epoch or not self._keeper.lease_certainty.is_sure():
             raise Unavailable(f"A newer control plane owns job {job_id}, or may own it.")
         if not job.hears(attempt, secret):
             raise Fenced(f"Attempt {attempt} of job {job_id} is over, or the secret is not the attempt's.")

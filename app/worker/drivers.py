@@ -49,7 +49,7 @@ from app.store.writes import Write
 from app.worker.attempt_record import AttemptLog, AttemptRecord, read_outcome
 from app.worker.pace import PaceMeter, pace_of
 from app.worker.persistence import StateDiverged, WriteFailed
-from app.worker.told_failures import told
+from app.worker.redacted_failures import redacted
 
 log = structlog.get_logger()
 
@@ -260,7 +260,7 @@ def query_failed(report: Report, attempt: int) -> QueryFailed:
 def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
     """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
     latest = state.failures[-1] if state.failures else ()
-    error = told(event, state.graph).error
+    error = redacted(event, state.graph).error
     # The history keeps both ends of a long text.
     return any(
         each.attempt == event.attempt and each.error[:1000] == error[:1000] and not each.local

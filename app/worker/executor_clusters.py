@@ -14,7 +14,7 @@ from app.cluster.kubernetes.cluster import KubernetesCluster, java_options
 from app.cluster.kubernetes.pods import PodSettings
 from app.cluster.kubernetes.template import is_on_host_network, read_template, why_unseen
 from app.cluster.ports import ExecutorCluster
-from app.cluster.sight import watch_offers
+from app.cluster.reachability import watch_offers
 from app.cluster.standalone.cluster import StandaloneCluster
 from app.model.addresses import is_loopback, web_pages
 from app.model.clustersettings import KUBERNETES

@@ -8,27 +8,27 @@ from app.model.batch import RegionStatus
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
+from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.explain import explain
-from app.scheduler.adaptive.prospects import rung_between
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.scheduler.adaptive.step import status_of
 from app.scheduler.adaptive.trial import effective
-from app.scheduler.among_jobs import sentences_of
-from app.scheduler.arbiter import Verdict
+from app.scheduler.arbiter import Allotment
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
+from app.scheduler.share_sentences import sentences_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 from app.worker.job import JobPlaces
 from app.worker.requirements import is_same, reactive_sentence
-from app.worker.slot_desk import Desk
+from app.worker.slot_broker import SlotBroker
 from app.worker.slot_shares import refusal_by_cap
 from app.worker.views import DryRun, Explanation, JobView, Supply
 
 
-def supply_of(desk: Desk, places: JobPlaces) -> Supply:
+def supply_of(broker: SlotBroker, places: JobPlaces) -> Supply:
     master = None if places.cluster is None else places.cluster.master
-    return Supply(desk.total, desk.idle, master, desk.is_blind, tuple(desk.why))
+    return Supply(broker.total, broker.idle, master, broker.cluster_unreachable, tuple(broker.why))
 
 
 def dry_run(
@@ -85,7 +85,7 @@ def dry_run(
     rung = _rung(state, current, parallelism)
     if supply is not None and supply.is_blind and rung not in (None, Rung.IN_PLACE):
         what = "The job would start" if current is None else "What needs a restart would be done"
-        sentences.append(f"{what} when the cluster is seen again.")
+        sentences.append(f"{what} when the cluster is reachable again.")
     if parallelism is not None and is_redistributed(state.graph, graph):
         rung = rung if current is None else Rung.STATE_REPARTITION
         change = change_in_words(state.graph, numbers_of(state.graph), dict(numbers_of(graph)))
@@ -138,7 +138,7 @@ def explanation(
     *,
     now_ms: int,
     supply: Supply,
-    verdict: Verdict | None,
+    verdict: Allotment | None,
     last_batch_ms: int | None,
     slow_start: str = "",
 ) -> Explanation:

@@ -15,7 +15,7 @@ from app.durablefiles import remove_tree
 from app.model.graphdoc import to_document
 from app.model.protocol import DriverSpec, Orders, Report
 from app.model.resultsurl import below, is_local
-from app.scheduler.adaptive import local
+from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.effects import (
     DeclareResources,
     Effect,
@@ -39,7 +39,7 @@ from app.worker.job_traits import java_options, may_give_otherwise, runtime_of
 from app.worker.job_worker import JobWorker
 from app.worker.pace import PaceMeter
 from app.worker.persistence import JobWriter, ended_ms
-from app.worker.slot_desk import Desk
+from app.worker.slot_broker import SlotBroker
 from app.worker.views import JobView, Unavailable
 
 log = structlog.get_logger()
@@ -112,7 +112,7 @@ class Job:
         writer: JobWriter,
         clock: Clock,
         host: DriverHost,
-        desk: Desk,
+        broker: SlotBroker,
         places: JobPlaces,
         submitted_ms: int,
         submitted_by: str | None,
@@ -130,7 +130,7 @@ class Job:
         self.executors: ExecutorsSeen | None = None
         self.bell = Bell()
         self.writer = writer
-        self._clock, self._host, self._desk = clock, host, desk
+        self._clock, self._host, self._broker = clock, host, broker
         self._places = places
         self._on_ended, self._ended = on_ended, ended
         self._meter = PaceMeter()
@@ -208,7 +208,7 @@ class Job:
         heard = self.attempts.accepts(attempt, secret)
         if heard and not self._has_called:
             self._has_called = True
-            self.worker.deliver(local.called)
+            self.worker.deliver(local_failover.called)
         return heard
 
     def resume_reports(self, attempt: int, number: int) -> None:
@@ -280,11 +280,11 @@ class Job:
                 # What the state says now: the effect may be an old one that is performed again.
                 state = self.state
                 if not isinstance(state.phase, Finished):
-                    self._desk.declare(state)
+                    self._broker.declare(state)
             case ReleaseSlots():
                 held = {slot.id for slot in self.state.slots}
                 surplus = [slot_id for slot_id in effect.slot_ids if slot_id not in held]
-                self._desk.release(job_id, surplus)
+                self._broker.release(job_id, surplus)
             case StartAttempt():
                 self.attempts.start(effect)
             case SendPlan() | RestartQuery():
@@ -294,7 +294,7 @@ class Job:
                 self.bell.ring()
             case JobTerminated():
                 self._drop_results()
-                self._desk.forget(job_id)
+                self._broker.forget(job_id)
                 self.attempts.release()
                 self._on_ended(job_id)
 
@@ -318,7 +318,7 @@ class Job:
         if len(after.slots) != len(before.slots):
             self.bell.ring()
         if may_give_otherwise(before, after) and not isinstance(after.phase, Finished):
-            self._desk.note_giving(after)
+            self._broker.note_releasable(after)
         if after.phase_version != before.phase_version:
             self.bell.ring()
             if isinstance(after.phase, Executing):
@@ -331,7 +331,7 @@ class Job:
         self.worker.deliver(self._granted)
 
     def move(self, event: AttemptMisplaced) -> None:
-        """The driver that was adopted runs on another cluster than jobs do now: it is moved when that one is seen."""
+        """The adopted driver runs on another cluster than jobs do now: it is moved when that cluster is reachable."""
         self._misplaced = event
         self._move_soon()
 
@@ -341,11 +341,15 @@ class Job:
 
     def _moves(self, state: JobState) -> Event | None:
         event = self._misplaced
-        return None if event is None or self._desk.is_blind or event.attempt != state.attempt else event
+        return (
+            None
+            if event is None or self._broker.cluster_unreachable or event.attempt != state.attempt
+            else event
+        )
 
     def _granted(self, state: JobState) -> Event | None:
         """What is granted when the worker gets to it: slots that were given back since must not come again."""
-        return None if isinstance(state.phase, Finished) else self._desk.granted(self.job_id)
+        return None if isinstance(state.phase, Finished) else self._broker.granted(self.job_id)
 
     def _make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places
@@ -355,7 +359,7 @@ class Job:
         cluster = places.cluster
         # Where there are others, a job may have the slots of all of them.
         if not batch and (cluster is not None or places.url is not None):
-            slots = max(0 if cluster else places.slots, self._desk.total, effect.plan.slot_count)
+            slots = max(0 if cluster else places.slots, self._broker.total, effect.plan.slot_count)
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,

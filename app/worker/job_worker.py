@@ -30,16 +30,16 @@ from app.worker.mailbox import (
     EventSource,
     Fact,
     Request,
+    RequestDecision,
     RequestKey,
-    Verdict,
     answer_all,
     refuse,
     refuse_all,
     repeated,
 )
 from app.worker.persistence import Change, JobWriter, LostOwnership, StateDiverged, WriteFailed
+from app.worker.redacted_failures import redacted
 from app.worker.region_log import log_regions
-from app.worker.told_failures import told
 from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
 
 log = structlog.get_logger()
@@ -125,7 +125,7 @@ class JobWorker:
         self._mailbox.append(Fact(source, rows))
         self._wake()
 
-    async def ask(self, decide: Callable[[JobState], Verdict], key: RequestKey | None = None) -> Any:
+    async def ask(self, decide: Callable[[JobState], RequestDecision], key: RequestKey | None = None) -> Any:
         """Let ``decide`` see the state when its turn comes; its answer, once what it caused is durable.
 
         A request whose ``key`` was answered before gets that answer again, and ``decide`` is not called.
@@ -147,7 +147,7 @@ class JobWorker:
         Raises:
             Unavailable: it could not be written yet; it is kept and tried again.
         """
-        await self.ask(lambda _state: Verdict(None))
+        await self.ask(lambda _state: RequestDecision(None))
 
     def knows_answer(self, key: str) -> bool:
         return key in self._answers
@@ -301,19 +301,19 @@ class JobWorker:
                 if known is not None:
                     answers.append((item, repeated(key, known)))
                     return state
-            verdict = item.decide(state)
-            if verdict.event is not None:
+            decision = item.decide(state)
+            if decision.event is not None:
                 place = len(change.rows)
-                state = self._step(state, verdict.event, change)
-                change.rows[place:place] = verdict.rows
+                state = self._step(state, decision.event, change)
+                change.rows[place:place] = decision.rows
         except ControlPlaneError as error:
             refuse(item, error)
         except InvalidTransition as error:
             refuse(item, StateConflict(f"{error.reason}."))
         else:
             if key is not None:
-                change.answers[key.key] = (key.request_hash, verdict.answer)
-            answers.append((item, verdict.answer))
+                change.answers[key.key] = (key.request_hash, decision.answer)
+            answers.append((item, decision.answer))
         return state
 
     def _apply_fact(self, state: JobState, item: Fact, change: Change) -> JobState:
@@ -329,7 +329,7 @@ class JobWorker:
 
     def _step(self, state: JobState, event: Event, change: Change) -> JobState:
         now_ms = self._clock.now_ms()
-        new, effects = step(state, told(event, state.graph), now_ms)
+        new, effects = step(state, redacted(event, state.graph), now_ms)
         if new is state and not effects:
             return state
         if new.phase_version != state.phase_version:

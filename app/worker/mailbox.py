@@ -18,7 +18,7 @@ Answers = list[tuple["Request", Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RequestDecision:
     """What a request decided, seeing the state that is current when its turn comes.
 
     ``event`` None: nothing is to be done. ``answer`` goes to the client once everything is durable.
@@ -54,7 +54,7 @@ class Fact:
 class Request:
     """What a client asked for. ``future`` gets the answer once everything that it caused is durable."""
 
-    decide: Callable[[JobState], Verdict]
+    decide: Callable[[JobState], RequestDecision]
     future: asyncio.Future[Any]
     key: RequestKey | None = None
 

@@ -87,7 +87,11 @@ class Ownership:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wanted.wait(), look_every_s)
             try:
-                due = loop.time() >= due_s or self._wanted.is_set() or not self._keeper.tenure.is_sure()
+                due = (
+                    loop.time() >= due_s
+                    or self._wanted.is_set()
+                    or not self._keeper.lease_certainty.is_sure()
+                )
                 self._wanted.clear()
                 if await self._is_news() or due:
                     gave = await self._renew()
@@ -108,7 +112,7 @@ class Ownership:
             log.warning("another control plane has died", members=[one.member_id for one in dead])
             await self.members.bury([one.member_id for one in dead])
             # One of them may have decided about slots.
-            self._keeper.desk.review_soon()
+            self._keeper.broker.review_soon()
             return True
         handed_over = await self.members.handed_over(self.member.member_id)
         before, self._handed_over = self._handed_over, handed_over
@@ -125,7 +129,7 @@ class Ownership:
     async def _renew_leases(self) -> dict[str, Lease]:
         """All leases of this process; jobs that are not among them are let go of."""
         keeper = self._keeper
-        asked_ms = keeper.tenure.now_ms()
+        asked_ms = keeper.lease_certainty.now_ms()
         served = set(keeper.jobs)
         held = await self._store.renew_leases()
         for job_id in served & set(keeper.jobs):
@@ -133,7 +137,7 @@ class Ownership:
             if lease is None or lease.epoch != keeper.jobs[job_id].writer.epoch:
                 log.warning("a job is another control plane's now", job=job_id)
                 keeper.lose(job_id)
-        keeper.tenure.renewed(asked_ms, self._store.lease_ttl_ms)
+        keeper.lease_certainty.renewed(asked_ms, self._store.lease_ttl_ms)
         if self.member is not None:
             await self.members.beat(self.member)
         return held

@@ -40,33 +40,36 @@ class PoolView:
 
     @property
     def free(self) -> int:
-        return 0 if self.is_blind else self._pool.free
+        return 0 if self.cluster_unreachable else self._pool.free
 
     @property
     def idle(self) -> int:
         return self._pool.idle
 
     @property
-    def is_blind(self) -> bool:
-        """Whether this control plane cannot see the cluster, or the one that decides about its slots cannot."""
-        return self._offered.suspended or self._blind_arbiter is not None
+    def cluster_unreachable(self) -> bool:
+        """Whether this control plane cannot reach the cluster, or the one that decides about its slots cannot."""
+        return self._offered.unreachable or self._arbiter_without_cluster is not None
 
     @property
-    def _blind_arbiter(self) -> str | None:
+    def _arbiter_without_cluster(self) -> str | None:
         arbiter, me = self._ledger.arbiter, self._table.store.owner
-        if arbiter is None or arbiter.is_over or arbiter.owner == me or not arbiter.is_blind:
+        if arbiter is None or arbiter.is_over or arbiter.owner == me or not arbiter.cluster_unreachable:
             return None
         return arbiter.owner
 
     @property
     def why(self) -> Sequence[str]:
-        blind = self._blind_arbiter
-        if blind is None or self._offered.suspended:
+        arbiter = self._arbiter_without_cluster
+        if arbiter is None or self._offered.unreachable:
             return self._offered.why
-        return (f"The server that decides about slots, {blind}, cannot see the cluster.", *self._offered.why)
+        return (
+            f"The server that decides about slots, {arbiter}, cannot reach the cluster.",
+            *self._offered.why,
+        )
 
     def free_on(self, task_manager: str) -> int:
-        return 0 if self.is_blind else self._pool.free_on(task_manager)
+        return 0 if self.cluster_unreachable else self._pool.free_on(task_manager)
 
     def knows(self, job_id: str) -> bool:
         return self._pool.knows(job_id)
@@ -75,11 +78,11 @@ class PoolView:
     def managers(self) -> Sequence[tuple[str, int, int]]:
         return [(name, count, self.free_on(name)) for name, count in self._offered.task_managers]
 
-    def prospect(self, job_id: str, desired: int, minimal: int) -> int:
+    def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
         """To how many slots ``job_id`` would come if it declared so."""
-        if self.is_blind:
+        if self.cluster_unreachable:
             return len(self._pool.held_by(job_id))
-        return self._pool.prospect(job_id, desired, minimal)
+        return self._pool.attainable_slots(job_id, desired, minimal)
 
     @property
     def _offered(self) -> Offer:

@@ -18,7 +18,7 @@ import structlog
 from app.cluster.ports import DriverHost
 from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import parse_document
-from app.scheduler.adaptive import local
+from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.events import AttemptFailed, AttemptMisplaced, StartScheduling
 from app.scheduler.adaptive.state import Created, Executing, JobState, Rescaling, StopWithSavepoint
 from app.store.errors import StoreUnavailable
@@ -32,12 +32,12 @@ from app.worker.clock import Clock
 from app.worker.implied import implied_effects
 from app.worker.job import Job, JobPlaces
 from app.worker.jobs_known import JobsKnown
+from app.worker.lease_certainty import LeaseCertainty
 from app.worker.persistence import JobWriter, attempt_record
 from app.worker.placement import misplaced
 from app.worker.retrying import until_done
-from app.worker.slot_desk import Desk, SlotDesk
+from app.worker.slot_broker import OwnBroker, SlotBroker
 from app.worker.stored_jobs import latest_ms, lay_out_files, quiet, read_view
-from app.worker.tenure import Tenure
 from app.worker.unreadable import UNKNOWN_SLOTS, UnreadableJobs, slots_in
 
 log = structlog.get_logger()
@@ -59,21 +59,21 @@ class JobKeeper(JobsKnown):
         validate_states: bool = False,
     ) -> None:
         super().__init__()
-        self.tenure = Tenure(clock)
+        self.lease_certainty = LeaseCertainty(clock)
         # The other control planes that share the jobs, as of the last look.
         self.peers: list[Member] = []
         self.unreadable = UnreadableJobs(
             store,
             readable=self._can_be_read,
             # What was kept for its driver is nobody's then.
-            gone=lambda job_id: self.desk.forget(job_id),
-            unknown_slots=lambda job_ids: self.desk.look_up(job_ids),
+            gone=lambda job_id: self.broker.forget(job_id),
+            unknown_slots=lambda job_ids: self.broker.look_up(job_ids),
             peers=lambda: self.peers,
             spawn=self.spawn,
         )
         self._store = store
         self._host = host
-        self.desk: Desk = SlotDesk(pool, clock, self.tell_grants)
+        self.broker: SlotBroker = OwnBroker(pool, clock, self.tell_grants)
         self._places = places
         self._clock = clock
         self._validate = validate_states
@@ -90,7 +90,7 @@ class JobKeeper(JobsKnown):
             if job is not None:
                 self._recover_or_load_again(job, stored, dead)
         # Slots may have become free or new while no control plane was there to say so.
-        self.desk.review_soon()
+        self.broker.review_soon()
         if self.away:
             log.info(
                 "jobs are left to other owners: another data directory's, or leases that hold",
@@ -100,7 +100,7 @@ class JobKeeper(JobsKnown):
     async def close(self) -> None:
         """Stop working on every job; drivers keep running."""
         self._closing = True
-        self.desk.close()
+        self.broker.close()
         for task in list(self._tasks):
             task.cancel()
         jobs = list(self.jobs.values())
@@ -150,7 +150,7 @@ class JobKeeper(JobsKnown):
         self.away.discard(state.job_id)
         self.unreadable.drop(state.job_id)
         self.glimpses.pop(state.job_id, None)
-        self.desk.restore(state)
+        self.broker.restore(state)
         return job
 
     def _is_ours(self, stored: StoredJob) -> bool:
@@ -158,7 +158,7 @@ class JobKeeper(JobsKnown):
 
     async def _prepare_all(self, page: list[StoredJob]) -> list[tuple[StoredJob, AttemptRecord | None]]:
         """Each job with what `_prepare` says of it, but for those whose files cannot be laid out now."""
-        unknown = await self.desk.look_up([stored.job_id for stored in page if self._is_ours(stored)])
+        unknown = await self.broker.look_up([stored.job_id for stored in page if self._is_ours(stored)])
         found = []
         for stored in page:
             if stored.job_id in unknown:
@@ -192,12 +192,12 @@ class JobKeeper(JobsKnown):
         state = job.state
         row = stored.attempt
         why = None if row is None else misplaced(row.runs_on, self._places.runs_on)
-        if why is None and self.desk.grants_otherwise(state):
+        if why is None and self.broker.grants_otherwise(state):
             job.slots_changed()
         if row is not None:
             job.resume_reports(row.attempt, row.acknowledged)
         if job.attempts.recover(None if row is None else attempt_record(row), dead):
-            job.worker.deliver(local.taken_up)
+            job.worker.deliver(local_failover.taken_up)
         if row is not None and why is not None:
             # Before it is told that none of its slots is there any more.
             job.move(AttemptMisplaced(row.attempt, why))
@@ -251,14 +251,14 @@ class JobKeeper(JobsKnown):
             epoch,
             state_seq=state_seq,
             effect_seq=effect_seq,
-            is_sure=self.tenure.is_sure,
+            is_sure=self.lease_certainty.is_sure,
         )
         return Job(
             state,
             writer=writer,
             clock=self._clock,
             host=self._host,
-            desk=self.desk,
+            broker=self.broker,
             places=self._places,
             submitted_ms=submitted_ms,
             submitted_by=submitted_by,
@@ -266,7 +266,7 @@ class JobKeeper(JobsKnown):
             ended=self.ended,
             on_lost=self.lose,
             on_diverged=self._on_diverged,
-            is_sure=self.tenure.is_sure,
+            is_sure=self.lease_certainty.is_sure,
             validate_states=self._validate,
         )
 
@@ -283,7 +283,7 @@ class JobKeeper(JobsKnown):
         if job is not None:
             self.away.add(job_id)
             job.close()
-            self.desk.let_go(job_id)
+            self.broker.let_go(job_id)
 
     def _on_diverged(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
@@ -312,16 +312,16 @@ class JobKeeper(JobsKnown):
     async def _load_once_more(self, job_id: str) -> None:
         stored = await self._store.load_job(job_id)
         if stored is None or stored.summary.status.is_globally_terminal:
-            self.desk.forget(job_id)
+            self.broker.forget(job_id)
             self.away.discard(job_id)
             if stored is not None:
                 self.show_ended(stored)
             return
-        if await self.desk.look_up([job_id]):
+        if await self.broker.look_up([job_id]):
             self._set_aside(stored, UNKNOWN_SLOTS)
             return
         dead = await self._prepare(stored)
-        if not self.tenure.is_sure():
+        if not self.lease_certainty.is_sure():
             raise StoreUnavailable("Whether the job is still this control plane's has to be asked first.")
         job = self._take_up(stored)
         if job is None:
@@ -339,14 +339,14 @@ class JobKeeper(JobsKnown):
     async def take_up_all(self, page: list[StoredJob]) -> None:
         """Take up jobs whose leases this process has got while it runs."""
         for stored, dead in await self._prepare_all(page):
-            if self._closing or self._knows(stored.job_id) or not self.tenure.is_sure():
+            if self._closing or self._knows(stored.job_id) or not self.lease_certainty.is_sure():
                 continue
             if stored.summary.status.is_globally_terminal:
                 self.show_ended(stored)
             elif (job := self._take_up(stored)) is not None:
                 self._recover_or_load_again(job, stored, dead)
                 log.info("job taken over", job=job.job_id, epoch=job.writer.epoch)
-        self.desk.review_soon()
+        self.broker.review_soon()
 
     # -- what cannot be read
 
@@ -355,12 +355,12 @@ class JobKeeper(JobsKnown):
         self.away.discard(stored.job_id)
         self.unreadable.note(stored, why)
         if stored.attempt is not None:
-            self.desk.keep(stored.job_id, slots_in(stored.state_text))
+            self.broker.keep(stored.job_id, slots_in(stored.state_text))
         self.unreadable.give_up(stored)
 
     def _can_be_read(self, stored: StoredJob) -> None:
         if stored.summary.status.is_globally_terminal:
-            self.desk.forget(stored.job_id)
+            self.broker.forget(stored.job_id)
             self.show_ended(stored)
             return
         self.away.add(stored.job_id)

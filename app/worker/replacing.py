@@ -22,7 +22,7 @@ from app.scheduler.adaptive.version_state import JobVersion
 from app.store.writes import AddArtifact, AddVersion
 from app.worker.job import JobPlaces
 from app.worker.job_files import artifacts_name, write_artifacts
-from app.worker.mailbox import Verdict
+from app.worker.mailbox import RequestDecision
 from app.worker.recovery import JobKeeper
 from app.worker.submission import Submission
 from app.worker.views import InvalidRequest, StateConflict, Unavailable
@@ -151,14 +151,14 @@ def _refuse_incompatible(state: JobState, graph: JobGraph) -> None:
 
 def _decide(
     state: JobState, version: JobVersion, artifacts: Mapping[str, bytes], requested_by: str | None
-) -> Verdict:
+) -> RequestDecision:
     """What a PUT of a graph does, seeing the state that is current when its turn comes."""
     refuse(state)
     _refuse_incompatible(state, version.graph)
     if version.number != state.versions.newest + 1:
         raise StateConflict(f"Job {state.job_id} has got version {state.versions.newest} meanwhile.")
     document = json.dumps(to_document(version.graph), separators=(",", ":"))
-    return Verdict(
+    return RequestDecision(
         VersionRequested(version, requested_by),
         rows=(
             AddVersion(version.number, state.versions.current, document, version.options),

@@ -12,7 +12,7 @@ from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
-from app.worker.mailbox import Verdict, request_hash_of
+from app.worker.mailbox import RequestDecision, request_hash_of
 from app.worker.slot_shares import refusal_by_cap
 from app.worker.views import (
     InvalidRequest,
@@ -136,7 +136,7 @@ def reactive_sentence(state: JobState) -> str:
     )
 
 
-def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
+def decide_update(state: JobState, update: RequirementsUpdate) -> RequestDecision:
     """What a PUT of requirements does, seeing the state that is current when its turn comes."""
     status = status_of(state)
     if status.is_globally_terminal:
@@ -154,7 +154,7 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
     if state.options.is_reactive and not (same and again):
         raise StateConflict(reactive_sentence(state))
     if same and not again and not _is_another_try(state):
-        return Verdict(None, RequirementsResult(state.requirements.version, changed=False))
+        return RequestDecision(None, RequirementsResult(state.requirements.version, changed=False))
     version = state.requirements.version + 1
     requirements = Requirements(
         uuid=derive_id(state.job_id, "requirements", version),
@@ -167,7 +167,7 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> Verdict:
     refused = refusal_by_cap(state, requirements)
     if refused is not None:
         raise StateConflict(refused)
-    return Verdict(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))
+    return RequestDecision(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))
 
 
 def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:

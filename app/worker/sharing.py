@@ -8,7 +8,7 @@ from app.store.slot_table import SlotTable
 from app.store.store import Store
 from app.worker.doorbell import Bells, NoBells
 from app.worker.recovery import JobKeeper
-from app.worker.shared_desk import SharedDesk
+from app.worker.shared_broker import SharedBroker
 
 
 def share_slots(
@@ -21,8 +21,8 @@ def share_slots(
 ) -> None:
     """From now on the jobs of ``keeper`` ask for slots where those of other members do. ``offer``: what a cluster
     offers; None: the members themselves have slots."""
-    keeper.desk.close()
-    keeper.desk = desk = SharedDesk(
+    keeper.broker.close()
+    keeper.broker = broker = SharedBroker(
         SlotTable(store, member.home),
         keeper.jobs,
         keeper.tell_grants,
@@ -31,4 +31,4 @@ def share_slots(
         offer=offer,
         holding_ms=holding_ms,
     )
-    keeper.spawn(desk.run())
+    keeper.spawn(broker.run())

@@ -1,4 +1,4 @@
-"""What the arbiter of shared slots does in each cycle of `app.worker.shared_desk`: decide, and write what follows."""
+"""What the arbiter of shared slots does in each cycle of `app.worker.shared_broker`: decide, and write what follows."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ class Arbitration:
 
     async def _decide(self, ledger: Ledger, arbiter: SlotArbiter, offer: Offer) -> Ledger:
         loop = asyncio.get_running_loop()
-        if offer.suspended != arbiter.is_blind:
-            await self.table.tell_blind(arbiter.epoch, offer.suspended)
+        if offer.unreachable != arbiter.cluster_unreachable:
+            await self.table.tell_unreachable(arbiter.epoch, offer.unreachable)
         if bool(ledger.unread) != arbiter.is_partial:
             await self.table.tell_partial(arbiter.epoch, bool(ledger.unread))
         if _leaves_it_to_others(ledger, offer):
@@ -150,7 +150,7 @@ class Arbitration:
         return replace(ledger, entries=entries, ended=())
 
     def _kept_for_unread(self, ledger: Ledger, arbiter: SlotArbiter, offer: Offer) -> frozenset[str]:
-        if offer.suspended:
+        if offer.unreachable:
             return frozenset()
         pool = bind(pool_of_all, ledger.entries, offer, holding_ms=self._holding_ms, outlasts=self._outlasts)
         return self._beyond.slots(ledger, arbiter.epoch, lambda: pool().free_ids)
@@ -180,4 +180,4 @@ class Arbitration:
 
 def _leaves_it_to_others(ledger: Ledger, offer: Offer) -> bool:
     """Whether somebody else may see the cluster, which this control plane does not."""
-    return offer.suspended and len(ledger.seats) > 1
+    return offer.unreachable and len(ledger.seats) > 1

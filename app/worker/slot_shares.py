@@ -12,7 +12,7 @@ from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.step import status_of
 from app.scheduler.slots import minimal_slots
-from app.worker.mailbox import Verdict, request_hash_of
+from app.worker.mailbox import RequestDecision, request_hash_of
 from app.worker.views import RequirementsResult, StaleVersion, StateConflict
 
 
@@ -36,7 +36,7 @@ def share_hash(update: SlotShareUpdate) -> str:
     )
 
 
-def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Verdict:
+def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> RequestDecision:
     """What a PUT of a slot share does, seeing the state that is current when its turn comes.
 
     Raises:
@@ -56,7 +56,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Verdi
             "read it again and decide anew."
         )
     if known.asks(update.weight, update.priority, update.cap):
-        return Verdict(None, RequirementsResult(known.version, changed=False))
+        return RequestDecision(None, RequirementsResult(known.version, changed=False))
     conflict = beyond_cap(minimal_slots(state.graph, state.requirements), update.cap)
     if conflict is not None:
         raise StateConflict(conflict)
@@ -64,7 +64,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Verdi
     share = SlotShare(
         version, update.weight, update.priority, update.cap, update.requested_by, update.reason, now_ms
     )
-    return Verdict(SlotShareUpdated(share), RequirementsResult(version, changed=True))
+    return RequestDecision(SlotShareUpdated(share), RequirementsResult(version, changed=True))
 
 
 def refusal_by_cap(state: JobState, requirements: Requirements) -> str | None:

@@ -33,7 +33,7 @@ def members_of_host(own_id: str, since_ms: int) -> Shown:
 
     def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
         memory = psutil.virtual_memory()
-        desk = keeper.desk
+        broker = keeper.broker
         return [
             TaskManager(
                 id=name,
@@ -45,7 +45,7 @@ def members_of_host(own_id: str, since_ms: int) -> Shown:
                 memory_bytes=memory.total,
                 free_memory_bytes=memory.free,
             )
-            for name, slots, free in desk.managers or [(own_id, desk.total, desk.free)]
+            for name, slots, free in broker.managers or [(own_id, broker.total, broker.free)]
         ]
 
     return shown
@@ -82,13 +82,13 @@ def workers_of(cluster: StandaloneCluster) -> Shown:
     """The workers of a Spark cluster. Which of them has the slots of a job is what was last said of them."""
 
     def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
-        desk = keeper.desk
+        broker = keeper.broker
         free = free_of_workers(
             [
-                Free(worker.id, desk.free_on(worker.id), slots, worker.cores_used)
+                Free(worker.id, broker.free_on(worker.id), slots, worker.cores_used)
                 for worker, slots, _ in cluster.workers
             ],
-            desk.free,
+            broker.free,
         )
         return [
             TaskManager(
@@ -112,7 +112,7 @@ def namespace_of(cluster: KubernetesCluster) -> Shown:
 
     def shown(keeper: JobKeeper) -> Sequence[TaskManager]:
         slots, demand = cluster.slots, cluster.demand
-        free = min(keeper.desk.free, slots)
+        free = min(keeper.broker.free, slots)
         return [
             TaskManager(
                 id=cluster.task_manager,

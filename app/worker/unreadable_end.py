@@ -60,7 +60,7 @@ class UnreadableEnder:
             except StoreError as error:
                 raise Unavailable(str(error)) from error
             self._keeper.unreadable.note(stored, job.why)
-            self._keeper.desk.forget(job_id)
+            self._keeper.broker.forget(job_id)
             if job.summary.type == JobType.BATCH:
                 await asyncio.to_thread(self._places.drop_results, job_id)
 

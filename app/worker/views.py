@@ -9,7 +9,7 @@ from app.model.protocol import Report
 from app.model.requirements import Bounds
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.arbiter import Verdict
+from app.scheduler.arbiter import Allotment
 from app.worker.batches_seen import BatchesSeen
 from app.worker.executors_seen import ExecutorsSeen
 
@@ -131,7 +131,7 @@ class DryRun:
 @dataclass(frozen=True, slots=True)
 class Supply:
     """The slots that there are, of this host or of the cluster at ``master``. ``idle``: held by no job, as far as it is
-    known; while the cluster cannot be seen (``is_blind``) they are not for anybody. ``why``: sentences of the cluster
+    known; while the cluster is unreachable (``is_blind``) they are not for anybody. ``why``: sentences of the cluster
     that say why there are no more."""
 
     total: int
@@ -153,7 +153,7 @@ class Supply:
 
     def sentences(self) -> tuple[str, ...]:
         """Why there are no more of them now."""
-        blind = ("The cluster cannot be seen, so no slots are given to any job now.",) * self.is_blind
+        blind = ("The cluster is unreachable, so no slots are given to any job now.",) * self.is_blind
         return (*blind, *self.why)
 
 
@@ -173,7 +173,7 @@ class Explanation:
     sentences: tuple[str, ...]
     violations: tuple[str, ...]
     last_batch_ms: int | None = None
-    verdict: Verdict | None = None
+    verdict: Allotment | None = None
     executors: ExecutorsSeen | None = None
     supply: Supply = field(default_factory=lambda: Supply(0, 0))
 

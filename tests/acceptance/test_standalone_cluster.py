@@ -242,7 +242,7 @@ def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back
 
     def says_why() -> bool:
         told = deployment.get(f"/jobs/{deployment.job_id}/explanation")
-        waits = any("the job is started when it is seen again" in one for one in told["sentences"])
+        waits = any("the job is started when it is reachable again" in one for one in told["sentences"])
         return waits and told["supply"]["outOfSight"] and "cannot be asked since" in told["supply"]["why"][0]
 
     wait_for("the explanation says why", says_why)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.api.app import create_app
-from app.cluster.rounds import Rounds
+from app.cluster.periodic import Periodic
 from app.main import _info
 from app.settings import load_settings
 from tests.contract.world import World
@@ -34,7 +34,7 @@ class SomeCluster:
 
     def __init__(self, away: str = "") -> None:
         self.away = away
-        self.rounds = Rounds()
+        self.periodic = Periodic()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from app.store.errors import StoreUnavailable
 from app.store.leases import full_name
 from app.store.members import Member, Members
 from app.worker import ownership
-from app.worker.cluster import Cluster
+from app.worker.control_planes import ControlPlanes
 from app.worker.job import JobPlaces
 from tests.unit.worker.fakes import FakeHost, Rig, graph
 
@@ -69,7 +69,7 @@ class _Transport(httpx.AsyncBaseTransport):
 class Server:
     rig: Rig
     member: Member
-    cluster: Cluster
+    cluster: ControlPlanes
     http: httpx.AsyncClient
     dead: set[str]
 
@@ -304,7 +304,7 @@ async def test_a_member_that_joins_gets_jobs_one_at_a_time_and_keeps_their_drive
             # Two and one: nothing goes to and fro.
             assert [driver.kills for driver in host.drivers] == [0, 0, 0]
             assert await second.jobs() == {1: 2, 2: 1}
-            await second.rig.plane._keeper.desk.refresh()
+            await second.rig.plane._keeper.broker.refresh()
             shown = [(one.id, one.slots, one.free_slots) for one in second.rig.plane.task_managers()]
             assert shown == [("host", 8, 5), ("host-2", 8, 8)], "they are where they were"
 

@@ -15,7 +15,7 @@ from app.store import AddEffect, Store, UnitOfWork
 from app.store.members import Member, Members, task_manager_of
 from app.store.slot_table import SlotArbiter, SlotTable
 from app.store.writer import Writer
-from app.worker.cluster import Cluster
+from app.worker.control_planes import ControlPlanes
 from app.worker.job import Job, JobPlaces
 from tests.simulation.database import database
 from tests.simulation.oracles import Oracles
@@ -38,7 +38,7 @@ class MemberPlane(Incarnation):
     """``seat`` as in `app.store.seats`; whoever had it before is dead. ``frozen``: what it would do if it went on."""
 
     world: MembersWorld
-    cluster: Cluster
+    cluster: ControlPlanes
 
     def __init__(self, world: MembersWorld, directory: Path, seat: int) -> None:
         super().__init__(world, directory)
@@ -83,8 +83,8 @@ class MemberPlane(Incarnation):
             is_dead=self.world.is_dead,
             bells=SimBells(self),
         )
-        desk: Any = self.plane._keeper.desk
-        desk._table = desk._arbitration.table = StoppingTable(self, desk._table)
+        broker: Any = self.plane._keeper.broker
+        broker._table = broker._arbitration.table = StoppingTable(self, broker._table)
 
     @property
     def overtaken(self) -> bool:
@@ -258,7 +258,7 @@ class MembersWorld(World):
     def offer(self) -> Offer | None:
         if self.workers is None:
             return None
-        return Offer(tuple(self.workers.items()), suspended=self.master_is_away)
+        return Offer(tuple(self.workers.items()), unreachable=self.master_is_away)
 
     async def see_workers(self, plane: MemberPlane) -> None:
         """One control plane looks at the cluster, each in its own moments."""

@@ -133,7 +133,7 @@ class Oracles:
                 self.told.became_durable(write.name, f"job {unit.job_id[-2:]}", once=False)
             if isinstance(write, SaveState | CreateJob):
                 self._state(unit.job_id, truth, write.state)
-        self.world.sight.committed(unit, before, truth.state)
+        self.world.reachability.committed(unit, before, truth.state)
 
     def _requirements(self, job_id: str, truth: JobTruth, wanted: Requirements) -> None:
         """Other ones than at the submission: somebody has asked for them, or another version has come into force."""
@@ -214,7 +214,7 @@ class Oracles:
     def assigned(self, process: SimProcess, spec: dict[str, Any]) -> None:
         """An attempt gets its driver: nothing of another driver of the job may live."""
         self.count("attempt")
-        self.world.sight.assigned(process, spec["job_id"])
+        self.world.reachability.assigned(process, spec["job_id"])
         for other in self.world.processes:
             if other is not process and spec["job_id"] in other.jobs and other.lock_held:
                 self.check(

@@ -12,12 +12,12 @@ from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
 from app.model.plan import Slot
 from app.model.requirements import Bounds
-from app.scheduler.adaptive import explain, holdings, step, validate
+from app.scheduler.adaptive import explain, slot_declaration, step, validate
 from app.scheduler.adaptive import table as t
 from app.scheduler.adaptive.events import TimerFired
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.arbiter import Verdict, Why
+from app.scheduler.arbiter import Allotment, Why
 from app.scheduler.batch import executing, orders, scheduling
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import RegionState
@@ -168,7 +168,7 @@ def bound_out_of_reach_unsaid() -> Iterator[None]:
 def slots_dealt_one_by_one() -> contextlib.AbstractContextManager[None]:
     """Each job gets a slot in turn, so that each may hold half of what the others need."""
 
-    def dealt(claims: Any, total: int, **_times: int) -> dict[str, Verdict]:
+    def dealt(claims: Any, total: int, **_times: int) -> dict[str, Allotment]:
         allowed = {claim.job_id: claim.held for claim in claims}
         left, before = total - sum(allowed.values()), -1
         while left and left != before:
@@ -177,7 +177,7 @@ def slots_dealt_one_by_one() -> contextlib.AbstractContextManager[None]:
                 if left and allowed[claim.job_id] < claim.desired:
                     allowed[claim.job_id] += 1
                     left -= 1
-        return {job_id: Verdict(count, count, Why.SHARE) for job_id, count in allowed.items()}
+        return {job_id: Allotment(count, count, Why.SHARE) for job_id, count in allowed.items()}
 
     return instead(slot_pool, "arbitrate", dealt)
 
@@ -202,7 +202,7 @@ def slots_in_use_given_back() -> contextlib.AbstractContextManager[None]:
     def least_needed(state: Any, count: int) -> list[Slot]:
         return list(state.slots[:count])
 
-    return instead(holdings, "_least_needed", least_needed)
+    return instead(slot_declaration, "_least_needed", least_needed)
 
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.model.protocol import Report
-from app.scheduler.adaptive import holdings, repartition, rollback, timeline
+from app.scheduler.adaptive import repartition, rollback, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.worker.attempts import Attempts
@@ -23,8 +23,8 @@ from tests.simulation import (
     planted_local_bugs,
     planted_member_bugs,
     planted_rule_bugs,
+    reachability,
     shares,
-    sight,
     told,
 )
 from tests.simulation.planted_batch_bugs import instead
@@ -149,7 +149,7 @@ def taken_back_for_a_moment() -> contextlib.AbstractContextManager[None]:
     def lift(draft: Any) -> None:
         if draft.state.taken_back is not None:
             rollback.lift(draft)
-            holdings.declare(draft)
+            slot_declaration.declare(draft)
 
     return instead(rollback, "lift_if_cluster_changed", lift)
 
@@ -169,7 +169,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "a bad rescale is tried again and again": taken_back_for_a_moment,
     **planted_batch_bugs.PLANTED,
     **shares.PLANTED,
-    **sight.PLANTED,
+    **reachability.PLANTED,
     **planted_member_bugs.PLANTED,
     **planted_local_bugs.PLANTED,
     **clusters.PLANTED,

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from app.scheduler.adaptive import local
+from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.evolve import evolve
 from tests.simulation.planted_batch_bugs import instead
 
@@ -17,12 +17,12 @@ def never_escalates() -> contextlib.AbstractContextManager[None]:
     def due_ms(_state: Any, one: Any) -> int:
         return int(one.restart_ms) + (10**12 if one.ordered else 0)
 
-    return instead(local, "_due_ms", due_ms)
+    return instead(local_failover, "_due_ms", due_ms)
 
 
 def forgets_the_backoff() -> contextlib.AbstractContextManager[None]:
     """A query is started again at once, whatever the restart strategy says."""
-    original = local.query_failed
+    original = local_failover.query_failed
 
     def failed(draft: Any, event: Any) -> None:
         original(draft, event)
@@ -34,7 +34,7 @@ def forgets_the_backoff() -> contextlib.AbstractContextManager[None]:
 
 def counts_before_it_listens() -> contextlib.AbstractContextManager[None]:
     """Who takes a job up goes by the time of the control plane before, which may have been away for long."""
-    return instead(local, "taken_up", lambda _state: None)
+    return instead(local_failover, "taken_up", lambda _state: None)
 
 
 def instead_of_handler(event: str, handler: Any) -> contextlib.AbstractContextManager[None]:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from app.cluster import shared_slots
 from app.store import batch, slot_table
 from app.worker import recovery
-from app.worker.tenure import Tenure
+from app.worker.lease_certainty import LeaseCertainty
 from tests.simulation.planted_batch_bugs import instead
 
 
@@ -31,7 +31,7 @@ def fence_removed() -> contextlib.AbstractContextManager[None]:
 
 def always_sure() -> contextlib.AbstractContextManager[None]:
     """One that was stopped between a write and its effects performs them when it wakes up."""
-    return instead(Tenure, "is_sure", lambda _self: True)
+    return instead(LeaseCertainty, "is_sure", lambda _self: True)
 
 
 def slots_not_asked_for() -> contextlib.AbstractContextManager[None]:

@@ -197,7 +197,7 @@ class SimAttempt:
         self._tasks = [world.spawn(self._deliver_reports()), world.spawn(self._fetch_orders())]
         if self.spec["graph"]["type"] == "STREAMING" and (failed := await give_partitions(self)):
             return await self._fail(failed, repartition_failed=True)
-        if why := await world.sight.no_executors(self.process, self.job_id):
+        if why := await world.reachability.no_executors(self.process, self.job_id):
             return await self._fail(why, outside=True, by_cluster=True)
         if world.chance(world.knobs.start_fails):
             return await self._fail("A query could not be started.")

@@ -99,8 +99,8 @@ class Scenario:
             deeds.append(world.spawn(self._break_disk()))
         if knobs.wall_jumps:
             deeds.append(world.spawn(self._set_clocks()))
-        if world.sight.goes_after_s is not None:
-            deeds.append(world.spawn(world.sight.go(world.sight.goes_after_s)))
+        if world.reachability.goes_after_s is not None:
+            deeds.append(world.spawn(world.reachability.go(world.reachability.goes_after_s)))
         await self._watch(knobs.chaos_s)
         world.quiet = True
         world.tell("quiet")
@@ -108,8 +108,8 @@ class Scenario:
             deed.cancel()
         if deeds:
             await asyncio.wait(deeds)
-        if world.sight.is_lost:
-            await world.sight.last(self._watch, self._revive)
+        if world.reachability.is_lost:
+            await world.reachability.last(self._watch, self._revive)
 
     async def _watch(self, seconds: float) -> None:
         world = self._world

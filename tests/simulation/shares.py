@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Finished, JobState
-from app.worker.slot_desk import SlotDesk
+from app.worker.slot_broker import OwnBroker
 from app.worker.slot_shares import SlotShareUpdate
 from tests.simulation.rules import bounds_now, least_slots
 
@@ -64,7 +64,7 @@ class ShareOracles:
 
     def check_end(self, plane: Incarnation) -> None:
         """At rest: what is durable, and what the cluster goes by."""
-        pool = plane.plane._keeper.desk._pool  # type: ignore[attr-defined]
+        pool = plane.plane._keeper.broker._pool  # type: ignore[attr-defined]
         for job_id, truth in self._oracles.jobs.items():
             if truth.state is None:
                 continue
@@ -102,17 +102,17 @@ def put_share(world: World, job_id: str, mark: str) -> Any:
 @contextlib.contextmanager
 def share_forgotten_by_a_restart() -> Iterator[None]:
     """A control plane that takes a job up does not tell the cluster its weight, priority and cap."""
-    original = SlotDesk.restore
+    original = OwnBroker.restore
 
-    def restore(self: SlotDesk, state: JobState) -> None:
+    def restore(self: OwnBroker, state: JobState) -> None:
         original(self, state)
         self._pool.set_share(state.job_id, SlotShare())
 
-    SlotDesk.restore = restore  # type: ignore[method-assign]
+    OwnBroker.restore = restore  # type: ignore[method-assign]
     try:
         yield
     finally:
-        SlotDesk.restore = original  # type: ignore[method-assign]
+        OwnBroker.restore = original  # type: ignore[method-assign]
 
 
 PLANTED = {"a slot share is forgotten by a restart": share_forgotten_by_a_restart}

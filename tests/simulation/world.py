@@ -17,7 +17,7 @@ from app.worker.clock import SystemClock
 from tests.simulation.batch import BatchDisk
 from tests.simulation.clusters import Clusters
 from tests.simulation.jobs import MOST_SLOTS_NEEDED
-from tests.simulation.sight import Sight
+from tests.simulation.reachability import Reachability
 from tests.simulation.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class World:
     disk: BatchDisk = field(default_factory=BatchDisk)
     story: list[str] = field(default_factory=list)
     oracles: Oracles = field(init=False)
-    sight: Sight = field(init=False)
+    reachability: Reachability = field(init=False)
     network: Network = field(init=False)
     clusters: Clusters = field(init=False)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class World:
         self.knobs.query_fails = side.uniform(0, 0.6) if side.random() < 0.8 else 0.0
         self.network = Network(self)
         self.clusters = Clusters(self.seed)
-        self.sight = Sight(self, self.seed)
+        self.reachability = Reachability(self, self.seed)
         self.loop = asyncio.get_running_loop()
         assert isinstance(self.loop, VirtualTimeLoop)
         self.loop.blocking_s = lambda: self.rng.uniform(0, 0.01)
@@ -211,7 +211,7 @@ class World:
 
     def offered(self) -> Offer:
         """What a control plane sees of the slots."""
-        return Offer(tuple(self.slots.items()), suspended=self.sight.is_lost)
+        return Offer(tuple(self.slots.items()), unreachable=self.reachability.is_lost)
 
     def tell(self, text: str) -> None:
         if self.tracing:
@@ -220,7 +220,7 @@ class World:
     def batch_takes_s(self) -> float:
         rng = self.rng
         usual_s = rng.uniform(0.2, 2.5) if rng.random() < 0.97 else rng.uniform(3, 40)
-        return usual_s * self.sight.slowness
+        return usual_s * self.reachability.slowness
 
     def chance(self, probability: float) -> bool:
         return not self.quiet and self.rng.random() < probability

@@ -30,9 +30,9 @@ from app.cluster.kubernetes.namespace import (
 )
 from app.cluster.kubernetes.pods import PodSettings
 from app.cluster.kubernetes.probe import Probe
+from app.cluster.periodic import Periodic
 from app.cluster.ports import Offer
-from app.cluster.rounds import Rounds
-from app.cluster.sight import Sight
+from app.cluster.reachability import Reachability
 from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL
 
@@ -92,9 +92,9 @@ class KubernetesCluster:
         self._told: str | None = None
         self._why = ""
         self._blind_to_quotas = False
-        self.rounds = Rounds()
+        self.periodic = Periodic()
         self._now_ms = now_ms
-        self._sight = Sight("The Kubernetes API", now_ms)
+        self._reachability = Reachability("The Kubernetes API", now_ms)
         self.since_ms = now_ms()
 
     @property
@@ -111,8 +111,8 @@ class KubernetesCluster:
         return self._room.slots
 
     @property
-    def away(self) -> str:
-        return self._sight.away
+    def unreachable(self) -> str:
+        return self._reachability.unreachable
 
     @property
     def first_executor_s(self) -> float:
@@ -172,10 +172,10 @@ class KubernetesCluster:
             if patient and self._seen_at is not None and now - self._seen_at < _THROTTLED_S:
                 return self._offer()
             self._pods = ()
-            self._sight.lost(str(error))
+            self._reachability.lost(str(error))
             self._tell(f"the Kubernetes API is away; jobs go on with the executors that they have: {error}")
             return self._offer()
-        self._sight.found()
+        self._reachability.found()
         # Pods of another server's jobs are somebody else's.
         pods = tuple(pod for pod in everybodys if is_ours(pod.job_id))
         self._pods, self._seen_at = pods, now
@@ -210,14 +210,14 @@ class KubernetesCluster:
                 except ApiError as error:
                     log.warning("pods of jobs that are over cannot be deleted", error=str(error))
 
-        await self.rounds.go("deletes the pods of jobs that are over", once, every_s=self.poll_s)
+        await self.periodic.run("deletes the pods of jobs that are over", once, every_s=self.poll_s)
 
     async def ask_for_room(self, is_waited_for: Callable[[], bool]) -> None:
         """While no executor has room and a job waits for slots (``is_waited_for``), find out when there is some, again
         and again, by a pod that is like theirs. The next look then offers all slots."""
 
         async def once() -> None:
-            if self.away:
+            if self.unreachable:
                 return
             self._is_waited_for = self._learnt.cap is not None and is_waited_for()
             if not self._is_waited_for or self._learnt.cap:
@@ -226,7 +226,7 @@ class KubernetesCluster:
                 log.info("there is room for pods again", namespace=self.namespace)
                 self._learnt = reopened(self._learnt)
 
-        await self.rounds.go("asks for room", once, every_s=self.poll_s)
+        await self.periodic.run("asks for room", once, every_s=self.poll_s)
 
     async def cleared(self, job_id: str) -> None:
         """Delete the pods of the job's earlier drivers, and wait until their processes have ended. If that takes too
@@ -250,7 +250,7 @@ class KubernetesCluster:
         log.warning("executors of a driver that is gone may live", job=job_id, reason=reason)
 
     async def close(self) -> None:
-        if not self.away:
+        if not self.unreachable:
             # Nobody may be there again who would take it away.
             await self._probe.stop(self._probing)
         await self._api.close()
@@ -278,11 +278,11 @@ class KubernetesCluster:
 
     def _offer(self) -> Offer:
         room = self._room
-        why = [self.away, f"{self._why}." * bool(self._why)]
+        why = [self.unreachable, f"{self._why}." * bool(self._why)]
         return Offer(
             ((self.task_manager, room.slots),),
             withheld=room.withheld,
-            suspended=bool(self.away),
+            unreachable=bool(self.unreachable),
             why=tuple(each for each in why if each),
         )
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 import httpx
 import structlog
 
+from app.cluster.periodic import Periodic
 from app.cluster.ports import Offer
-from app.cluster.rounds import Rounds
-from app.cluster.sight import Sight
+from app.cluster.reachability import Reachability
 from app.cluster.standalone.identity import Match, match, of_another
 from app.cluster.standalone.roster import (
     NotAMaster,
@@ -66,16 +66,16 @@ class StandaloneCluster:
         # What was last known of the workers, and since when each.
         self._known: dict[str, Worker] = {}
         self._since_ms: dict[str, int] = {}
-        self._sight = Sight("The Spark master", now_ms)
+        self._reachability = Reachability("The Spark master", now_ms)
         self._grace_until = 0.0
         self._told: str | None = None
         # By how a master calls itself: whether it is the one that is called, and until when that holds.
         self._matches: dict[str, tuple[Match, float]] = {}
-        self.rounds = Rounds()
+        self.periodic = Periodic()
 
     @property
-    def away(self) -> str:
-        return self._sight.away
+    def unreachable(self) -> str:
+        return self._reachability.unreachable
 
     @property
     def first_executor_s(self) -> float:
@@ -111,10 +111,10 @@ class StandaloneCluster:
         """What the cluster offers now."""
         roster = await self._roster()
         if roster is None:
-            self._sight.lost(self._told or "")
-            return self._offer(0, suspended=True, why=(self.away,))
+            self._reachability.lost(self._told or "")
+            return self._offer(0, unreachable=True, why=(self.unreachable,))
         now = time.monotonic()
-        if self._sight.found():
+        if self._reachability.found():
             self._grace_until = now + _GRACE_S
         found = {worker.id: worker for worker in roster.workers}
         if now < self._grace_until:
@@ -132,7 +132,7 @@ class StandaloneCluster:
             *too_small(found.values(), self._memory_mb),
             *in_others_hands(cores, without_memory),
         ]
-        return self._offer(cores + without_memory, suspended=False, why=tuple(why))
+        return self._offer(cores + without_memory, unreachable=False, why=tuple(why))
 
     async def cleared(self, job_id: str) -> None:
         """Wait until the master has ended the application of the job's last driver, and with it told the workers to
@@ -151,9 +151,9 @@ class StandaloneCluster:
 
     # -- inside
 
-    def _offer(self, withheld: int, *, suspended: bool, why: tuple[str, ...]) -> Offer:
+    def _offer(self, withheld: int, *, unreachable: bool, why: tuple[str, ...]) -> Offer:
         slots = tuple((one.id, one.slots(self._memory_mb)) for one in self._known.values())
-        return Offer(slots, withheld=withheld, suspended=suspended, why=why)
+        return Offer(slots, withheld=withheld, unreachable=unreachable, why=why)
 
     def _note(self, found: dict[str, Worker]) -> None:
         for worker_id in found.keys() - self._known.keys():

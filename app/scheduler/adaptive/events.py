@@ -44,14 +44,14 @@ class SlotsChanged:
 
     ``allowed``: how many of them it may go on to use, None for all. The job chooses which, and gives the others back as
     soon as no plan uses them. ``reason``: why so many, in words, if other jobs or its cap have to do with it.
-    ``away``: the cluster cannot be seen, and these are the slots of before: they may be gone, others may have come.
+    ``cluster_unreachable``: these are the slots of before it was: they may be gone, others may have come.
     Level-triggered: repeats are harmless.
     """
 
     slots: tuple[Slot, ...]
     allowed: int | None = None
     reason: str | None = None
-    away: bool = False
+    cluster_unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

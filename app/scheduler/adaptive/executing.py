@@ -13,6 +13,7 @@ from typing import Final
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.scheduler.adaptive import manager, repartition, rollback, timeline, unfollowed, versions
+from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms, plan_holds
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -24,12 +25,11 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
-from app.scheduler.adaptive.holdings import slots_of
 from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
 from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
-from app.scheduler.adaptive.manager import Verdict
-from app.scheduler.adaptive.prospects import Prospect, longest_cooldown_ms, plan_holds, prospect
+from app.scheduler.adaptive.manager import ManagerOutcome
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
+from app.scheduler.adaptive.slot_declaration import slots_of
 from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import (
     Executing,
@@ -84,36 +84,36 @@ def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bo
     before = phase.manager
     if counting:
         before = manager.count_down(before, draft.state.options.max_checkpoint_failures)
-    view = prospect(draft)
+    view = attainable_now(draft)
     if view.outlook.sufficient and resources and draft.state.timeline.open is None:
         message = draft.state.slots_reason
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
-    moved, verdict = manager.on_change(before, view.outlook, draft.now_ms)
-    if trigger and verdict is not Verdict.TRANSITION:
-        moved, verdict = manager.on_trigger(moved, view.outlook, draft.now_ms)
+    moved, outcome = manager.on_change(before, view.outlook, draft.now_ms)
+    if trigger and outcome is not ManagerOutcome.TRANSITION:
+        moved, outcome = manager.on_trigger(moved, view.outlook, draft.now_ms)
     if view.outlook.sufficient:
         draft.disarm(RESOURCE_TIMER)
-    _settle(draft, moved, verdict, view)
+    _settle(draft, moved, outcome, view)
     if _executing(draft) is not None and not view.outlook.sufficient:
         _await_resources(draft)
 
 
-def _settle(draft: Draft, moved: Manager, verdict: Verdict, view: Prospect) -> None:
-    if verdict is Verdict.TRANSITION:
+def _settle(draft: Draft, moved: Manager, outcome: ManagerOutcome, view: Attainable) -> None:
+    if outcome is ManagerOutcome.TRANSITION:
         _begin_rescale(draft, view)
         return
     phase = _executing(draft)
     if phase is not None and moved is not phase.manager:
         draft.set_phase(manager=moved)
-    if verdict is Verdict.IDLE and draft.timer_at(RESOURCE_TIMER) is None:
+    if outcome is ManagerOutcome.IDLE and draft.timer_at(RESOURCE_TIMER) is None:
         _close_idle(draft, None)
     arm_manager(draft, moved, view.outlook)
 
 
 def _close_idle(draft: Draft, message: str | None) -> None:
     """End a record that came to nothing. One whose plan is in force is left for its first batch to complete, and while
-    the cluster cannot be seen nothing has come to nothing."""
-    if not draft.state.is_blind and not timeline.has_plan(draft.state.timeline.open):
+    the cluster is unreachable nothing has come to nothing."""
+    if not draft.state.cluster_unreachable and not timeline.has_plan(draft.state.timeline.open):
         timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
 
 
@@ -138,8 +138,8 @@ def _await_resources(draft: Draft) -> None:
         draft.arm(RESOURCE_TIMER, draft.now_ms + wait_ms)
 
 
-def _begin_rescale(draft: Draft, view: Prospect) -> None:
-    assert view.attainable is not None
+def _begin_rescale(draft: Draft, view: Attainable) -> None:
+    assert view.parallelism is not None
     _record_of_its_own(draft)
     if view.rung is Rung.IN_PLACE:
         rescale_in_place(draft)
@@ -147,9 +147,9 @@ def _begin_rescale(draft: Draft, view: Prospect) -> None:
         plan = draft.state.plan
         if plan is not None and view.rung is Rung.QUERY_RESTART:
             now = dict(plan.parallelism)
-            if why := unfollowed.why_not_in_place(draft.state.graph, now, view.attainable):
+            if why := unfollowed.why_not_in_place(draft.state.graph, now, view.parallelism):
                 timeline.note(draft, why)
-        restart_for_rescale(draft, view.attainable, view.rung or Rung.QUERY_RESTART)
+        restart_for_rescale(draft, view.parallelism, view.rung or Rung.QUERY_RESTART)
 
 
 def _record_of_its_own(draft: Draft, message: str | None = None) -> None:
@@ -169,8 +169,8 @@ def _reseat(draft: Draft) -> None:
     plan = draft.state.plan
     if plan is None or plan_holds(draft.state, plan):
         return
-    view = prospect(draft, repartition=False)
-    if view.attainable is not None and view.rung is None:
+    view = attainable_now(draft, repartition=False)
+    if view.parallelism is not None and view.rung is None:
         moved = plan_for_slots(draft, plan, version=plan.version)
         assert moved is not None
         draft.set(plan=moved, last_plan=moved)
@@ -198,7 +198,7 @@ def executing_slots(draft: Draft, event: SlotsChanged) -> None:
     assert plan is not None
     if not plan_holds(draft.state, plan):
         _reseat(draft)
-        view = prospect(draft, repartition=False)
+        view = attainable_now(draft, repartition=False)
         if view.rung is not None:
             _shrink(draft, plan, view)
             return
@@ -211,7 +211,11 @@ def executing_slots(draft: Draft, event: SlotsChanged) -> None:
 def _has_to_give(draft: Draft) -> bool:
     """Whether other jobs are to have slots that the plan in force uses: not while nobody can be given any."""
     plan, usable = draft.state.plan, draft.state.usable_slots
-    return plan is not None and not draft.state.is_blind and draft.demand.minimal <= usable < plan.slot_count
+    return (
+        plan is not None
+        and not draft.state.cluster_unreachable
+        and draft.demand.minimal <= usable < plan.slot_count
+    )
 
 
 def _give_back(draft: Draft) -> None:
@@ -220,10 +224,10 @@ def _give_back(draft: Draft) -> None:
     assert plan is not None
     count = plan.slot_count - draft.state.usable_slots
     _record_of_its_own(draft, given_back(draft.state, f"{count} slot(s)", plan))
-    _begin_rescale(draft, prospect(draft, repartition=False))
+    _begin_rescale(draft, attainable_now(draft, repartition=False))
 
 
-def _shrink(draft: Draft, plan: Plan, view: Prospect) -> None:
+def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
     """A slot in use is lost. The tasks run on in what is left, so this is a failover only in name."""
     used = slots_of(plan)
     lost = plan.slot_count - sum(slot.id in used for slot in draft.state.slots)
@@ -252,24 +256,24 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
         return
     if phase.manager.stage in ("Cooldown", "Idling") and phase.manager.failed_batches_left is None:
         return
-    view = prospect(draft)
+    view = attainable_now(draft)
     _settle(draft, *manager.on_trigger(phase.manager, view.outlook, draft.now_ms), view)
 
 
 def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
     """Whether the throughput has collapsed since the rescale on trial, and the way back has begun.
 
-    Not while another change is in the making: that one is tried first; nor while the cluster cannot be seen, and
+    Not while another change is in the making: that one is tried first; nor while the cluster is unreachable, and
     executors that are lost are not replaced.
     """
-    if draft.state.is_blind:
+    if draft.state.cluster_unreachable:
         return False
     why = rollback.weigh(draft, event)
     watch = draft.state.watch
     if why is None or watch is None or draft.state.timeline.open is not None:
         return False
     taken = rollback.condemn(draft, rollback.trial_in(watch), why)
-    view = prospect(draft)
+    view = attainable_now(draft)
     if taken is None or view.rung is None:
         return False
     rollback.open_rollback(draft, taken)
@@ -282,7 +286,7 @@ def executing_batch_aborted(draft: Draft, event: BatchAborted) -> None:
     assert phase is not None
     if phase.manager.failed_batches_left is None:
         return
-    view = prospect(draft)
+    view = attainable_now(draft)
     _settle(draft, *manager.on_batch_aborted(phase.manager, view.outlook, draft.now_ms), view)
 
 
@@ -300,7 +304,7 @@ def _confirm(draft: Draft, output_gap_ms: int | None, reprocessed_records: int |
     """The plan in force has processed a batch, or has nothing to process: the rescale that led here is complete."""
     draft.set_phase(first_batch=True)
     timeline.complete_record(draft, output_gap_ms, reprocessed_records)
-    if draft.state.timeline.open is None and prospect(draft).outlook.sufficient:
+    if draft.state.timeline.open is None and attainable_now(draft).outlook.sufficient:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE)
 
 
@@ -312,5 +316,5 @@ def executing_timer(draft: Draft, event: TimerFired) -> None:
         state = draft.state
         _close_idle(draft, f"{state.wanted_slots} slots are wanted; only {state.usable_slots} came.")
         return
-    view = prospect(draft)
+    view = attainable_now(draft)
     _settle(draft, *manager.on_time(phase.manager, view.outlook, draft.now_ms), view)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from app.model.rescale import TriggerCause
 from app.model.sentences import ended
-from app.scheduler.adaptive import budget, local, repartition, restarts
+from app.scheduler.adaptive import budget, local_failover, repartition, restarts
+from app.scheduler.adaptive.attainable import plan_holds, rung_between
 from app.scheduler.adaptive.last_failure import last_failure
-from app.scheduler.adaptive.prospects import plan_holds, rung_between
 from app.scheduler.adaptive.state import (
     Canceling,
     Created,
@@ -39,7 +39,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     ]
     if not isinstance(state.phase, Finished):
         sentences.extend(_trial_sentences(state, now_ms))
-        sentences.extend([*local.in_words(state, now_ms), *budget.in_words(state)])
+        sentences.extend([*local_failover.in_words(state, now_ms), *budget.in_words(state)])
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
     sentences.extend(_state_partitions(state))
@@ -240,18 +240,20 @@ def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:
 
 
 def _blind(state: JobState, now_ms: int) -> list[str]:
-    """What it means for the job that the cluster cannot be seen."""
+    """What it means for the job that the cluster is unreachable."""
     if state.away_since_ms is None or isinstance(state.phase, Finished | Canceling | Failing):
         return []
-    since = f"The cluster has been out of sight for {seconds(max(0, now_ms - state.away_since_ms))}"
+    since = f"The cluster has been unreachable for {seconds(max(0, now_ms - state.away_since_ms))}"
     if state.plan is not None:
         return [
             f"{since}: the job keeps the slots that it has, and nothing is begun that would restart it until the "
-            "cluster is seen again."
+            "cluster is reachable again."
         ]
     if state.attempt_alive:
         return [f"{since}: a start that fails meanwhile is tried again, and does not count."]
-    return [f"{since}: the job is started when it is seen again, and the time until then does not count."]
+    return [
+        f"{since}: the job is started when it is reachable again, and the time until then does not count."
+    ]
 
 
 def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int) -> list[str]:
@@ -259,7 +261,7 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
         return [
             f"Attempt {state.attempt} was given up and is being killed; no other is started before it is dead."
         ]
-    if state.is_blind:
+    if state.cluster_unreachable:
         return ["The job waits for its slots."]
     if len(state.slots) < state.declared_minimal:
         missing = state.declared_minimal - len(state.slots)
@@ -315,7 +317,7 @@ def _difference(state: JobState, now_ms: int) -> list[str]:
 
 
 def _for_what(state: JobState) -> str:
-    return "until the cluster is seen again" if state.is_blind else "for its time"
+    return "until the cluster is reachable again" if state.cluster_unreachable else "for its time"
 
 
 def _timer(state: JobState, name: str, now_ms: int, what: str) -> str:

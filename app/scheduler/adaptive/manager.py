@@ -47,7 +47,7 @@ class Outlook:
     longest_cooldown_ms: int = 0
 
 
-class Verdict(Enum):
+class ManagerOutcome(Enum):
     """What came out: nothing, the manager fell back to Idling, or the phase is to be left now.
 
     On TRANSITION the manager is gone with its phase, so production Flink's stage Transitioning is never a value here.
@@ -63,7 +63,7 @@ def start(now_ms: int, longest_cooldown_ms: int) -> Manager:
     return Manager(stage="Cooldown" if longest_cooldown_ms > 0 else "Idling", since_ms=now_ms)
 
 
-def on_change(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, Verdict]:
+def on_change(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, ManagerOutcome]:
     """Slots or bounds are other than before."""
     manager = _held_back(manager, outlook, now_ms)
     if manager.stage == "Cooldown" and outlook.sufficient and manager.change_ms is None:
@@ -78,7 +78,7 @@ def on_change(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager,
     return on_time(manager, outlook, now_ms)
 
 
-def on_trigger(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, Verdict]:
+def on_trigger(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, ManagerOutcome]:
     """A micro-batch was committed, or so many were given up that nothing is gained by waiting for one."""
     manager = (
         evolve(manager, failed_batches_left=None) if manager.failed_batches_left is not None else manager
@@ -91,7 +91,7 @@ def on_trigger(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager
     return on_time(manager, outlook, now_ms)
 
 
-def on_time(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, Verdict]:
+def on_time(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, ManagerOutcome]:
     """Do what is due by now."""
     manager = _held_back(manager, outlook, now_ms)
     if manager.stage == "Cooldown":
@@ -99,7 +99,7 @@ def on_time(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, V
         if change_ms is None and now_ms >= manager.since_ms + outlook.longest_cooldown_ms:
             return _idle(manager)
         if change_ms is None or now_ms < manager.since_ms + outlook.timing.cooldown_ms:
-            return manager, Verdict.NOTHING
+            return manager, ManagerOutcome.NOTHING
         manager = _stabilizing(manager, change_ms, outlook)
     if manager.stage == "Stabilizing":
         assert manager.change_ms is not None
@@ -113,7 +113,7 @@ def on_time(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, V
         assert manager.change_ms is not None
         if now_ms >= manager.change_ms + outlook.timing.max_delay_ms:
             return _transition(manager) if outlook.sufficient else _idle(manager)
-    return manager, Verdict.NOTHING
+    return manager, ManagerOutcome.NOTHING
 
 
 def next_due_ms(manager: Manager, outlook: Outlook) -> tuple[str, int] | None:
@@ -143,13 +143,13 @@ def count_down(manager: Manager, failures: int) -> Manager:
     return evolve(manager, failed_batches_left=failures) if manager.failed_batches_left is None else manager
 
 
-def on_batch_aborted(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, Verdict]:
+def on_batch_aborted(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, ManagerOutcome]:
     """A micro-batch was given up: the last one counted is a trigger. Nothing counts before the first change."""
     left = manager.failed_batches_left
     if left is None:
-        return manager, Verdict.NOTHING
+        return manager, ManagerOutcome.NOTHING
     if left > 1:
-        return evolve(manager, failed_batches_left=left - 1), Verdict.NOTHING
+        return evolve(manager, failed_batches_left=left - 1), ManagerOutcome.NOTHING
     return on_trigger(manager, outlook, now_ms)
 
 
@@ -175,10 +175,10 @@ def _stabilizing(manager: Manager, change_ms: int, outlook: Outlook) -> Manager:
     )
 
 
-def _idle(manager: Manager) -> tuple[Manager, Verdict]:
+def _idle(manager: Manager) -> tuple[Manager, ManagerOutcome]:
     idle = evolve(manager, stage="Idling", change_ms=None, last_change_ms=None, evaluation_ms=None)
-    return idle, Verdict.IDLE
+    return idle, ManagerOutcome.IDLE
 
 
-def _transition(manager: Manager) -> tuple[Manager, Verdict]:
-    return manager, Verdict.TRANSITION
+def _transition(manager: Manager) -> tuple[Manager, ManagerOutcome]:
+    return manager, ManagerOutcome.TRANSITION

@@ -30,7 +30,7 @@ from app.model.state_partitions import (
     partitions_of_queries,
     with_partitions,
 )
-from app.scheduler.adaptive import holdings, timeline
+from app.scheduler.adaptive import slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
@@ -50,7 +50,7 @@ def adopt_free(draft: Draft) -> None:
     """
     state = draft.state
     goal = goal_graph(state)
-    if goal is state.graph or not all(_allows(goal, plan) for plan in holdings.plans_of(state)):
+    if goal is state.graph or not all(_allows(goal, plan) for plan in slot_declaration.plans_of(state)):
         return
     if state.attempt == 0 or not is_redistributed(state.graph, goal):
         _adopt(draft, goal)
@@ -106,7 +106,7 @@ def found_late(draft: Draft, event: StateRepartitioned) -> None:
         draft.set(plan=lowered, last_plan=lowered)
         if isinstance(phase, Rescaling):
             draft.set_phase(target=_lowered(draft.state.graph, phase.target))
-    holdings.declare(draft)
+    slot_declaration.declare(draft)
 
 
 def give_up(draft: Draft, error: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from app.model.plan import Rung
 from app.scheduler.adaptive import rollback, timeline, unfollowed
+from app.scheduler.adaptive.attainable import attainable_now, plan_holds, rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -21,7 +22,6 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.executing import enter_executing
 from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, given_back, plan_for_slots, send_plan
 from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
-from app.scheduler.adaptive.prospects import plan_holds, prospect, rung_between
 from app.scheduler.adaptive.restarting import restart_for_rescale
 from app.scheduler.adaptive.state import Rescaling
 
@@ -36,7 +36,7 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     """Every query runs at the target: it is in force, and the rescale is complete.
 
     If Spark does not run some vertices at it, the queries are restarted, which plans them anew, and so are they at once
-    when one of those is rescaled again; while the cluster cannot be seen the job runs on as it does.
+    when one of those is rescaled again; while the cluster is unreachable the job runs on as it does.
     """
     check_version(draft, event)
     target = _rescaling(draft).target
@@ -121,7 +121,7 @@ def rescaling_timer(draft: Draft, event: TimerFired) -> None:
     if event.name != APPLY_TIMER:
         return
     phase = _rescaling(draft)
-    if phase.sent > 1 and phase.ignored and not draft.state.is_blind:
+    if phase.sent > 1 and phase.ignored and not draft.state.cluster_unreachable:
         _restart(draft, "The driver commits batches at an older plan, so its queries are restarted.")
         return
     if phase.sent == 1:
@@ -133,6 +133,6 @@ def rescaling_timer(draft: Draft, event: TimerFired) -> None:
 
 def _restart(draft: Draft, why: str) -> None:
     """The target cannot be reached in place: the next rung."""
-    attainable = prospect(draft).attainable
+    attainable = attainable_now(draft).parallelism
     timeline.note(draft, why)
     restart_for_rescale(draft, attainable or dict(_rescaling(draft).target.parallelism))

@@ -186,11 +186,11 @@ def _stopped(draft: Draft) -> None:
 def _go_on(draft: Draft) -> None:
     """Straight to the start if the parallelism restarted for is still the attainable one, else wait for slots.
 
-    While the cluster cannot be seen only a driver that waits can be trusted: it has its executors.
+    While the cluster is unreachable only a driver that waits can be trusted: it has its executors.
     """
     state = draft.state
     target = _restarting(draft).target
-    if state.is_blind and not state.driver_waiting:
+    if state.cluster_unreachable and not state.driver_waiting:
         enter_waiting(draft)
     elif target is not None and dict(target) == draft.goal.parallelism(state.usable_slots):
         create_execution_graph(draft)

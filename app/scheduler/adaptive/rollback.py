@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.model.plan import Plan
 from app.model.rescale import TerminatedReason, TriggerCause
-from app.scheduler.adaptive import holdings, timeline
+from app.scheduler.adaptive import slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
 from app.scheduler.adaptive.state import Failure, Pace, TakenBack, Watch
@@ -100,7 +100,7 @@ def condemn(draft: Draft, found: Trial, why: str) -> TakenBack | None:
     if wish is not None and tuple(wish.items()) == found.tried:
         draft.set(taken_back=None, watch=before)
         return None
-    holdings.declare(draft)
+    slot_declaration.declare(draft)
     return taken
 
 
@@ -186,4 +186,4 @@ def lift_if_cluster_changed(draft: Draft) -> None:
         return
     if state.usable_slots < slots_for(state, taken.good):
         lift(draft)
-        holdings.declare(draft)
+        slot_declaration.declare(draft)

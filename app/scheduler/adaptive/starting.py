@@ -8,7 +8,15 @@ from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.sentences import ended
 from app.model.status import JobStatus
-from app.scheduler.adaptive import holdings, manager, repartition, restarts, rollback, timeline, versions
+from app.scheduler.adaptive import (
+    manager,
+    repartition,
+    restarts,
+    rollback,
+    slot_declaration,
+    timeline,
+    versions,
+)
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StartAttempt, StopMode
 from app.scheduler.adaptive.ending import (
@@ -33,7 +41,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
-from app.scheduler.adaptive.manager import Outlook, Verdict
+from app.scheduler.adaptive.manager import ManagerOutcome, Outlook
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
@@ -75,21 +83,21 @@ def review_waiting(draft: Draft) -> None:
     """Slots or bounds may be other than before: a change, and at once a trigger. Another version of the job does not
     wait for more slots than it needs."""
     adopted = not draft.state.attempt_alive and versions.adopt(draft)
-    holdings.declare(draft)
+    slot_declaration.declare(draft)
     phase = draft.state.phase
     assert isinstance(phase, WaitingForResources)
     outlook = waiting_outlook(draft.state)
     if adopted and outlook.sufficient:
         create_execution_graph(draft)
         return
-    moved, verdict = manager.on_change(phase.manager, outlook, draft.now_ms)
-    if verdict is not Verdict.TRANSITION:
-        moved, verdict = manager.on_trigger(moved, outlook, draft.now_ms)
-    _settle_waiting(draft, moved, verdict, outlook)
+    moved, outcome = manager.on_change(phase.manager, outlook, draft.now_ms)
+    if outcome is not ManagerOutcome.TRANSITION:
+        moved, outcome = manager.on_trigger(moved, outlook, draft.now_ms)
+    _settle_waiting(draft, moved, outcome, outlook)
 
 
-def _settle_waiting(draft: Draft, moved: Manager, verdict: Verdict, outlook: Outlook) -> None:
-    if verdict is Verdict.TRANSITION:
+def _settle_waiting(draft: Draft, moved: Manager, outcome: ManagerOutcome, outlook: Outlook) -> None:
+    if outcome is ManagerOutcome.TRANSITION:
         create_execution_graph(draft)
         return
     draft.set_phase(manager=moved)
@@ -97,9 +105,9 @@ def _settle_waiting(draft: Draft, moved: Manager, verdict: Verdict, outlook: Out
 
 
 def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
-    was_blind = draft.state.is_blind
+    was_unreachable = draft.state.cluster_unreachable
     replace_slots(draft, event)
-    if draft.state.is_blind != was_blind:
+    if draft.state.cluster_unreachable != was_unreachable:
         wait_anew(draft)
     review_waiting(draft)
 
@@ -135,8 +143,8 @@ def waiting_timer(draft: Draft, event: TimerFired) -> None:
         phase = draft.state.phase
         assert isinstance(phase, WaitingForResources)
         outlook = waiting_outlook(draft.state)
-        moved, verdict = manager.on_time(phase.manager, outlook, draft.now_ms)
-        _settle_waiting(draft, moved, verdict, outlook)
+        moved, outcome = manager.on_time(phase.manager, outlook, draft.now_ms)
+        _settle_waiting(draft, moved, outcome, outlook)
 
 
 def _wait_is_over(draft: Draft) -> None:
@@ -174,7 +182,7 @@ def create_execution_graph(draft: Draft) -> None:
     timeline.plan_chosen(draft, plan, rung)
     draft.set(attempt=state.attempt + 1, plan_version=plan.version, rung=rung)
     draft.set(attempt_alive=True, driver_waiting=False)
-    draft.enter(CreatingExecutionGraph(plan, blind=state.is_blind))
+    draft.enter(CreatingExecutionGraph(plan, blind=state.cluster_unreachable))
     draft.emit(StartAttempt(draft.state.attempt, plan, reuse_driver=reuse))
     draft.arm(START_TIMER, draft.now_ms + _start_timeout_ms(draft.state))
 
@@ -254,7 +262,7 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     assert phase.failure is not None
     mark_dead(draft, driver_waiting=driver_waiting)
     if phase.recoverable and (phase.blind or phase.by_cluster):
-        # Not counted: the job can do nothing about it. If it is out of sight, it starts as soon as it is seen.
+        # Not counted: the job can do nothing about it. If it is unreachable, the job starts as soon as it is reachable.
         _back_off(draft, phase.failure, 0 if phase.blind else CLUSTER_RETRY_MS)
         return
     # While the state is being redistributed that is what failed, not a parallelism: it has rules of its own.
@@ -329,16 +337,16 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
         enter_waiting(draft, exception="The state has fewer partitions than the plan was made for.")
     else:
         # Bounds that had to wait for this redistribution count from now on.
-        holdings.declare(draft)
+        slot_declaration.declare(draft)
 
 
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:
     """A planned slot that is gone takes the attempt with it; the rescale goes on with what is left."""
     replace_slots(draft, event)
-    if draft.state.is_blind:
+    if draft.state.cluster_unreachable:
         draft.set_phase(blind=True)
     held = {slot.id for slot in draft.state.slots}
-    lost = sorted(holdings.slots_of(_creating(draft).plan) - held)
+    lost = sorted(slot_declaration.slots_of(_creating(draft).plan) - held)
     if lost:
         message = (
             f"{len(lost)} planned slot(s) were lost while the driver was started: {', '.join(lost[:5])}."

@@ -308,7 +308,7 @@ class JobState:
 
     ``slots`` are held, whether the plan uses them or not; ``allowed`` is how many of them the job may go on to use,
     None for all, and ``slots_reason`` why, in words, if the cluster said so. ``slots_changed_ms``: when it last got or
-    lost one. ``away_since_ms``: since when the cluster cannot be seen, as the job was told; None if it can.
+    lost one. ``away_since_ms``: since when the cluster is unreachable, as the job was told; None if it is reachable.
     ``rung`` is the rung being climbed or climbed last.
     ``status_since_ms`` has the time of the last change into each status that was ever reached.
 
@@ -369,8 +369,8 @@ class JobState:
     spare: JobVersion | None = None
 
     @property
-    def is_blind(self) -> bool:
-        """Whether the cluster cannot be seen: nothing is started or stopped by what is known of its slots."""
+    def cluster_unreachable(self) -> bool:
+        """While it is, nothing is started or stopped by what is known of the cluster's slots."""
         return self.away_since_ms is not None
 
     @property

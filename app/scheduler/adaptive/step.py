@@ -23,14 +23,14 @@ from app.scheduler.adaptive import (
     created,
     ending,
     executing,
-    holdings,
-    local,
+    local_failover,
     misplacing,
     repartition,
     replacing,
     rescaling,
     restarting,
     rollback,
+    slot_declaration,
     starting,
     stopping,
     versions,
@@ -172,7 +172,7 @@ def _handler(state: JobState, kind: type) -> Handler | None:
 
 def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
     if draft.state.local or before.local:
-        local.settle(draft)
+        local_failover.settle(draft)
     if draft.state.versions.replacement or before.versions.replacement:
         versions.settle(draft)
     after = draft.state
@@ -185,7 +185,7 @@ def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effe
         or after.attempt_alive != before.attempt_alive
         or after.timers is not before.timers
     ):
-        holdings.settle_surplus(draft)
+        slot_declaration.settle_surplus(draft)
     if draft.state.slots is not before.slots and set(draft.state.slots) != set(before.slots):
         draft.set(slots_changed_ms=draft.now_ms)
     return draft.state, tuple(draft.effects)
@@ -208,10 +208,10 @@ def _is_repetition(state: JobState, event: Event) -> bool:
         return not again and state.requirements.same_as(event.requirements)
     if isinstance(event, SlotShareUpdated):
         return event.share == state.share
-    return isinstance(event, SlotsChanged) and (event.slots, event.allowed, event.away) == (
+    return isinstance(event, SlotsChanged) and (event.slots, event.allowed, event.cluster_unreachable) == (
         state.slots,
         state.allowed,
-        state.is_blind,
+        state.cluster_unreachable,
     )
 
 
@@ -242,8 +242,8 @@ _OF_ATTEMPT: Final = frozenset(
 )
 
 _TIMERS: Final[dict[str, Callable[[Draft], None]]] = {
-    holdings.IDLE_TIMER: holdings.release_idle,
-    local.LOCAL_TIMER: local.due,
+    slot_declaration.IDLE_TIMER: slot_declaration.release_idle,
+    local_failover.LOCAL_TIMER: local_failover.due,
     versions.TRIAL_TIMER: replacing.trial_is_over,
 }
 """Timers that do the same in every phase."""
@@ -325,13 +325,13 @@ for _phase in (t.EXECUTING, t.RESCALING, t.STOPPING):
     _BY_NAME[_phase, "GlobalFailure"] = restarting.running_global_failure
     _BY_NAME[_phase, "AttemptFinished"] = ending.attempt_finished
     _BY_NAME[_phase, "CancelRequested"] = ending.cancel
-_BY_NAME[t.STOPPING, "QueryFailed"] = local.stopping_query_failed
+_BY_NAME[t.STOPPING, "QueryFailed"] = local_failover.stopping_query_failed
 for _phase in (t.RESTARTING, t.FAILING, t.CANCELING):
-    _BY_NAME[_phase, "QueryFailed"] = local.noted_query_failed
+    _BY_NAME[_phase, "QueryFailed"] = local_failover.noted_query_failed
 for _phase in (t.EXECUTING, t.RESCALING):
-    _BY_NAME[_phase, "QueryFailed"] = local.query_failed
-    _BY_NAME[_phase, "QueryRecovered"] = local.query_recovered
-    _BY_NAME[_phase, "DriverContact"] = local.driver_contact
+    _BY_NAME[_phase, "QueryFailed"] = local_failover.query_failed
+    _BY_NAME[_phase, "QueryRecovered"] = local_failover.query_recovered
+    _BY_NAME[_phase, "DriverContact"] = local_failover.driver_contact
     _BY_NAME[_phase, "AttemptMisplaced"] = misplacing.running_misplaced
     _BY_NAME[_phase, "AttemptStopped"] = restarting.running_stopped
     _BY_NAME[_phase, "StopRequested"] = stopping.stop_requested
@@ -346,7 +346,7 @@ _BY_NAME[t.FAILING, "CancelRequested"] = ending.cancel
 for _phase in t.PHASES:
     if _phase != t.FINISHED:
         _BY_NAME[_phase, "SuspendRequested"] = ending.suspend
-        _BY_NAME[_phase, "SlotShareUpdated"] = holdings.take_share
+        _BY_NAME[_phase, "SlotShareUpdated"] = slot_declaration.take_share
 
 _CLASSES: Final[dict[str, type]] = {one.__name__: one for one in Event.__args__}
 _HANDLERS: Final[dict[tuple[str, type], Handler]] = {

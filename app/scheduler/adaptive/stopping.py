@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.model.status import JobStatus
-from app.scheduler.adaptive import local, timeline
+from app.scheduler.adaptive import local_failover, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import STOP_TIMER, finish, mark_dead, order_stop
@@ -29,7 +29,7 @@ def stop_requested(draft: Draft, event: StopRequested) -> None:
         raise draft.refuse(
             "A BATCH job has no batch boundary at which it could be stopped; cancel it instead"
         )
-    if local.is_pending(draft.state):
+    if local_failover.is_pending(draft.state):
         raise draft.refuse("A query is being restarted after a failure; stop the job once it runs again")
     phase = draft.state.phase
     target = phase.target if isinstance(phase, Rescaling) else None

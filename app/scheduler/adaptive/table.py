@@ -59,7 +59,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     # ---- WaitingForResources: slots are declared, nothing runs
     (WAITING, ENTRY): {CREATING: "the desired slots are there already"},
     (WAITING, "SlotsChanged"): {
-        STAY: "too few slots, or enough but not yet stable; none is counted on while the cluster cannot be seen",
+        STAY: "too few slots, or enough but not yet stable; none is counted on while the cluster is unreachable",
         CREATING: "all desired slots are there",
     },
     (WAITING, "RequirementsUpdated"): {
@@ -111,16 +111,16 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
         WAITING: "the state was found with fewer partitions than the plan needs: another plan is made",
     },
     (CREATING, "AttemptStartFailed"): {
-        RETRYING: "it did not start: the creation-retry strategy allows another, or the cluster was out of sight",
+        RETRYING: "it did not start: the creation-retry strategy allows another, or the cluster was unreachable",
         FINISHED: "the driver did not start, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptFailed"): {
         STAY: "the attempt failed while starting; what is left of it is killed",
-        RETRYING: "it died: another is allowed, the cluster failed it or was out of sight, or a rescale is taken back",
+        RETRYING: "it died: another is allowed, the cluster failed it or was unreachable, or a rescale is taken back",
         FINISHED: "the attempt died while starting, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptStopped"): {
-        RETRYING: "it did not start, is dead, and another is allowed, or the cluster failed it or was out of sight",
+        RETRYING: "it did not start, is dead, and another is allowed, or the cluster failed it or was unreachable",
         FINISHED: "the attempt that did not start is dead, and the failure is final or the retries are used up",
     },
     (CREATING, "AttemptFinished"): {FINISHED: "a bounded job ended before its start was reported"},
@@ -141,7 +141,7 @@ _TABLE: Final[dict[tuple[str, str], dict[str, str]]] = {
     },
     # ---- RetryingExecutionGraphCreation: a backoff between two starts
     (RETRYING, "TimerFired"): {WAITING: "the backoff is over"},
-    (RETRYING, ENTRY): {WAITING: "the backoff is zero, or there is none as the cluster was out of sight"},
+    (RETRYING, ENTRY): {WAITING: "the backoff is zero, or there is none as the cluster was unreachable"},
     (RETRYING, "SlotsChanged"): {STAY: "the slots are noted; they count after the backoff"},
     (RETRYING, "RequirementsUpdated"): {STAY: "the bounds are noted; they count after the backoff"},
     (RETRYING, "AttemptRunning"): {STAY: "late report of an attempt that is over"},

@@ -36,7 +36,7 @@ def why_restart(draft: Draft, event: PlanApplied) -> str:
     Not for a vertex that was known and keeps its number: a restart has not helped it, and it is not rescaled.
     """
     phase, plan = draft.state.phase, draft.state.plan
-    if not event.not_followed or draft.state.is_blind:
+    if not event.not_followed or draft.state.cluster_unreachable:
         return ""
     assert isinstance(phase, Rescaling) and plan is not None
     new = remember(draft, event.not_followed)

@@ -7,11 +7,11 @@ from typing import Final
 
 from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
-from app.scheduler.adaptive import local
+from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.draft import phase_status
 from app.scheduler.adaptive.explain import violations
-from app.scheduler.adaptive.holdings import plans_of, slots_of
 from app.scheduler.adaptive.manager import TIMERS
+from app.scheduler.adaptive.slot_declaration import plans_of, slots_of
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
@@ -167,10 +167,10 @@ def _timers_of_this_phase(state: JobState) -> str | None:
 
 
 def _no_wait_is_timed_while_the_cluster_is_away(state: JobState) -> str | None:
-    if not isinstance(state.phase, WaitingForResources) or not state.is_blind:
+    if not isinstance(state.phase, WaitingForResources) or not state.cluster_unreachable:
         return None
     timed = {timer.name for timer in state.timers} & {WAIT_TIMER, *TIMERS}
-    return f"the cluster cannot be seen, and a wait for its slots ends: {sorted(timed)}" if timed else None
+    return f"the cluster is unreachable, and a wait for its slots ends: {sorted(timed)}" if timed else None
 
 
 def _record_is_consistent(state: JobState) -> str | None:
@@ -251,8 +251,12 @@ def _local_restarts_are_of_a_running_attempt(state: JobState) -> str | None:
         return "a query is restarted alone twice, or is the only one"
     if not {one.query for one in state.local} <= sinks:
         return "a query is restarted alone that the job does not have"
-    timer = next((one.at_ms for one in state.timers if one.name == local.LOCAL_TIMER), None)
-    return None if timer == local.due_ms(state) else "nobody looks after a query that is restarted alone"
+    timer = next((one.at_ms for one in state.timers if one.name == local_failover.LOCAL_TIMER), None)
+    return (
+        None
+        if timer == local_failover.due_ms(state)
+        else "nobody looks after a query that is restarted alone"
+    )
 
 
 def _errors_are_counted_once(state: JobState) -> str | None:

@@ -1,7 +1,7 @@
 """What a wait for slots waits for, and how long: in WaitingForResources, and the manager's timers anywhere.
 
-While the cluster cannot be seen nothing is known of its slots: those held may be gone, and none can come. So nothing is
-started, and no wait is over; when the cluster is seen again the waits begin anew.
+While the cluster is unreachable nothing is known of its slots: those held may be gone, and none can come. So nothing is
+started, and no wait is over; when the cluster is reachable again the waits begin anew.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ WAIT_TIMER: Final = "wait-timeout"
 def arm_wait(draft: Draft) -> None:
     """How long slots are waited for from now on."""
     wait_ms = draft.state.options.submission_wait_ms
-    if wait_ms >= 0 and not draft.state.is_blind:
+    if wait_ms >= 0 and not draft.state.cluster_unreachable:
         draft.arm(WAIT_TIMER, draft.now_ms + wait_ms)
 
 
 def wait_anew(draft: Draft) -> None:
-    """The cluster is out of sight, or seen again: the wait ends, or begins. What was before says nothing of now."""
+    """The cluster has become unreachable or reachable: the wait ends or begins. Nothing before it counts."""
     draft.set_phase(manager=manager.start(draft.now_ms, 0))
     draft.disarm(WAIT_TIMER, *manager.TIMERS)
     arm_wait(draft)
 
 
 def waiting_outlook(state: JobState) -> Outlook:
-    """While an attempt may live no other is started, whatever the slots; nor on slots that cannot be seen."""
-    held = 0 if state.attempt_alive or state.is_blind else state.usable_slots
+    """No attempt is started while another may live, nor while the cluster is unreachable, whatever the slots."""
+    held = 0 if state.attempt_alive or state.cluster_unreachable else state.usable_slots
     # Tasks of a BATCH job take turns: it has no reason to wait for more slots than it needs.
     batch = state.graph.type is JobType.BATCH
     return Outlook(

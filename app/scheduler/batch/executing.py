@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
-from app.scheduler.adaptive import budget, holdings, manager, restarts, timeline
+from app.scheduler.adaptive import budget, manager, restarts, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.ending import fail, failure_of, record_failure
 from app.scheduler.adaptive.events import (
@@ -41,7 +41,7 @@ def begin(draft: Draft, event: AttemptRunning) -> None:
         return
     timeline.note_missing(draft, event.missing_executors)
     draft.enter(Executing(manager.start(draft.now_ms, 0), first_batch=True))
-    holdings.declare(draft)
+    slot_declaration.declare(draft)
     progress = progress_of(draft.state)
     draft.set(
         batch=evolve(

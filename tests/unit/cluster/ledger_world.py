@@ -132,7 +132,7 @@ class World:
             return
         offer = self.offer()
         if not self.outlasts:
-            offer = replace(offer, suspended=self.rng.random() < 0.1)
+            offer = replace(offer, unreachable=self.rng.random() < 0.1)
         decision = decide(arbiter.read, offer, now_ms=0, holding_ms=0, outlasts=self.outlasts)
         arbiter.read = None
         if self.is_arbiter(arbiter):

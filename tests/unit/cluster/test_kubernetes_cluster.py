@@ -139,7 +139,7 @@ def test_an_api_that_does_not_say_what_there_is_suspends_until_it_does(world: Wo
 
     with capture_logs() as logs:
         first, second, third = run(story())
-    assert (first.suspended, second.suspended, third.suspended) == (False, True, False)
+    assert (first.unreachable, second.unreachable, third.unreachable) == (False, True, False)
     assert second.task_managers == first.task_managers == third.task_managers
     message = ERRORS[error]["body"]["message"]
     (why,) = second.why
@@ -165,11 +165,11 @@ def test_one_that_is_not_there_suspends_too_and_jobs_that_run_keep_their_slots(w
 def test_one_that_asks_for_patience_is_there_for_a_while(world: World) -> None:
     async def story() -> list[bool]:
         cluster = world.cluster()
-        found = [(await look(cluster)).suspended]
+        found = [(await look(cluster)).unreachable]
         world.api.fail("GET", PODS, "429", times=3)
         for after_s in (2.0, 27.0, 2.0, 2.0):
             world.now += after_s
-            found.append((await look(cluster)).suspended)
+            found.append((await look(cluster)).unreachable)
         return found
 
     assert run(story()) == [False, False, False, True, False]
@@ -208,13 +208,13 @@ def test_the_token_is_read_again_for_each_request(world: World, tmp_path: Path) 
 
     async def story() -> list[bool]:
         cluster = world.cluster(token_file=file)
-        found = [(await look(cluster)).suspended]
+        found = [(await look(cluster)).unreachable]
         world.api.tokens = {"second"}
-        found.append((await look(cluster)).suspended)
+        found.append((await look(cluster)).unreachable)
         file.write_text("second")
-        found.append((await look(cluster)).suspended)
+        found.append((await look(cluster)).unreachable)
         file.unlink()
-        found.append((await look(cluster)).suspended)
+        found.append((await look(cluster)).unreachable)
         return found
 
     with capture_logs() as logs:

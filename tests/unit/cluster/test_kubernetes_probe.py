@@ -80,7 +80,7 @@ class Asking(World):
             if self.now >= end or self.until():
                 raise Enough
 
-        cluster.rounds._sleep = pause
+        cluster.periodic._sleep = pause
         with pytest.raises(Enough):
             await cluster.ask_for_room(lambda: self.waits)
 

@@ -15,7 +15,7 @@ from app.cluster.slot_pool import SlotPool
 from app.cluster.standalone.cluster import StandaloneCluster
 from app.cluster.standalone.roster import NotAMaster, application_name, job_of, read_roster
 from app.model.plan import Slot
-from app.scheduler.giving import Giving
+from app.scheduler.releasable_slots import Releasable
 
 JOB = "0123456789abcdef0123456789abcdef"
 
@@ -148,7 +148,7 @@ def test_a_master_that_is_away_or_recovers_suspends_and_keeps_what_was_known(wor
     offers = looked(
         world, show(world, None), show(world, recovering), show(world, page(worker(1), worker(2)))
     )
-    assert [(one.task_managers, one.suspended) for one in offers] == [
+    assert [(one.task_managers, one.unreachable) for one in offers] == [
         (BOTH, False),
         (BOTH, True),
         (BOTH, True),
@@ -204,9 +204,9 @@ def test_an_offer_says_why_there_is_no_more(world: World) -> None:
         ),
         (),
     ]
-    assert world.cluster.away == ""
+    assert world.cluster.unreachable == ""
     offers = looked(world, show(world, None))
-    assert (world.cluster.away,) == offers[-1].why
+    assert (world.cluster.unreachable,) == offers[-1].why
 
 
 # ---- what the pool makes of it
@@ -215,7 +215,7 @@ def test_an_offer_says_why_there_is_no_more(world: World) -> None:
 def running(pool: SlotPool, job: str, desired: int) -> None:
     pool.declare(job, desired, 1)
     pool.review(0)
-    pool.note_giving(job, Giving(running=True))
+    pool.note_releasable(job, Releasable(running=True))
 
 
 def test_while_the_master_is_away_jobs_keep_their_slots_are_told_and_get_no_others() -> None:
@@ -223,16 +223,16 @@ def test_while_the_master_is_away_jobs_keep_their_slots_are_told_and_get_no_othe
     running(pool, "runs", 2)
     pool.declare("starts", 2, 2)
     pool.review(0)
-    pool.take_offer(Offer((("w", 6),), suspended=True, why=("away",)))
+    pool.take_offer(Offer((("w", 6),), unreachable=True, why=("away",)))
     assert pool.review(1) == {"runs", "starts"}
     assert (len(pool.held_by("runs")), len(pool.held_by("starts"))) == (2, 2)
-    assert (pool.free, pool.free_on("w"), pool.idle, pool.is_blind) == (0, 0, 2, True)
+    assert (pool.free, pool.free_on("w"), pool.idle, pool.cluster_unreachable) == (0, 0, 2, True)
     assert pool.why == ("away",)
     pool.declare("comes", 1, 1)
     assert pool.review(2) == {"comes"}, "it learns that there is nothing to wait for yet"
-    pool.note_giving("runs", Giving(running=False))
+    pool.note_releasable("runs", Releasable(running=False))
     assert (pool.review(3), len(pool.held_by("runs"))) == (set(), 2)
-    assert (pool.prospect("runs", 6, 1), pool.prospect("comes", 1, 1)) == (2, 0)
+    assert (pool.attainable_slots("runs", 6, 1), pool.attainable_slots("comes", 1, 1)) == (2, 0)
     pool.take_offer(Offer((("w", 6),)))
     assert pool.review(4) == {"runs", "starts", "comes"}
     assert (len(pool.held_by("comes")), pool.free, pool.why) == (1, 1, ())
@@ -240,9 +240,9 @@ def test_while_the_master_is_away_jobs_keep_their_slots_are_told_and_get_no_othe
 
 def test_a_server_that_starts_while_the_master_is_away_believes_its_jobs() -> None:
     pool = SlotPool({})
-    pool.take_offer(Offer((), suspended=True))
+    pool.take_offer(Offer((), unreachable=True))
     slots = [Slot("w-0", "w"), Slot("w-1", "w")]
-    pool.note_giving("a", Giving(running=True))
+    pool.note_releasable("a", Releasable(running=True))
     assert pool.restore("a", slots, 2, 1)
     assert pool.held_by("a") == tuple(slots)
     pool.take_offer(Offer((("w", 1),)))
@@ -270,7 +270,7 @@ def test_the_page_of_another_master_offers_nothing(world: World) -> None:
         offers = looked(
             world, show(world, theirs), show(world, theirs), show(world, ours), show(world, ours, 21.0)
         )
-    assert [(one.task_managers, one.suspended) for one in offers] == [
+    assert [(one.task_managers, one.unreachable) for one in offers] == [
         (BOTH, False),
         (BOTH, True),
         (BOTH, True),
@@ -292,7 +292,7 @@ def test_a_page_whose_master_may_be_the_one_counts(world: World) -> None:
     world.page = {**page(worker(1)), "url": "spark://3f2a9c.invalid:1"}
     with capture_logs() as logs:
         offers = looked(world, show(world, world.page), show(world, world.page, 61.0))
-    assert [(one.task_managers, one.suspended, one.why) for one in offers] == [(BOTH[:1], False, ())] * 3
+    assert [(one.task_managers, one.unreachable, one.why) for one in offers] == [(BOTH[:1], False, ())] * 3
     assert [entry["event"][:25] for entry in logs if entry["log_level"] == "warning"] == [
         "whether cluster_webui is "
     ]

@@ -12,7 +12,7 @@ from app.cluster.ports import Offer
 from app.cluster.shared_slots import decide, pool_of_all
 from app.model.plan import Slot
 from app.scheduler.arbiter import Why
-from app.scheduler.giving import Giving
+from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask, Entry, Holding, SlotClaim, SlotGrant, may_hold, usable
 from tests.unit.cluster.ledger_world import complaint
 
@@ -97,7 +97,7 @@ def test_a_slot_that_is_not_offered_any_more_is_lost_or_its_jobs_until_it_is_giv
 
 def test_a_job_that_gets_nothing_is_told_why() -> None:
     waits = SlotClaim("b", 1, 0, frozenset(), Ask(desired=2, minimal=2))
-    runs = Entry(replace(claim(1, 1, A), ask=Ask(1, 1, Giving(running=True))), grant(1, A))
+    runs = Entry(replace(claim(1, 1, A), ask=Ask(1, 1, Releasable(running=True))), grant(1, A))
     told = {one.job_id: one for one in decide_on([runs, Entry(waits)], Offer((("host", 1),)))}
     assert (told["b"].version, told["b"].slots) == (1, ())
     assert told["b"].verdict is not None and told["b"].verdict.why is Why.NO_ROOM
@@ -110,11 +110,11 @@ def decide_on(entries: list[Entry], offer: Offer) -> list[SlotGrant]:
 
 
 def test_while_nothing_can_be_seen_nothing_is_granted_and_nothing_taken() -> None:
-    runs = Entry(replace(claim(1, 1, A), ask=replace(WANTS, giving=Giving(running=True))), grant(1, A))
+    runs = Entry(replace(claim(1, 1, A), ask=replace(WANTS, giving=Releasable(running=True))), grant(1, A))
     # Its owner has just started it, and the claim does not say so yet.
     starts = Entry(SlotClaim("b", 1, 1, frozenset({B.id}), WANTS), SlotGrant("b", 1, 0, (B,)))
     waits = Entry(SlotClaim("c", 1, 0, frozenset(), WANTS))
-    for offer in (Offer((("host", 3),), suspended=True), Offer((), suspended=True)):
+    for offer in (Offer((("host", 3),), unreachable=True), Offer((), unreachable=True)):
         found = decide([runs, starts, waits], offer, now_ms=0, holding_ms=0, outlasts=False)
         assert (found.grants, found.next_review_ms) == ((), None)
 

@@ -7,7 +7,7 @@ from app.cluster.slot_pool import SlotPool
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
 from app.scheduler.arbiter import Why
-from app.scheduler.giving import Giving
+from app.scheduler.releasable_slots import Releasable
 
 
 def ids(pool: SlotPool, job: str) -> list[str]:
@@ -21,7 +21,7 @@ def declared(pool: SlotPool, job: str, desired: int, minimal: int, now_ms: int =
 
 
 def running(pool: SlotPool, job: str, *, can_give: bool = True) -> None:
-    pool.note_giving(job, Giving(running=True, can_give=can_give))
+    pool.note_releasable(job, Releasable(running=True, can_give=can_give))
 
 
 def test_a_job_gets_what_it_desires_and_no_more() -> None:
@@ -181,8 +181,8 @@ def test_weight_priority_and_cap_are_those_that_were_declared_last() -> None:
     pool.set_share("a", SlotShare(cap=1))
     pool.review(2)
     assert (pool.allowed("a"), pool.reason("a")) == (1, "Its cap is 1 slot(s).")
-    assert pool.prospect("a", 8, 1) == 1, "a dry run goes by it too"
-    assert pool.prospect("b", 8, 1) == 7
+    assert pool.attainable_slots("a", 8, 1) == 1, "a dry run goes by it too"
+    assert pool.attainable_slots("b", 8, 1) == 7
     first, second = SlotPool({"host": 2}), SlotPool({"host": 2})
     for one, priority in ((first, 0), (second, 1)):
         one.declare("a", 2, 2)
@@ -195,15 +195,15 @@ def test_weight_priority_and_cap_are_those_that_were_declared_last() -> None:
 def test_fair_shares_are_taken_only_as_far_as_nobody_restarts() -> None:
     pool = SlotPool({"host": 8}, holding_ms=0)
     declared(pool, "a", 8, 1)
-    assert pool.note_giving("a", Giving(running=True, in_place_floor=6))
-    assert not pool.note_giving("a", Giving(running=True, in_place_floor=6)), "it is known"
+    assert pool.note_releasable("a", Releasable(running=True, in_place_floor=6))
+    assert not pool.note_releasable("a", Releasable(running=True, in_place_floor=6)), "it is known"
     declared(pool, "b", 8, 1)
     assert pool.allowed("a") == 6
     pool.release("a", ["host-6", "host-7"])
     pool.review(1)
-    verdict = pool.verdict("a")
-    assert verdict is not None and (verdict.why, verdict.share) == (Why.KEEPS, 4)
-    pool.note_giving("a", Giving(running=True, in_place_floor=0))
+    allotment = pool.allotment("a")
+    assert allotment is not None and (allotment.why, allotment.share) == (Why.KEEPS, 4)
+    pool.note_releasable("a", Releasable(running=True, in_place_floor=0))
     assert pool.review(2) == {"a"}
     assert pool.allowed("a") == 4
 

@@ -24,7 +24,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.giving import giving_of
+from app.scheduler.releasable_slots import releasable_of
 from tests.slot_rules import Asks, at_rest, division
 from tests.unit.scheduler.driving import Job, chain
 
@@ -88,7 +88,7 @@ class Host:
                     return
                 case StartAttempt() | SendPlan() | StopAttempt():
                     self._answers.append((name, effect))
-        self.pool.note_giving(name, giving_of(job.state))
+        self.pool.note_releasable(name, releasable_of(job.state))
 
     def _answer(self) -> None:
         name, effect = self._answers.pop(self.rng.randrange(len(self._answers)))

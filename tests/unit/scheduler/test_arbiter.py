@@ -9,18 +9,18 @@ from fractions import Fraction
 
 import pytest
 
-from app.scheduler.arbiter import WEIGHT_MAX, Claim, Verdict, Why, arbitrate, next_review_ms
+from app.scheduler.arbiter import WEIGHT_MAX, Allotment, Claim, Why, arbitrate, next_review_ms
 
 HOLDING_MS = 1000
 CASES = 10_000
 
 
-def verdicts(*claims: Claim, total: int = 8, now_ms: int = 0) -> dict[str, Verdict]:
+def allotments(*claims: Claim, total: int = 8, now_ms: int = 0) -> dict[str, Allotment]:
     return arbitrate(claims, total, now_ms=now_ms, holding_ms=HOLDING_MS)
 
 
 def allowed(*claims: Claim, total: int = 8, now_ms: int = 0) -> dict[str, int]:
-    return {job: one.allowed for job, one in verdicts(*claims, total=total, now_ms=now_ms).items()}
+    return {job: one.allowed for job, one in allotments(*claims, total=total, now_ms=now_ms).items()}
 
 
 # -- lower bounds first
@@ -29,7 +29,7 @@ def allowed(*claims: Claim, total: int = 8, now_ms: int = 0) -> dict[str, int]:
 def test_minimums_come_before_shares_and_in_order_of_priority() -> None:
     small = Claim("small", 1, 8)
     first, urgent = Claim("first", 6, 6), Claim("urgent", 6, 6, priority=1)
-    found = verdicts(small, first, urgent)
+    found = allotments(small, first, urgent)
     assert {job: one.allowed for job, one in found.items()} == {"small": 2, "first": 0, "urgent": 6}
     assert found["first"].why is Why.NO_ROOM
     assert found["first"].missing == 5
@@ -40,27 +40,27 @@ def test_of_one_priority_the_one_that_came_first_is_admitted_first() -> None:
 
 
 def test_a_job_that_is_too_large_keeps_nobody_from_running() -> None:
-    found = verdicts(Claim("huge", 9, 9, priority=5), Claim("small", 1, 2))
+    found = allotments(Claim("huge", 9, 9, priority=5), Claim("small", 1, 2))
     assert found["small"].allowed == 2
     assert (found["huge"].why, found["huge"].missing) == (Why.NO_ROOM, 1)
 
 
 def test_a_job_that_runs_keeps_its_minimum_whoever_comes() -> None:
     running = Claim("running", 3, 8, held=8, running=True)
-    found = verdicts(running, Claim("urgent", 6, 6, priority=9))
+    found = allotments(running, Claim("urgent", 6, 6, priority=9))
     assert found["running"].allowed == 8
     assert (found["urgent"].why, found["urgent"].missing) == (Why.NO_ROOM, 1)
 
 
 def test_two_jobs_never_each_hold_half_of_what_the_other_needs() -> None:
-    found = verdicts(Claim("a", 6, 8, held=4), Claim("b", 6, 8, held=4))
+    found = allotments(Claim("a", 6, 8, held=4), Claim("b", 6, 8, held=4))
     assert found["b"].allowed == 0, "it is not admitted, and what it has is of no use to it"
     assert found["a"].why is Why.ARRIVING
     assert allowed(Claim("a", 6, 8, held=4), Claim("b", 6, 8)) == {"a": 8, "b": 0}
 
 
 def test_lower_bounds_raised_beyond_the_slots_do_not_stop_a_job_that_runs() -> None:
-    found = verdicts(Claim("a", 6, 8, held=4, running=True), Claim("b", 4, 4, held=4, running=True))
+    found = allotments(Claim("a", 6, 8, held=4, running=True), Claim("b", 4, 4, held=4, running=True))
     assert (found["a"].allowed, found["a"].why, found["a"].missing) == (4, Why.NO_ROOM, 2)
 
 
@@ -81,13 +81,13 @@ def test_a_lower_bound_above_the_share_counts_as_part_of_it() -> None:
 
 
 def test_upper_bounds_and_caps_leave_the_rest_to_others() -> None:
-    found = verdicts(Claim("a", 1, 2), Claim("b", 1, 8, cap=3), Claim("c", 1, 8), total=12)
+    found = allotments(Claim("a", 1, 2), Claim("b", 1, 8, cap=3), Claim("c", 1, 8), total=12)
     assert {job: one.allowed for job, one in found.items()} == {"a": 2, "b": 3, "c": 7}
     assert [one.why for one in found.values()] == [Why.FULL, Why.CAPPED, Why.SHARE]
 
 
 def test_a_cap_keeps_a_job_from_starting_but_not_from_running_on() -> None:
-    assert verdicts(Claim("a", 4, 8, cap=3))["a"].why is Why.CAP_TOO_LOW
+    assert allotments(Claim("a", 4, 8, cap=3))["a"].why is Why.CAP_TOO_LOW
     assert allowed(Claim("a", 4, 8, held=8, running=True, cap=3), Claim("b", 1, 8)) == {"a": 4, "b": 0}
 
 
@@ -96,25 +96,25 @@ def test_a_cap_keeps_a_job_from_starting_but_not_from_running_on() -> None:
 
 def test_a_job_below_its_lower_bound_gets_what_it_needs_at_once_and_no_more() -> None:
     rich = Claim("rich", 1, 8, held=8, running=True, changed_ms=0)
-    found = verdicts(rich, Claim("new", 2, 8), now_ms=1)
+    found = allotments(rich, Claim("new", 2, 8), now_ms=1)
     assert found["rich"].allowed == 6 and found["rich"].why is Why.GIVES
     assert found["new"].allowed == 0 and found["new"].why is Why.ARRIVING
-    after = verdicts(replace(rich, held=6, changed_ms=1), Claim("new", 2, 8), now_ms=1)
+    after = allotments(replace(rich, held=6, changed_ms=1), Claim("new", 2, 8), now_ms=1)
     assert after["new"].allowed == 2
 
 
 def test_shares_are_evened_out_only_after_the_holding_time() -> None:
     rich = Claim("rich", 1, 8, held=6, running=True, changed_ms=500)
     poor = Claim("poor", 1, 8, held=2, running=True, changed_ms=500)
-    early = verdicts(rich, poor, now_ms=1499)
+    early = allotments(rich, poor, now_ms=1499)
     assert early["rich"].why is Why.HOLDS and early["rich"].due_ms == 1500
     assert next_review_ms(early.values()) == 1500
-    late = verdicts(rich, poor, now_ms=1500)
+    late = allotments(rich, poor, now_ms=1500)
     assert late["rich"].allowed == 4 and next_review_ms(late.values()) is None
 
 
 def test_slots_that_nobody_wants_stay_where_they_are() -> None:
-    found = verdicts(
+    found = allotments(
         Claim("a", 1, 3, held=6, running=True), Claim("b", 1, 2, held=2, running=True), now_ms=9999
     )
     assert found["a"].allowed == 6 and found["a"].why is Why.HOLDS
@@ -129,16 +129,16 @@ def test_those_with_most_for_their_weight_give_first() -> None:
 
 def test_free_slots_that_are_kept_for_one_are_given_to_nobody_else() -> None:
     rich, waits = Claim("rich", 1, 8, held=6, running=True), Claim("waits", 4, 4)
-    found = verdicts(rich, waits, Claim("poor", 1, 8), now_ms=1)
+    found = allotments(rich, waits, Claim("poor", 1, 8), now_ms=1)
     assert found["waits"].why is found["poor"].why is Why.ARRIVING
     assert found["rich"].allowed <= 6 and found["waits"].allowed == found["poor"].allowed == 0
-    grows = verdicts(replace(rich, held=5), waits, Claim("poor", 1, 8, held=1, running=True), now_ms=1)
+    grows = allotments(replace(rich, held=5), waits, Claim("poor", 1, 8, held=1, running=True), now_ms=1)
     assert (grows["poor"].share, grows["poor"].allowed, grows["waits"].allowed) == (2, 1, 0)
 
 
 def test_a_job_that_ends_keeps_what_it_holds_until_it_gives_it_back() -> None:
     ends = Claim("ends", 0, 0, held=4)
-    found = verdicts(ends, Claim("large", 6, 6), Claim("small", 2, 2))
+    found = allotments(ends, Claim("large", 6, 6), Claim("small", 2, 2))
     assert (found["ends"].allowed, found["ends"].why) == (4, Why.NOTHING_ASKED)
     assert (found["large"].why, found["large"].missing) == (Why.NO_ROOM, 2)
     assert found["small"].allowed == 2, "it does not wait for the end of the other one"
@@ -156,7 +156,7 @@ def test_who_cannot_give_while_it_runs_is_not_asked_to() -> None:
 
 def test_a_job_of_higher_priority_that_waits_is_not_overtaken_for_ever() -> None:
     running = Claim("running", 3, 3, held=3, running=True)
-    found = verdicts(running, Claim("small", 3, 3), Claim("urgent", 6, 6, priority=1))
+    found = allotments(running, Claim("small", 3, 3), Claim("urgent", 6, 6, priority=1))
     assert (found["urgent"].why, found["urgent"].missing) == (Why.NO_ROOM, 1)
     assert (found["small"].why, found["small"].allowed) == (Why.AFTER_OTHERS, 0)
     assert allowed(running, Claim("small", 3, 3), Claim("equal", 6, 6))["small"] == 3, (
@@ -167,15 +167,15 @@ def test_a_job_of_higher_priority_that_waits_is_not_overtaken_for_ever() -> None
 def test_free_slots_are_dealt_by_the_same_rule_as_shares() -> None:
     rich = Claim("rich", 1, 8, held=5, running=True, changed_ms=500)
     poor = [Claim(name, 1, 8, held=1, running=True) for name in ("a", "b")]
-    found = verdicts(rich, *poor, total=9, now_ms=600)
+    found = allotments(rich, *poor, total=9, now_ms=600)
     assert [found[name].allowed for name in ("rich", "a", "b")] == [5, 2, 2]
     assert [found[name].why for name in ("rich", "a", "b")] == [Why.HOLDS, Why.GROWING, Why.GROWING]
 
 
 def test_what_is_beyond_a_cap_is_given_back_even_if_nobody_wants_it() -> None:
-    found = verdicts(Claim("a", 1, 8, held=8, running=True, cap=3))
+    found = allotments(Claim("a", 1, 8, held=8, running=True, cap=3))
     assert (found["a"].allowed, found["a"].why) == (3, Why.OVER_CAP)
-    waiting = verdicts(Claim("a", 4, 8, held=4, cap=3))
+    waiting = allotments(Claim("a", 4, 8, held=4, cap=3))
     assert (waiting["a"].allowed, waiting["a"].why) == (0, Why.CAP_TOO_LOW), "it does not start by accident"
 
 
@@ -183,19 +183,19 @@ def test_what_comes_back_anyway_is_not_taken_from_others() -> None:
     capped = Claim("capped", 1, 8, held=4, running=True, cap=1)
     surplus = Claim("surplus", 1, 2, held=4, running=True, changed_ms=500)
     poor = Claim("poor", 1, 4, held=1, running=True)
-    found = verdicts(capped, surplus, poor, total=9, now_ms=600)
+    found = allotments(capped, surplus, poor, total=9, now_ms=600)
     assert found["surplus"].why is Why.HOLDS and found["surplus"].due_ms is None
 
 
 def test_nobody_restarts_so_that_others_have_their_fair_shares() -> None:
     fixed = Claim("fixed", 1, 8, held=6, running=True, in_place_floor=5)
     poor = Claim("poor", 1, 8, held=2, running=True)
-    found = verdicts(fixed, poor, now_ms=9999)
+    found = allotments(fixed, poor, now_ms=9999)
     assert (found["fixed"].allowed, found["fixed"].share, found["fixed"].why) == (5, 4, Why.EVENS_OUT)
-    after = verdicts(replace(fixed, held=5), replace(poor, held=3), now_ms=9999)
+    after = allotments(replace(fixed, held=5), replace(poor, held=3), now_ms=9999)
     assert (after["fixed"].allowed, after["fixed"].why, after["poor"].why) == (5, Why.KEEPS, Why.GROWING)
     assert next_review_ms(after.values()) is None, "time changes nothing about it"
-    not_running = verdicts(replace(fixed, running=False), poor, now_ms=9999)
+    not_running = allotments(replace(fixed, running=False), poor, now_ms=9999)
     assert not_running["fixed"].allowed == 4, "it is about to start anew anyway"
 
 
@@ -247,7 +247,7 @@ def random_case(seed: int) -> tuple[list[Claim], int, int]:
     return claims, total, rng.randint(0, 4000)
 
 
-def check(claims: Sequence[Claim], total: int, now_ms: int) -> dict[str, Verdict]:
+def check(claims: Sequence[Claim], total: int, now_ms: int) -> dict[str, Allotment]:
     found = arbitrate(claims, total, now_ms=now_ms, holding_ms=HOLDING_MS)
     shares = {claim.job_id: found[claim.job_id].share for claim in claims}
     assert sum(one.allowed for one in found.values()) <= total, "slots are given twice"
@@ -302,7 +302,7 @@ def check_fairness(claims: Sequence[Claim], shares: dict[str, int], total: int) 
             assert there >= Fraction(shares[giver.job_id], giver.weight), f"{giver.job_id} to {taker.job_id}"
 
 
-def check_reasons(claims: Sequence[Claim], found: dict[str, Verdict], now_ms: int) -> None:
+def check_reasons(claims: Sequence[Claim], found: dict[str, Allotment], now_ms: int) -> None:
     """Slots are taken for somebody, no more than are needed, and from whom they may be taken."""
     useless = early = 0
     for claim in claims:
@@ -324,7 +324,7 @@ def check_reasons(claims: Sequence[Claim], found: dict[str, Verdict], now_ms: in
     assert early <= max(needed - useless, 0), "too early"
 
 
-def check_restarts(claims: Sequence[Claim], found: dict[str, Verdict]) -> None:
+def check_restarts(claims: Sequence[Claim], found: dict[str, Allotment]) -> None:
     """Nobody restarts for a fair share, nor for a lower bound as long as somebody else can give in place."""
     kept = {one.job_id: min(one.in_place_floor, one.held - one.surplus) for one in claims if one.running}
     restart = [one for one in claims if one.running and found[one.job_id].allowed < kept[one.job_id]]
@@ -336,7 +336,9 @@ def check_restarts(claims: Sequence[Claim], found: dict[str, Verdict]) -> None:
         assert found[claim.job_id].allowed <= max(could, claim.held * (claim in restart)), "in place"
 
 
-def moved(claims: Sequence[Claim], found: dict[str, Verdict], now_ms: int, rng: random.Random) -> list[Claim]:
+def moved(
+    claims: Sequence[Claim], found: dict[str, Allotment], now_ms: int, rng: random.Random
+) -> list[Claim]:
     """What was free is given at once; what is to be given back comes when its job has done so, sooner or later."""
     after = []
     for claim in claims:
@@ -376,7 +378,7 @@ def test_at_random_it_settles_at_the_shares_and_then_nothing_moves() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_script_of_arrivals_departures_and_new_bounds(seed: int) -> None:
-    """Three jobs on eight slots: whatever comes, the next verdicts keep every rule, and all settle."""
+    """Three jobs on eight slots: whatever comes, the next allotments keep every rule, and all settle."""
     rng = random.Random(seed)
     now: list[Claim] = []
     now_ms = 0

@@ -11,7 +11,7 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import SendPlan, StartAttempt, StopAttempt
 from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, StopRequested
 from app.scheduler.adaptive.refusal import InvalidTransition
-from app.scheduler.giving import giving_of
+from app.scheduler.releasable_slots import releasable_of
 from app.scheduler.slots import minimal_slots, required_slots
 from tests.unit.scheduler.driving import Job
 
@@ -52,7 +52,7 @@ def test_bounds_change_in_place_while_it_runs() -> None:
 
 
 def test_it_gives_slots_in_place() -> None:
-    giving = giving_of(running(held=4).state)
+    giving = releasable_of(running(held=4).state)
     assert giving.can_give and giving.in_place_floor == 1
 
 

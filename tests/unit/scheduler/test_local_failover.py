@@ -17,7 +17,7 @@ from app.scheduler.adaptive.events import (
     QueryRecovered,
     StopRequested,
 )
-from app.scheduler.adaptive.local import LOCAL_TIMER, called, taken_up
+from app.scheduler.adaptive.local_failover import LOCAL_TIMER, called, taken_up
 from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.step import explain
 from app.store.codec import dump_effect, dump_state, load_effect, load_state

@@ -111,7 +111,9 @@ class Life(RuleBasedStateMachine):
         for effect in job.effects:
             if isinstance(effect, StartAttempt):
                 assert not before.attempt_alive or _tells_death(event), "a second attempt while one may live"
-                assert effect.reuse_driver or not job.state.is_blind, "a start in slots that may be gone"
+                assert effect.reuse_driver or not job.state.cluster_unreachable, (
+                    "a start in slots that may be gone"
+                )
             if isinstance(effect, ReleaseSlots):
                 # The plan before is in force no more once another one is, or nothing runs.
                 over = isinstance(event, PlanApplied) or _tells_death(event)
@@ -141,10 +143,10 @@ class Life(RuleBasedStateMachine):
         self.tell(SlotsChanged(tuple(slot for slot in ALL_SLOTS if slot in picked)))
 
     @rule(known=st.booleans())
-    def cluster_out_of_sight(self, known: bool) -> None:
+    def cluster_becomes_unreachable(self, known: bool) -> None:
         state = self.job.state
-        self.tell(SlotsChanged(state.slots if known else (), state.allowed, away=True))
-        assert self.job.state is state or not (state.is_blind and known), "told again"
+        self.tell(SlotsChanged(state.slots if known else (), state.allowed, cluster_unreachable=True))
+        assert self.job.state is state or not (state.cluster_unreachable and known), "told again"
 
     @rule(kept=st.integers(0, 9))
     def other_jobs_are_to_have_some(self, kept: int) -> None:
@@ -352,7 +354,7 @@ class Life(RuleBasedStateMachine):
         if job.kind == "Created":
             self.tell(StartScheduling())
         few = len(job.state.slots) < minimal_slots(job.graph, job.state.requirements)
-        if self.trigger % 2 or few or job.state.is_blind:
+        if self.trigger % 2 or few or job.state.cluster_unreachable:
             self.tell(SlotsChanged(ENOUGH_SLOTS))
         if job.batch % 2:
             self.asked.clear()  # lost: timers must make up for it

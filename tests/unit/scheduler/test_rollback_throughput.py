@@ -114,7 +114,7 @@ def test_nothing_is_taken_back_for_its_pace_while_another_change_is_in_the_makin
 
 def test_nothing_is_taken_back_for_its_pace_while_the_cluster_cannot_be_seen() -> None:
     """Executors that are lost are not replaced meanwhile, and that is why it is slow."""
-    job = raised().do(SlotsChanged(slots(4), away=True))
+    job = raised().do(SlotsChanged(slots(4), cluster_unreachable=True))
     batches(job, 20, 100, every_ms=2_000)
     assert (job.kind, job.parallelism, job.state.taken_back) == ("Executing", [4, 4, 4], None)
     batches(job.hold(4), 7, 100, every_ms=2_000)

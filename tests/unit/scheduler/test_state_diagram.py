@@ -10,7 +10,16 @@ from types import ModuleType
 
 import pytest
 
-from app.scheduler.adaptive import ending, executing, holdings, in_place, local, manager, starting, waits
+from app.scheduler.adaptive import (
+    ending,
+    executing,
+    in_place,
+    local_failover,
+    manager,
+    slot_declaration,
+    starting,
+    waits,
+)
 from app.scheduler.adaptive.table import PHASES
 from app.scheduler.batch import progress
 
@@ -74,9 +83,9 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         *manager.TIMERS,
         ending.STOP_TIMER,
         executing.RESOURCE_TIMER,
-        holdings.IDLE_TIMER,
+        slot_declaration.IDLE_TIMER,
         in_place.APPLY_TIMER,
-        local.LOCAL_TIMER,
+        local_failover.LOCAL_TIMER,
         progress.REGION_TIMER,
         starting.BACKOFF_TIMER,
         starting.START_TIMER,

@@ -20,7 +20,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.adaptive.manager import Outlook, Timing, Verdict
+from app.scheduler.adaptive.manager import ManagerOutcome, Outlook, Timing
 from app.scheduler.adaptive.state import Executing, Manager
 from tests.unit.scheduler.driving import Job, chain, mixed, slots
 
@@ -311,7 +311,7 @@ def test_a_timer_that_fired_is_never_due_again_at_once(stage: str, sufficient: b
         assert stage == "Idling"
         return
     now_ms = max(due[1], at_ms)
-    after, verdict = manager.on_time(before, outlook, now_ms)
-    if verdict is Verdict.NOTHING:
+    after, outcome = manager.on_time(before, outlook, now_ms)
+    if outcome is ManagerOutcome.NOTHING:
         again = manager.next_due_ms(after, outlook)
         assert again is None or again[1] > now_ms

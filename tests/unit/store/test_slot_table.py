@@ -15,8 +15,8 @@ from app.cluster.ports import Offer
 from app.cluster.shared_slots import decide
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
-from app.scheduler.arbiter import Verdict, Why
-from app.scheduler.giving import Giving
+from app.scheduler.arbiter import Allotment, Why
+from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask, Entry, SlotClaim, SlotGrant
 from app.store import Store
 from app.store.leases import full_name
@@ -26,7 +26,7 @@ from tests.unit.store.conftest import Opener
 from tests.unit.store.samples import creation, finish
 
 HOME = "here"
-ASK = Ask(4, 2, Giving(True, False, 3), SlotShare(weight=7, cap=5))
+ASK = Ask(4, 2, Releasable(True, False, 3), SlotShare(weight=7, cap=5))
 SLOTS = (Slot("host-0", "host"), Slot("host-2-1", "host-2"))
 
 
@@ -71,7 +71,7 @@ def grant(job_id: str, version: int = 1) -> SlotGrant:
         frozenset({"host-3"}),
         1,
         17,
-        Verdict(1, 2, Why.SHARE),
+        Allotment(1, 2, Why.SHARE),
         "Its share is 1.",
         9,
     )
@@ -142,14 +142,22 @@ async def test_there_is_one_arbiter_and_the_dead_are_followed_at_once(one: Store
 async def test_an_arbiter_that_cannot_see_the_cluster_says_so(one: Store, two: Store) -> None:
     first, second = SlotTable(one, HOME), SlotTable(two, HOME)
     assert await first.become_arbiter() == 1
-    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=False, is_blind=False)
-    await first.tell_blind(1, True)
-    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=False, is_blind=True)
-    await second.tell_blind(1, False)
-    await first.tell_blind(2, False)
-    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=False, is_blind=True)
-    await first.tell_blind(1, False)
-    assert (await second.ledger()).arbiter == SlotArbiter(one.owner, 1, is_over=False, is_blind=False)
+    assert (await second.ledger()).arbiter == SlotArbiter(
+        one.owner, 1, is_over=False, cluster_unreachable=False
+    )
+    await first.tell_unreachable(1, True)
+    assert (await second.ledger()).arbiter == SlotArbiter(
+        one.owner, 1, is_over=False, cluster_unreachable=True
+    )
+    await second.tell_unreachable(1, False)
+    await first.tell_unreachable(2, False)
+    assert (await second.ledger()).arbiter == SlotArbiter(
+        one.owner, 1, is_over=False, cluster_unreachable=True
+    )
+    await first.tell_unreachable(1, False)
+    assert (await second.ledger()).arbiter == SlotArbiter(
+        one.owner, 1, is_over=False, cluster_unreachable=False
+    )
 
 
 @pytest.mark.parametrize("ends", ["leaves", "is followed at its seat"])
@@ -228,7 +236,9 @@ async def rewrite(store: Store, statement: str, **values: str) -> None:
 async def test_what_a_newer_server_says_of_a_job_leaves_the_slots_of_all_known(one: Store) -> None:
     table, job_id, other = SlotTable(one, HOME), await job(one), await job(one, 2)
     arbiter = await arbiter_of(table)
-    runs = replace(claim(job_id, seen=1, holds=("host-0", "host-2-1")), ask=Ask(2, 1, Giving(running=True)))
+    runs = replace(
+        claim(job_id, seen=1, holds=("host-0", "host-2-1")), ask=Ask(2, 1, Releasable(running=True))
+    )
     wants = replace(claim(other), ask=Ask(2, 2))
     claims = [OwnClaim(runs, 1, moved=True), OwnClaim(wants, 1, moved=True)]
     assert await table.put_claims(claims) == set()
@@ -243,7 +253,7 @@ async def test_what_a_newer_server_says_of_a_job_leaves_the_slots_of_all_known(o
     assert found.claim.holds == {"host-0", "host-2-1"} and ledger.unreadable == ()
     assert found.grant == replace(grant(job_id), verdict=None)
     for suspended in (False, True):
-        offer = Offer((("host", 1), ("host-2", 2)), suspended=suspended)
+        offer = Offer((("host", 1), ("host-2", 2)), unreachable=suspended)
         decided = decide(ledger.entries, offer, now_ms=10**15, holding_ms=0, outlasts=False)
         told = {one.job_id: one for one in decided.grants}
         kept = told.get(job_id, found.grant)

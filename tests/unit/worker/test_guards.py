@@ -51,8 +51,8 @@ async def test_a_driver_of_a_newer_owner_is_told_to_ask_elsewhere_and_not_to_exi
 async def test_who_may_have_lost_the_lease_sends_no_driver_away(sqlite_url: str, tmp_path: Path) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await rig.run()
-        tenure = rig.plane._keeper.tenure
-        tenure.renewed(tenure.now_ms(), LEASE_MS)
+        lease_certainty = rig.plane._keeper.lease_certainty
+        lease_certainty.renewed(lease_certainty.now_ms(), LEASE_MS)
         with pytest.raises(Fenced):
             await rig.send(job, epoch=1, secret="wrong")
         rig.clock.stopped_ms += LEASE_MS

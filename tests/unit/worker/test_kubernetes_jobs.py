@@ -193,7 +193,7 @@ def rounds_of(rig: OnKubernetes) -> Callable[[], Awaitable[None]]:
     async def go(_activity: str, once: Callable[[], Awaitable[None]], **_more: Any) -> None:
         found.append(once)
 
-    rig.cluster.rounds.go = go  # type: ignore[assignment]
+    rig.cluster.periodic.run = go  # type: ignore[assignment]
     with pytest.raises(StopIteration):
         asking.send(None)
     return found[0]

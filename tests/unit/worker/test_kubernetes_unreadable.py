@@ -30,7 +30,7 @@ async def tidy(rig: OnKubernetes) -> None:
     async def go(_activity: str, once: Any, **_more: Any) -> None:
         rounds.append(once)
 
-    rig.cluster.rounds.go = go  # type: ignore[assignment]
+    rig.cluster.periodic.run = go  # type: ignore[assignment]
     with pytest.raises(StopIteration):
         tidying.send(None)
     await rounds[0]()

@@ -10,8 +10,8 @@ import pytest
 
 from app.store.members import Member, MemberState, Spread
 from app.worker.addresses import write_address
+from app.worker.lease_certainty import LeaseCertainty
 from app.worker.ownership import receiver, share
-from app.worker.tenure import Tenure
 
 
 def member(seat: int) -> Member:
@@ -91,14 +91,14 @@ class Clock:
 
 def test_one_is_sure_until_the_lease_time_after_the_renewal_was_asked_for() -> None:
     clock = Clock()
-    tenure = Tenure(clock)
-    assert tenure.is_sure(), "where there are no leases to lose"
-    asked_ms = tenure.now_ms()
+    lease_certainty = LeaseCertainty(clock)
+    assert lease_certainty.is_sure(), "where there are no leases to lose"
+    asked_ms = lease_certainty.now_ms()
     clock.at_ms += 900  # the answer took long
-    tenure.renewed(asked_ms, 1000)
-    assert tenure.is_sure()
+    lease_certainty.renewed(asked_ms, 1000)
+    assert lease_certainty.is_sure()
     clock.at_ms += 100
-    assert not tenure.is_sure()
+    assert not lease_certainty.is_sure()
 
 
 def test_an_address_of_an_epoch_that_is_over_is_not_written(tmp_path: Path) -> None:

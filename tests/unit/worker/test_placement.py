@@ -103,11 +103,13 @@ async def test_one_whose_drain_fails_is_moved_then(database_url: str, tmp_path: 
 async def test_a_job_stays_where_it_is_until_the_new_cluster_is_seen(
     database_url: str, tmp_path: Path
 ) -> None:
-    blind = Offer((), suspended=True, why=("The Spark master cannot be asked.",))
+    blind = Offer((), unreachable=True, why=("The Spark master cannot be asked.",))
     async with rig_on(database_url, tmp_path, runs_on=OLD) as rig:
         job = await rig.run()
     async with rig_on(database_url, tmp_path, host=rig.host, runs_on=NEW, offer=blind) as again:
-        await again.until(lambda: again.plane.job(job).state.is_blind, "the news that the cluster is away")
+        await again.until(
+            lambda: again.plane.job(job).state.cluster_unreachable, "the news that the cluster is away"
+        )
         orders = await again.orders(job)
         assert await again.report(job, "batch", query_id="q", batch_id=1, plan_version=orders.plan_version)
         assert (again.kind(job), orders.stop) == ("Executing", "none")

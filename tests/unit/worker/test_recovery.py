@@ -16,7 +16,7 @@ from app.scheduler.adaptive.state import JobState
 from app.store import Store
 from app.worker import stored_jobs
 from app.worker.implied import implied_effects
-from app.worker.slot_desk import SlotDesk
+from app.worker.slot_broker import OwnBroker
 from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
@@ -290,10 +290,10 @@ async def test_a_job_whose_slots_cannot_be_read_keeps_no_other_from_being_served
         unknown = await rig.run()
         other = await rig.plane.submit(graph(1), {})
 
-    async def look_up(_self: SlotDesk, job_ids: Sequence[str]) -> set[str]:
+    async def look_up(_self: OwnBroker, job_ids: Sequence[str]) -> set[str]:
         return {unknown} & set(job_ids)
 
-    monkeypatch.setattr(SlotDesk, "look_up", look_up)
+    monkeypatch.setattr(OwnBroker, "look_up", look_up)
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
         assert again.is_served(other) and not again.is_served(unknown)
         assert not rig.host.drivers[0].dead.is_set(), "its driver is left alone"

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from app.store import Store
 from app.store.slot_table import SlotTable
 from tests.unit.store.samples import creation
-from tests.unit.worker.test_shared_desk import FIRST, HOME, SECOND, FakeJob, Rig, names
+from tests.unit.worker.test_shared_broker import FIRST, HOME, SECOND, FakeJob, Rig, names
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def holding_two(store: Store) -> Rig:
     await rig.cycle(2)
     assert (await rig.entry(FIRST)).claim.holds == {"host-0", "host-1"}
     del rig.jobs[FIRST]
-    rig.desk.let_go(FIRST)
+    rig.broker.let_go(FIRST)
     return rig
 
 
@@ -67,7 +67,7 @@ async def test_others_get_slots_and_it_keeps_its_own(one: Store, what: str) -> N
     await rewrite(one, where, value)
     job = rig.declare(FakeJob(2, desired=4))
     await rig.cycle(3)
-    got = names(rig.desk.granted(SECOND).slots)
+    got = names(rig.broker.granted(SECOND).slots)
     if what == "a grant of tomorrow":
         assert got == ["host-2", "host-3"], "its own are known"
     else:
@@ -86,13 +86,13 @@ async def test_slots_that_others_give_back_are_not_its_own(one: Store) -> None:
     await rewrite(one, "slot_claims SET holds", "of tomorrow")
     await rig.cycle()
     job.state = FakeJob(2, desired=1).state
-    rig.desk.declare(job.state)
-    rig.desk.release(SECOND, ["host-3"])
+    rig.broker.declare(job.state)
+    rig.broker.release(SECOND, ["host-3"])
     await rig.cycle(2)
-    assert names(rig.desk.granted(SECOND).slots) == ["host-2"]
-    rig.desk.declare(FakeJob(2).state)
+    assert names(rig.broker.granted(SECOND).slots) == ["host-2"]
+    rig.broker.declare(FakeJob(2).state)
     await rig.cycle(2)
-    assert names(rig.desk.granted(SECOND).slots) == ["host-2", "host-3"], "it is free, and nobody else's"
+    assert names(rig.broker.granted(SECOND).slots) == ["host-2", "host-3"], "it is free, and nobody else's"
 
 
 async def test_who_can_read_all_takes_the_place_of_who_cannot(

@@ -12,7 +12,7 @@ from tests.contract.world import GRAPH, SLOTS, World, bounds, eventually
 
 SEEN = Offer((("host", SLOTS),))
 WHY = "The Spark master cannot be asked since 2026-11-23 04:12:31 UTC (connection refused)."
-AWAY = replace(SEEN, suspended=True, why=(WHY,))
+AWAY = replace(SEEN, unreachable=True, why=(WHY,))
 
 
 async def explained(world: World, job_id: str, sentence: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ async def test_idle_slots_are_nobodys_and_none_is_promised(world: World) -> None
     assert (after["slotsBefore"], after["slotsAfter"]) == (3, 3)
     assert after["explanation"][:3] == [
         "The upper bounds need 7 slots; 3 can be had now.",
-        "The cluster cannot be seen, so no slots are given to any job now.",
+        "The cluster is unreachable, so no slots are given to any job now.",
         WHY,
     ]
     assert (await world.put(job_id, wider)).status_code == 200
@@ -64,7 +64,7 @@ async def test_idle_slots_are_nobodys_and_none_is_promised(world: World) -> None
 async def test_a_job_that_comes_meanwhile_waits_and_says_for_what(world: World) -> None:
     world.control_plane.take_offer(AWAY)
     job_id = await world.submit(GRAPH)
-    found = await explained(world, job_id, "the job is started when it is seen again")
+    found = await explained(world, job_id, "the job is started when it is reachable again")
     assert (found["schedulerState"], found["slots"]["held"]) == ("WaitingForResources", 0)
     assert WHY in found["sentences"]
     answer = await dry_run(world, job_id, bounds(flights=(1, 1), delays=(1, 1), store=(1, 1)))

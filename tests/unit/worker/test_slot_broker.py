@@ -1,4 +1,4 @@
-"""The desk of a control plane that shares its slots with nobody: what it knows of jobs that it takes up."""
+"""The broker of a control plane that shares its slots with nobody: what it knows of jobs that it takes up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.cluster.slot_pool import SlotPool
 from app.model import ids
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
-from app.worker.slot_desk import SlotDesk
+from app.worker.slot_broker import OwnBroker
 from tests.unit.scheduler.driving import Job, slots
 from tests.unit.worker.fakes import FakeClock
 
@@ -23,8 +23,8 @@ def pool() -> SlotPool:
 
 
 @pytest.fixture
-def desk(pool: SlotPool) -> SlotDesk:
-    return SlotDesk(pool, FakeClock(), lambda _: None)
+def broker(pool: SlotPool) -> OwnBroker:
+    return OwnBroker(pool, FakeClock(), lambda _: None)
 
 
 def rich(changed_ms: int = 0, allowed: int | None = None) -> JobState:
@@ -41,27 +41,27 @@ def poor() -> JobState:
 
 @pytest.mark.parametrize(("changed_ms", "allowed"), [(500, None), (0, 2)])
 def test_a_job_that_is_taken_up_has_held_its_slots_since_it_got_them(
-    pool: SlotPool, desk: SlotDesk, changed_ms: int, allowed: int | None
+    pool: SlotPool, broker: OwnBroker, changed_ms: int, allowed: int | None
 ) -> None:
-    desk.restore(rich(changed_ms))
-    desk.restore(poor())
+    broker.restore(rich(changed_ms))
+    broker.restore(poor())
     pool.review(1_200)
-    assert desk.granted(RICH).allowed == allowed
+    assert broker.granted(RICH).allowed == allowed
 
 
 def test_a_job_that_is_to_give_slots_back_hears_so_before_anybody_has_looked_at_all_claims(
-    desk: SlotDesk,
+    broker: OwnBroker,
 ) -> None:
     state = rich(allowed=2)
-    desk.restore(state)
-    assert desk.granted(RICH).allowed == 2 and not desk.grants_otherwise(state)
-    assert desk.grants_otherwise(replace(state, allowed=None)), "the number alone is news"
+    broker.restore(state)
+    assert broker.granted(RICH).allowed == 2 and not broker.grants_otherwise(state)
+    assert broker.grants_otherwise(replace(state, allowed=None)), "the number alone is news"
 
 
 def test_a_job_that_can_be_read_again_has_the_slots_of_its_state_and_no_others(
-    pool: SlotPool, desk: SlotDesk
+    pool: SlotPool, broker: OwnBroker
 ) -> None:
-    desk.keep(RICH, slots(4))
+    broker.keep(RICH, slots(4))
     assert pool.free == 0
-    desk.restore(rich())
-    assert desk.granted(RICH).slots == slots(3) and pool.free == 1
+    broker.restore(rich())
+    assert broker.granted(RICH).slots == slots(3) and pool.free == 1

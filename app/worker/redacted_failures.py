@@ -25,8 +25,8 @@ _LONG_CHARS = 100_000
 E = TypeVar("E", bound=Event)
 
 
-def told(event: E, graph: JobGraph) -> E:
-    """``event`` without the secrets of the job. The same again for one that has been told."""
+def redacted(event: E, graph: JobGraph) -> E:
+    """``event`` without the secrets of the job. One that is redacted already stays as it is."""
     texts: dict[str, str | None]
     match event:
         case AttemptFailed() | QueryFailed() | RegionFailed():

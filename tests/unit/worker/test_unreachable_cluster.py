@@ -1,4 +1,4 @@
-"""Jobs of several servers are told when the cluster cannot be seen, by their own server or by the one that decides."""
+"""Jobs of several servers are told when the cluster is unreachable, by their own server or by the one that decides."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.slot_ledger import Entry, SlotClaim, SlotGrant
 from app.store.slot_table import Ledger, SlotArbiter
 from app.worker.doorbell import NoBells
-from app.worker.shared_desk import SharedDesk
+from app.worker.shared_broker import SharedBroker
 from tests.unit.scheduler.driving import Job, slots
 
 SEEN = Offer((("w", 4),))
-AWAY = replace(SEEN, suspended=True, why=("The Spark master cannot be asked.",))
+AWAY = replace(SEEN, unreachable=True, why=("The Spark master cannot be asked.",))
 
 
 class Table:
@@ -42,13 +42,13 @@ class Table:
         self.grants.update({one.job_id: one for one in grants})
         return True
 
-    async def tell_blind(self, epoch: int, is_blind: bool) -> None:
-        self.told.append((epoch, is_blind))
-        self.arbiter = replace(self.arbiter, is_blind=is_blind)
+    async def tell_unreachable(self, epoch: int, cluster_unreachable: bool) -> None:
+        self.told.append((epoch, cluster_unreachable))
+        self.arbiter = replace(self.arbiter, cluster_unreachable=cluster_unreachable)
 
 
 class _Known:
-    """What the desk has of a job."""
+    """What the broker has of a job."""
 
     def __init__(self, job: Job) -> None:
         self.writer = SimpleNamespace(epoch=1)
@@ -65,7 +65,7 @@ class World:
         self.job = Job(lower=1, upper=2).do(StartScheduling())
         jobs: Any = {self.job.state.job_id: _Known(self.job)}
         table: Any = self.table
-        self.desk = SharedDesk(
+        self.broker = SharedBroker(
             table,
             jobs,
             self.told.append,
@@ -74,11 +74,11 @@ class World:
             offer=SEEN,
             holding_ms=0,
         )
-        self.desk.declare(self.job.state)
+        self.broker.declare(self.job.state)
 
     async def cycle(self) -> set[str]:
         """The jobs that are told something."""
-        await self.desk._cycle()
+        await self.broker._cycle()
         return self.told[-1]
 
     def take(self) -> None:
@@ -87,42 +87,47 @@ class World:
 
     @property
     def granted(self) -> Any:
-        return self.desk.granted(self.job.state.job_id)
+        return self.broker.granted(self.job.state.job_id)
 
 
 @pytest.mark.parametrize("whose", ["its own server", "the arbiter"])
 async def test_a_job_is_told_and_told_again_when_it_is_over(whose: str) -> None:
     world = World()
-    assert await world.cycle() == set() and not world.granted.away
+    assert await world.cycle() == set() and not world.granted.cluster_unreachable
     if whose == "the arbiter":
-        world.table.arbiter = replace(world.table.arbiter, is_blind=True)
+        world.table.arbiter = replace(world.table.arbiter, cluster_unreachable=True)
     else:
-        world.desk.take_offer(AWAY)
+        world.broker.take_offer(AWAY)
     assert await world.cycle() == {world.job.state.job_id}
-    assert world.granted.away and world.desk.grants_otherwise(world.job.state)
+    assert world.granted.cluster_unreachable and world.broker.grants_otherwise(world.job.state)
     assert await world.cycle() == {world.job.state.job_id}, "until it is there"
     world.take()
     assert await world.cycle() == set()
-    assert (world.desk.is_blind, world.desk.free, world.desk.free_on("w"), world.desk.idle) == (True, 0, 0, 4)
-    assert world.desk.prospect(world.job.state.job_id, 2, 1) == 0
-    (why,) = world.desk.why
+    assert (
+        world.broker.cluster_unreachable,
+        world.broker.free,
+        world.broker.free_on("w"),
+        world.broker.idle,
+    ) == (True, 0, 0, 4)
+    assert world.broker.attainable_slots(world.job.state.job_id, 2, 1) == 0
+    (why,) = world.broker.why
     assert why.startswith("The server that decides" if whose == "the arbiter" else "The Spark master")
-    world.table.arbiter = replace(world.table.arbiter, is_blind=False)
-    world.desk.take_offer(SEEN)
+    world.table.arbiter = replace(world.table.arbiter, cluster_unreachable=False)
+    world.broker.take_offer(SEEN)
     assert await world.cycle() == {world.job.state.job_id}
-    assert (world.granted.away, world.desk.free, world.desk.why) == (False, 4, ())
+    assert (world.granted.cluster_unreachable, world.broker.free, world.broker.why) == (False, 4, ())
 
 
 async def test_an_arbiter_says_what_it_sees_and_grants_nothing_meanwhile() -> None:
     world = World()
     world.table.arbiter = SlotArbiter("me", 3, is_over=False)
-    world.desk.take_offer(AWAY)
+    world.broker.take_offer(AWAY)
     await world.cycle()
     assert (world.table.told, world.table.grants) == ([(3, True)], {})
     await world.cycle()
     assert world.table.told == [(3, True)], "it is said once"
     # What its row says of itself is not what it goes by.
-    world.desk.take_offer(SEEN)
+    world.broker.take_offer(SEEN)
     assert await world.cycle() == {world.job.state.job_id}
     assert world.table.told[1:] == [(3, False)]
-    assert world.granted.slots == slots(2, manager="w") and not world.granted.away
+    assert world.granted.slots == slots(2, manager="w") and not world.granted.cluster_unreachable

@@ -13,7 +13,7 @@ log = structlog.get_logger()
 _LONGEST_PAUSE_S = 30.0
 
 
-class Rounds:
+class Periodic:
     """What goes on beside the jobs. ``troubles`` has a sentence for each activity that a defect keeps from its work."""
 
     def __init__(self, sleep: Callable[[float], Awaitable[None]] | None = None) -> None:
@@ -24,7 +24,7 @@ class Rounds:
     def troubles(self) -> list[str]:
         return list(self._troubles.values())
 
-    async def go(self, activity: str, once: Callable[[], Awaitable[None]], *, every_s: float) -> NoReturn:
+    async def run(self, activity: str, once: Callable[[], Awaitable[None]], *, every_s: float) -> NoReturn:
         """Do it ``once`` after the other until cancelled, after a defect with longer and longer pauses in between."""
         pause_s = every_s
         while True:

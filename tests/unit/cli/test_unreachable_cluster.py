@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.out_of_sight import ClusterWatch
+from app.cli.unreachable_cluster import ClusterWatch
 
 WHY = "The Spark master cannot be asked since 2026-11-23 03:02:00 UTC (refused)."
 
@@ -29,14 +29,14 @@ def test_it_is_said_once_and_once_that_it_is_over(capsys: pytest.CaptureFixture[
     server: Any = Server()
     watch = ClusterWatch(server, "a", every_s=0.0)
     for server.explanation in (
-        supply(away=False),
-        supply(away=True, why=(WHY,)),
-        supply(away=True, why=(WHY,)),
+        supply(cluster_unreachable=False),
+        supply(cluster_unreachable=True, why=(WHY,)),
+        supply(cluster_unreachable=True, why=(WHY,)),
     ):
         watch.turn()
     told = f"Waiting on: {WHY} What was asked for is kept; Ctrl-C does not undo it.\n"
     assert capsys.readouterr().err == told
-    server.explanation = supply(away=False)
+    server.explanation = supply(cluster_unreachable=False)
     watch.turn()
     watch.turn()
     assert capsys.readouterr().err == "Waiting on: the cluster can be asked again.\n"

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from app.cluster.ports import ExecutorCluster, Offer
 
 
-class Sight:
-    """Whether ``what`` answers. ``away``: since when it does not, and why, in a sentence; empty while it does."""
+class Reachability:
+    """Whether ``what`` answers. ``unreachable``: a sentence on since when it does not and why; empty while it does."""
 
     def __init__(self, what: str, now_ms: Callable[[], int]) -> None:
         self._what = what
         self._now_ms = now_ms
         self._since_ms = 0
-        self.away = ""
+        self.unreachable = ""
 
     def lost(self, reason: str) -> None:
         """It does not answer, for the first time or still. What is said of it changes only when the reason does."""
@@ -24,13 +24,13 @@ class Sight:
         # What a URL has of names and passwords is nobody's business.
         reason = re.sub(r"//[^/@\s]*@", "//", reason).rstrip(".")
         since = datetime.fromtimestamp(self._since_ms / 1000, UTC)
-        self.away = f"{self._what} cannot be asked since {since:%Y-%m-%d %H:%M:%S} UTC ({reason})."
+        self.unreachable = f"{self._what} cannot be asked since {since:%Y-%m-%d %H:%M:%S} UTC ({reason})."
 
     def found(self) -> bool:
         """It answers; whether it did not before."""
-        was_away = bool(self.away)
-        self.away, self._since_ms = "", 0
-        return was_away
+        was_unreachable = bool(self.unreachable)
+        self.unreachable, self._since_ms = "", 0
+        return was_unreachable
 
 
 async def watch_offers(
@@ -46,4 +46,4 @@ async def watch_offers(
             tell(current)
             last = current
 
-    await cluster.rounds.go("looks at the cluster", once, every_s=cluster.poll_s)
+    await cluster.periodic.run("looks at the cluster", once, every_s=cluster.poll_s)

@@ -11,8 +11,8 @@ from app.cluster.slot_pool import SlotPool
 from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.arbiter import Verdict
-from app.scheduler.giving import Giving, giving_of
+from app.scheduler.arbiter import Allotment
+from app.scheduler.releasable_slots import Releasable, releasable_of
 from app.worker.clock import Clock
 
 _REVIEW_DELAY_PER_JOB_S = 0.0001
@@ -21,9 +21,9 @@ _FEW_JOBS = 100
 one."""
 
 
-class Desk(Protocol):
-    """Where the jobs of a control plane ask for slots: of a pool of its own (`SlotDesk`), or of one that it shares with
-    others (`app.worker.shared_desk`)."""
+class SlotBroker(Protocol):
+    """Where the jobs of a control plane ask for slots: its own pool (`OwnBroker`), or one that it shares with others
+    (`app.worker.shared_broker`)."""
 
     @property
     def total(self) -> int:
@@ -41,8 +41,8 @@ class Desk(Protocol):
         ...
 
     @property
-    def is_blind(self) -> bool:
-        """Whether the cluster cannot be seen."""
+    def cluster_unreachable(self) -> bool:
+        """Whether the cluster cannot be asked what it has."""
         ...
 
     @property
@@ -78,9 +78,9 @@ class Desk(Protocol):
         """Whether the job is to be told that its slots are other than it knows."""
         ...
 
-    def verdict(self, job_id: str) -> Verdict | None: ...
+    def allotment(self, job_id: str) -> Allotment | None: ...
 
-    def prospect(self, job_id: str, desired: int, minimal: int) -> int:
+    def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
         """To how many slots ``job_id`` would come if it declared so."""
         ...
 
@@ -105,7 +105,7 @@ class Desk(Protocol):
         """What the job wants now, and with which weight, priority and cap."""
         ...
 
-    def note_giving(self, state: JobState) -> None:
+    def note_releasable(self, state: JobState) -> None:
         """Whether the job runs, and what it can give meanwhile."""
         ...
 
@@ -124,7 +124,7 @@ class Desk(Protocol):
     def close(self) -> None: ...
 
 
-class SlotDesk:
+class OwnBroker:
     """Of a process that shares its slots with nobody. Everything here runs on the event loop. ``tell`` is called with
     the jobs that hold other slots than before, or may go on to use another number of them."""
 
@@ -150,8 +150,8 @@ class SlotDesk:
         return self._pool.idle
 
     @property
-    def is_blind(self) -> bool:
-        return self._pool.is_blind
+    def cluster_unreachable(self) -> bool:
+        return self._pool.cluster_unreachable
 
     @property
     def why(self) -> Sequence[str]:
@@ -181,21 +181,24 @@ class SlotDesk:
         """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
         pool = self._pool
         return SlotsChanged(
-            pool.held_by(job_id), pool.allowed(job_id), pool.reason(job_id), away=pool.is_blind
+            pool.held_by(job_id),
+            pool.allowed(job_id),
+            pool.reason(job_id),
+            cluster_unreachable=pool.cluster_unreachable,
         )
 
     def grants_otherwise(self, state: JobState) -> bool:
         """Whether the job is to be told that its slots are other than it knows."""
         pool, job_id = self._pool, state.job_id
-        known = (state.slots, state.allowed, state.is_blind)
-        return (pool.held_by(job_id), pool.allowed(job_id), pool.is_blind) != known
+        known = (state.slots, state.allowed, state.cluster_unreachable)
+        return (pool.held_by(job_id), pool.allowed(job_id), pool.cluster_unreachable) != known
 
-    def verdict(self, job_id: str) -> Verdict | None:
-        return self._pool.verdict(job_id)
+    def allotment(self, job_id: str) -> Allotment | None:
+        return self._pool.allotment(job_id)
 
-    def prospect(self, job_id: str, desired: int, minimal: int) -> int:
+    def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
         """To how many slots ``job_id`` would come if it declared so."""
-        return self._pool.prospect(job_id, desired, minimal)
+        return self._pool.attainable_slots(job_id, desired, minimal)
 
     def take_offer(self, offer: Offer) -> None:
         """What a cluster offers from now on."""
@@ -216,13 +219,13 @@ class SlotDesk:
             changed_ms=state.slots_changed_ms,
         )
         self._pool.set_share(state.job_id, state.share)
-        self._pool.note_giving(state.job_id, giving_of(state))
+        self._pool.note_releasable(state.job_id, releasable_of(state))
 
     def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
         held = tuple(slots)
         self._kept.add(job_id)
         self._pool.restore(job_id, held, len(held), len(held))
-        self._pool.note_giving(job_id, Giving(running=True, can_give=False))
+        self._pool.note_releasable(job_id, Releasable(running=True, can_give=False))
 
     def declare(self, state: JobState) -> None:
         """What the job wants now, and with which weight, priority and cap."""
@@ -230,9 +233,9 @@ class SlotDesk:
         self._pool.set_share(state.job_id, state.share)
         self.review_soon()
 
-    def note_giving(self, state: JobState) -> None:
+    def note_releasable(self, state: JobState) -> None:
         """Whether the job runs, and what it can give meanwhile."""
-        if self._pool.note_giving(state.job_id, giving_of(state)):
+        if self._pool.note_releasable(state.job_id, releasable_of(state)):
             self.review_soon()
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.model.plan import Plan, Rung
-from app.scheduler.adaptive.holdings import plans_of
-from app.scheduler.adaptive.prospects import rung_between
+from app.scheduler.adaptive.attainable import rung_between
+from app.scheduler.adaptive.slot_declaration import plans_of
 from app.scheduler.adaptive.state import JobState, Restarting
 from app.scheduler.slots import Demand
 
 
 @dataclass(frozen=True, slots=True)
-class Giving:
+class Releasable:
     """``running``: something of the job runs in its slots. ``can_give``: it can give some back meanwhile.
     ``in_place_floor``: so many it has to keep to do so in place; with fewer its queries would restart."""
 
@@ -21,21 +21,21 @@ class Giving:
     in_place_floor: int = 0
 
 
-def giving_of(state: JobState) -> Giving:
+def releasable_of(state: JobState) -> Releasable:
     """What the job can give now, by the plan in force or on its way.
 
     The driver of a BATCH job has its cores for life. A vertex whose parallelism stands in Spark's plan changes by a
     restart only; but it may be at its upper bound with fewer slots as well, and then they are free to go.
     """
     if not state.attempt_alive:
-        return Giving()
+        return Releasable()
     if state.graph.runs_by_regions:
-        return Giving(running=True, can_give=False)
+        return Releasable(running=True, can_give=False)
     plans = plans_of(state)
     if not plans or isinstance(state.phase, Restarting):
         # It does not run on with these slots for sure.
-        return Giving(running=True)
-    return Giving(running=True, in_place_floor=_in_place_floor(state, plans[-1]))
+        return Releasable(running=True)
+    return Releasable(running=True, in_place_floor=_in_place_floor(state, plans[-1]))
 
 
 def _in_place_floor(state: JobState, plan: Plan) -> int:

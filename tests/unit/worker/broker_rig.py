@@ -1,4 +1,4 @@
-"""A desk of slots that control planes share, and jobs whose worker is the test."""
+"""A broker of slots that control planes share, and jobs whose worker is the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.slot_ledger import Entry
 from app.store import Store
 from app.store.slot_table import SlotTable
-from app.worker.shared_desk import SharedDesk
+from app.worker.shared_broker import SharedBroker
 from tests.unit.store.samples import job_id, state
 
 HOME = "here"
@@ -58,7 +58,7 @@ class Bells:
 
 
 class Rig:
-    """A desk, the jobs that it serves, and what it has told them."""
+    """A broker, the jobs that it serves, and what it has told them."""
 
     def __init__(self, store: Store, slots: int = 4, holding_ms: int = 0) -> None:
         self.jobs: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class Rig:
         self.tasks: set[asyncio.Task[None]] = set()
         self.bells = Bells()
         self.table = SlotTable(store, HOME)
-        self.desk = SharedDesk(
+        self.broker = SharedBroker(
             self.table,
             self.jobs,
             self.told.append,
@@ -83,16 +83,16 @@ class Rig:
 
     def declare(self, job: FakeJob) -> FakeJob:
         self.jobs[job.job_id] = job
-        self.desk.declare(job.state)
+        self.broker.declare(job.state)
         return job
 
     def take(self, job: FakeJob) -> None:
         """The job's durable state has what it is granted."""
-        job.state = replace(job.state, slots=self.desk.granted(job.job_id).slots)
+        job.state = replace(job.state, slots=self.broker.granted(job.job_id).slots)
 
     async def cycle(self, times: int = 1) -> None:
         for _ in range(times):
-            await self.desk._cycle()
+            await self.broker._cycle()
 
     async def entry(self, job: str) -> Entry:
         entry = (await SlotTable(self.table.store, HOME).entries_of([job]))[job]

@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import Connection, text
 
 from app.cluster.ports import Offer
-from app.scheduler.giving import Giving
+from app.scheduler.releasable_slots import Releasable
 from app.scheduler.slot_ledger import Ask
 from app.store import Store
 from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, SlotTable
-from app.worker import shared_desk, slot_arbitration
+from app.worker import shared_broker, slot_arbitration
 from tests.unit.store.samples import creation
-from tests.unit.worker.desk_rig import FIRST, HOME, SECOND, FakeJob, Rig, names
+from tests.unit.worker.broker_rig import FIRST, HOME, SECOND, FakeJob, Rig, names
 
 
 @pytest.fixture
@@ -34,15 +34,15 @@ async def store(sqlite_url: str) -> AsyncIterator[Store]:
 async def test_a_job_that_asks_is_granted_and_says_that_it_has_seen_it(store: Store) -> None:
     rig = Rig(store)
     job = rig.declare(FakeJob(1))
-    assert rig.desk.granted(FIRST).slots == ()
+    assert rig.broker.granted(FIRST).slots == ()
     await rig.cycle()
-    assert names(rig.desk.granted(FIRST).slots) == ["host-0", "host-1"] and rig.told[-1] == {FIRST}
-    assert rig.desk.grants_otherwise(job.state)
+    assert names(rig.broker.granted(FIRST).slots) == ["host-0", "host-1"] and rig.told[-1] == {FIRST}
+    assert rig.broker.grants_otherwise(job.state)
     assert not (await rig.entry(FIRST)).is_seen
     await rig.cycle()
     entry = await rig.entry(FIRST)
     assert entry.is_seen and entry.claim.holds == {"host-0", "host-1"} and rig.told[-1] == set()
-    assert (rig.desk.total, rig.desk.free, rig.desk.arbiter) == (4, 2, store.owner)
+    assert (rig.broker.total, rig.broker.free, rig.broker.arbiter) == (4, 2, store.owner)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def test_a_claim_that_cannot_be_made_keeps_no_other_from_being_written(sto
     rig = Rig(store)
     rig.declare(FakeJob(1))
     rig.declare(FakeJob(2))
-    second = rig.desk._own[SECOND]
+    second = rig.broker._own[SECOND]
     good, second.holding = second.holding, broken_holding()
     with pytest.raises(RuntimeError):
         await rig.cycle()
@@ -114,10 +114,10 @@ async def test_the_arbiter_decides_when_something_has_changed_and_not_before(
     assert deciding.taken() <= 3
     await rig.cycle(5)
     assert deciding.taken() == 0
-    rig.desk.declare(replace(job.state, declared_slots=3))
+    rig.broker.declare(replace(job.state, declared_slots=3))
     await rig.cycle(4)
-    assert 1 <= deciding.taken() <= 3 and len(rig.desk.granted(FIRST).slots) == 3
-    rig.desk.take_offer(Offer((("host", 5),)))
+    assert 1 <= deciding.taken() <= 3 and len(rig.broker.granted(FIRST).slots) == 3
+    rig.broker.take_offer(Offer((("host", 5),)))
     await rig.cycle(3)
     assert deciding.taken() >= 1
     await rig.cycle(3)
@@ -144,11 +144,11 @@ async def test_the_arbiter_decides_again_when_time_is_a_reason(
     await rig.cycle(2)
     # Its end does not come while this is looked at, on however slow a machine.
     await shift(3_600_000)
-    own = rig.desk._own[FIRST]
-    rig.desk._ask(own, replace(own.ask, giving=Giving(running=True, in_place_floor=1)))
-    rig.desk.declare(replace(other.state, declared_slots=2))
+    own = rig.broker._own[FIRST]
+    rig.broker._ask(own, replace(own.ask, giving=Releasable(running=True, in_place_floor=1)))
+    rig.broker.declare(replace(other.state, declared_slots=2))
     await rig.cycle(3)
-    assert rig.desk.granted(FIRST).allowed is None
+    assert rig.broker.granted(FIRST).allowed is None
     deciding.taken()
     await rig.cycle()
     assert deciding.taken() == 0
@@ -156,12 +156,12 @@ async def test_the_arbiter_decides_again_when_time_is_a_reason(
     await rig.cycle()
     loop = asyncio.get_running_loop()
     until_s = loop.time() + 60
-    while rig.desk.granted(FIRST).allowed is None:
+    while rig.broker.granted(FIRST).allowed is None:
         assert loop.time() < until_s, "nothing is taken from who has more than its share"
-        await asyncio.wait_for(rig.desk._wanted.wait(), 60)
-        rig.desk._wanted.clear()
+        await asyncio.wait_for(rig.broker._wanted.wait(), 60)
+        rig.broker._wanted.clear()
         await rig.cycle()
-    assert rig.desk.granted(FIRST).allowed == 2 and deciding.taken() >= 1
+    assert rig.broker.granted(FIRST).allowed == 2 and deciding.taken() >= 1
 
 
 async def test_a_decision_that_came_too_late_is_made_again(store: Store) -> None:
@@ -169,18 +169,18 @@ async def test_a_decision_that_came_too_late_is_made_again(store: Store) -> None
     rig.declare(FakeJob(1))
     await rig.cycle(3)
     rig.declare(FakeJob(2))
-    await rig.desk._write_claims()
+    await rig.broker._write_claims()
     before = await rig.table.ledger()
     # A write of before lands.
     assert before.arbiter is not None
     entry = before.entry(FIRST)
     assert entry is not None and entry.grant is not None
     assert await rig.table.put_grants(before.arbiter, [replace(entry.grant, version=entry.grant.version + 1)])
-    after = await rig.desk._arbitration.turn(before, rig.desk._offer_by)
-    assert after is before and rig.desk._wanted.is_set()
+    after = await rig.broker._arbitration.turn(before, rig.broker._offer_by)
+    assert after is before and rig.broker._wanted.is_set()
     assert (await rig.entry(SECOND)).grant is None
     await rig.cycle(2)
-    assert names(rig.desk.granted(SECOND).slots) == ["host-2", "host-3"]
+    assert names(rig.broker.granted(SECOND).slots) == ["host-2", "host-3"]
 
 
 async def test_a_slot_that_is_withdrawn_is_claimed_until_the_job_is_without_it(store: Store) -> None:
@@ -188,28 +188,28 @@ async def test_a_slot_that_is_withdrawn_is_claimed_until_the_job_is_without_it(s
     job = rig.declare(FakeJob(1, desired=4))
     await rig.cycle(2)
     rig.take(job)
-    rig.desk.take_offer(Offer((("host", 1),)))
+    rig.broker.take_offer(Offer((("host", 1),)))
     await rig.cycle(3)
-    assert names(rig.desk.granted(FIRST).slots) == ["host-0"] and job.told > 0
+    assert names(rig.broker.granted(FIRST).slots) == ["host-0"] and job.told > 0
     assert (await rig.entry(FIRST)).claim.holds == {f"host-{number}" for number in range(4)}
-    rig.desk.take_offer(Offer((("host", 4),)))
-    rig.desk.declare(replace(job.state, declared_slots=1))
+    rig.broker.take_offer(Offer((("host", 4),)))
+    rig.broker.declare(replace(job.state, declared_slots=1))
     await rig.cycle()
-    assert rig.desk.free == 0, "they are back, and the job may be using them still"
+    assert rig.broker.free == 0, "they are back, and the job may be using them still"
     rig.take(job)
     job.may_settle.set()
     await asyncio.wait(set(rig.tasks))
     await rig.cycle(2)
-    assert (await rig.entry(FIRST)).claim.holds == {"host-0"} and rig.desk.free == 3
+    assert (await rig.entry(FIRST)).claim.holds == {"host-0"} and rig.broker.free == 3
 
 
 async def test_a_job_that_is_anothers_is_told_nothing_more_and_claims_nothing(store: Store) -> None:
     rig = Rig(store)
     job = rig.declare(FakeJob(1))
     job.epoch = 7
-    rig.desk._own[FIRST].epoch = 7
+    rig.broker._own[FIRST].epoch = 7
     await rig.cycle(2)
-    assert rig.desk._own[FIRST].let_go_s is not None and not any(rig.told)
+    assert rig.broker._own[FIRST].let_go_s is not None and not any(rig.told)
     assert await rig.table.entries_of([FIRST]) == {}
 
 
@@ -220,9 +220,9 @@ async def test_a_new_owner_finds_what_the_job_holds(store: Store) -> None:
     rig.take(job)
     other = Rig(store)
     other.jobs[FIRST] = job
-    assert await other.desk.look_up([FIRST, SECOND]) == set()
-    other.desk.restore(job.state)
-    assert not other.desk.grants_otherwise(job.state)
+    assert await other.broker.look_up([FIRST, SECOND]) == set()
+    other.broker.restore(job.state)
+    assert not other.broker.grants_otherwise(job.state)
     await other.cycle(2)
     assert (await other.entry(FIRST)).claim.holds == {"host-0", "host-1"} and not any(other.told)
 
@@ -233,7 +233,7 @@ async def test_a_job_whose_slots_cannot_be_read_is_not_taken_up(store: Store) ->
     await rig.cycle(2)
     broken = text("UPDATE slot_claims SET holds = '7' WHERE job_id = :job")
     await store.write(lambda connection: connection.execute(broken, {"job": FIRST}) and None)
-    assert await rig.desk.look_up([FIRST, SECOND]) == {FIRST}
+    assert await rig.broker.look_up([FIRST, SECOND]) == {FIRST}
 
 
 async def test_the_cycle_goes_on_without_a_bell_and_leaves_time_to_others(
@@ -243,25 +243,25 @@ async def test_the_cycle_goes_on_without_a_bell_and_leaves_time_to_others(
     rig.bells.breaks = OSError("Too many open files")
     rig.declare(FakeJob(1))
     pause_s, loop = 0.05, asyncio.get_running_loop()
-    monkeypatch.setattr(shared_desk, "FEW_JOBS", 0)
-    monkeypatch.setattr(shared_desk, "PAUSE_PER_JOB_S", pause_s)
+    monkeypatch.setattr(shared_broker, "FEW_JOBS", 0)
+    monkeypatch.setattr(shared_broker, "PAUSE_PER_JOB_S", pause_s)
     began: list[float] = []
-    cycle = rig.desk._cycle
+    cycle = rig.broker._cycle
 
     async def counted() -> None:
         began.append(loop.time())
         # There is always something.
-        rig.desk.review_soon()
+        rig.broker.review_soon()
         await cycle()
 
-    monkeypatch.setattr(rig.desk, "_cycle", counted)
-    running = loop.create_task(rig.desk.run())
+    monkeypatch.setattr(rig.broker, "_cycle", counted)
+    running = loop.create_task(rig.broker.run())
     until_s = loop.time() + 60
     while len(began) < 5:
         assert loop.time() < until_s and not running.done()
         await asyncio.sleep(0.01)
     running.cancel()
-    assert len(rig.desk.granted(FIRST).slots) == 2
+    assert len(rig.broker.granted(FIRST).slots) == 2
     assert all(later - before >= pause_s for before, later in pairwise(began[1:]))
 
 
@@ -288,8 +288,8 @@ async def test_who_sees_nothing_of_the_cluster_leaves_slots_to_others(
     monkeypatch.setattr(SlotTable, "ledger", ledger)
     monkeypatch.setattr(SlotTable, "put_grants", put_grants)
     monkeypatch.setattr(SlotTable, "become_arbiter", become_arbiter)
-    rig.desk.take_offer(Offer((("host", 4),), suspended=True))
-    rig.desk._arbitration._renew_at_s = 0.0
+    rig.broker.take_offer(Offer((("host", 4),), unreachable=True))
+    rig.broker._arbitration._renew_at_s = 0.0
     await rig.cycle()
     assert done == ([] if others else ["renewed"])
     over = replace(await ledger(rig.table), arbiter=None)

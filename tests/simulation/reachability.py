@@ -1,5 +1,5 @@
-"""Worlds whose cluster cannot be asked what it has, for more than an hour: it goes out of sight in the time of faults,
-and is seen again when that is long over. What must hold meanwhile.
+"""Worlds whose cluster cannot be asked what it has, for more than an hour: it is unreachable in the time of faults,
+and is reachable again when that is long over. What must hold meanwhile.
 
 An attempt that is started then gets no executors.
 """
@@ -18,7 +18,7 @@ from app.scheduler.adaptive.effects import ReleaseSlots
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import Finished, JobState
 from app.store import AddEffect, UnitOfWork
-from app.worker.slot_desk import SlotDesk
+from app.worker.slot_broker import OwnBroker
 from tests.simulation.planted_batch_bugs import instead
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ _SETTLES_S = 400.0
 """What was decided before is carried out by then, and what was begun has ended."""
 
 
-class Sight:
-    """``goes_after_s``: when the cluster goes out of sight, None if it never does; it is for ``lasts_s`` then.
+class Reachability:
+    """``goes_after_s``: when the cluster becomes unreachable, None if it never does; it is for ``lasts_s`` then.
     ``slowness``: batches take so much longer; of the hour in which nothing happens there is little to see."""
 
     def __init__(self, world: World, seed: int) -> None:
@@ -47,11 +47,11 @@ class Sight:
         self._has_executors: dict[tuple[SimProcess, str], None] = {}
 
     async def go(self, after_s: float) -> None:
-        """Out of sight; and the executors that there are may go along with it."""
+        """Unreachable; and the executors that there are may go along with it."""
         world = self._world
         await asyncio.sleep(after_s)
         self.is_lost = True
-        world.tell("the cluster is out of sight")
+        world.tell("the cluster is unreachable")
         if world.plane is not None:
             world.loop.call_soon(world.plane.look, context=world.plane.context)
         if self.kills_drivers:
@@ -65,7 +65,7 @@ class Sight:
     ) -> None:
         """Nobody does anything from now on, and it lasts. `Scenario.rest` then shows what there is."""
         world = self._world
-        world.oracles.count("out of sight")
+        world.oracles.count("unreachable")
         if world.zombie is not None:
             world.zombie.cut_now()
             world.zombie = None
@@ -75,7 +75,7 @@ class Sight:
         world.plane.commits_left = world.plane.effects_left = None
         self.slowness, self._quiet_since_s = 30.0, world.now_s
         await watch(self.lasts_s)
-        world.tell("the cluster is seen again")
+        world.tell("the cluster is reachable again")
         self.is_lost, self.slowness, self._quiet_since_s = False, 1.0, float("inf")
 
     async def no_executors(self, process: SimProcess, job_id: str) -> str | None:
@@ -94,7 +94,7 @@ class Sight:
         settled = self._world.now_s > self._quiet_since_s + _SETTLES_S
         self._world.oracles.check(
             not settled or (process, job_id) in self._has_executors,
-            "out of sight",
+            "unreachable",
             f"{process} gets job {job_id[-2:]}, and nobody knows what slots there are",
         )
 
@@ -105,43 +105,43 @@ class Sight:
         failed = isinstance(phase, Finished) and phase.status is JobStatus.FAILED
         oracles.check(
             not failed or "No further start is tried" not in str(getattr(phase, "cause", "")),
-            "out of sight",
+            "unreachable",
             f"job {unit.job_id[-2:]} is FAILED, as if it could have started: {phase}",
         )
-        if before.is_blind and after.is_blind and not isinstance(phase, Finished):
+        if before.cluster_unreachable and after.cluster_unreachable and not isinstance(phase, Finished):
             effects = [write.effect for write in unit.writes if isinstance(write, AddEffect)]
             given = {slot for one in effects if isinstance(one, ReleaseSlots) for slot in one.slot_ids}
             taken = {slot.id for slot in before.slots} - {slot.id for slot in after.slots} - given
-            oracles.check(not taken, "out of sight", f"{taken} were taken from job {unit.job_id[-2:]}")
+            oracles.check(not taken, "unreachable", f"{taken} were taken from job {unit.job_id[-2:]}")
 
 
 def jobs_are_not_told() -> contextlib.AbstractContextManager[None]:
-    """Jobs do not know that the cluster cannot be seen."""
-    original = SlotDesk.granted
+    """Jobs do not know that the cluster is unreachable."""
+    original = OwnBroker.granted
 
-    def granted(self: SlotDesk, job_id: str) -> SlotsChanged:
-        return replace(original(self, job_id), away=False)
+    def granted(self: OwnBroker, job_id: str) -> SlotsChanged:
+        return replace(original(self, job_id), cluster_unreachable=False)
 
-    return instead(SlotDesk, "granted", granted)
+    return instead(OwnBroker, "granted", granted)
 
 
 @contextlib.contextmanager
 def slots_are_taken() -> Iterator[None]:
-    """Jobs that do not run by what the pool knows lose their slots while the cluster cannot be seen."""
-    original = SlotDesk.take_offer
+    """Jobs that do not run by what the pool knows lose their slots while the cluster is unreachable."""
+    original = OwnBroker.take_offer
 
-    def take_offer(self: SlotDesk, offer: Any) -> None:
+    def take_offer(self: OwnBroker, offer: Any) -> None:
         original(self, offer)
         for job_id, holder in self._pool._holders.items():
-            if offer.suspended and not holder.giving.running and holder.held:
+            if offer.unreachable and not holder.releasable.running and holder.held:
                 self._pool.release(job_id, list(holder.held))
                 self._pool._lost.add(job_id)
 
-    with instead(SlotDesk, "take_offer", take_offer):
+    with instead(OwnBroker, "take_offer", take_offer):
         yield
 
 
 PLANTED = {
-    "jobs are not told that the cluster cannot be seen": jobs_are_not_told,
-    "slots are taken while the cluster cannot be seen": slots_are_taken,
+    "jobs are not told that the cluster is unreachable": jobs_are_not_told,
+    "slots are taken while the cluster is unreachable": slots_are_taken,
 }

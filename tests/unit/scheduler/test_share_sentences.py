@@ -1,12 +1,12 @@
-"""Every verdict has its words, and they have the numbers."""
+"""Every allotment has its words, and they have the numbers."""
 
 from __future__ import annotations
 
 import pytest
 
 from app.model.slot_share import SlotShare, beyond_cap
-from app.scheduler.among_jobs import reason_of, sentences_of
-from app.scheduler.arbiter import Verdict, Why
+from app.scheduler.arbiter import Allotment, Why
+from app.scheduler.share_sentences import reason_of, sentences_of
 
 SHARE = SlotShare(weight=2, priority=1, cap=6)
 SILENT = {Why.NOTHING_ASKED, Why.FULL}
@@ -14,7 +14,7 @@ SILENT = {Why.NOTHING_ASKED, Why.FULL}
 
 @pytest.mark.parametrize("why", Why)
 def test_each_verdict_is_told_in_one_sentence(why: Why) -> None:
-    told = sentences_of(Verdict(3, 3, why, missing=2, due_ms=4_000), SHARE, held=5, total=8, now_ms=1_000)
+    told = sentences_of(Allotment(3, 3, why, missing=2, due_ms=4_000), SHARE, held=5, total=8, now_ms=1_000)
     assert len(told) == (why not in SILENT)
     assert all(not one[0].islower() and one.endswith(".") for one in told)
 
@@ -22,7 +22,7 @@ def test_each_verdict_is_told_in_one_sentence(why: Why) -> None:
 def test_the_numbers_are_in_them() -> None:
     def told(why: Why, allowed: int = 3) -> str:
         (sentence,) = sentences_of(
-            Verdict(allowed, 3, why, missing=2, due_ms=4_000), SHARE, held=5, total=8, now_ms=1_000
+            Allotment(allowed, 3, why, missing=2, due_ms=4_000), SHARE, held=5, total=8, now_ms=1_000
         )
         return sentence
 
@@ -35,15 +35,15 @@ def test_the_numbers_are_in_them() -> None:
 
 
 def test_one_that_cannot_keep_to_its_cap_says_so() -> None:
-    verdict = Verdict(8, 8, Why.FULL)
-    (sentence,) = sentences_of(verdict, SHARE, held=8, total=8, now_ms=0)
+    allotment = Allotment(8, 8, Why.FULL)
+    (sentence,) = sentences_of(allotment, SHARE, held=8, total=8, now_ms=0)
     assert sentence == "It holds 8 slot(s), more than its cap of 6, and cannot give any back while it runs."
-    assert sentences_of(verdict, SlotShare(), held=8, total=8, now_ms=0) == []
+    assert sentences_of(allotment, SlotShare(), held=8, total=8, now_ms=0) == []
 
 
 @pytest.mark.parametrize("why", Why)
 def test_a_record_has_the_numbers_by_which_slots_have_moved(why: Why) -> None:
-    told = reason_of(Verdict(3, 3, why), SHARE, 8)
+    told = reason_of(Allotment(3, 3, why), SHARE, 8)
     if why in (Why.OVER_CAP, Why.CAPPED):
         assert told == "Its cap is 6 slot(s)."
     elif why in (Why.GIVES, Why.EVENS_OUT, Why.SHARE, Why.GROWING, Why.HOLDS, Why.KEEPS):
@@ -53,7 +53,7 @@ def test_a_record_has_the_numbers_by_which_slots_have_moved(why: Why) -> None:
 
 
 def test_one_that_has_all_slots_has_nothing_to_do_with_others() -> None:
-    everything = Verdict(8, 8, Why.SHARE)
+    everything = Allotment(8, 8, Why.SHARE)
     assert sentences_of(everything, SlotShare(), held=8, total=8, now_ms=0) == []
     assert reason_of(everything, SlotShare(), 8) is None
     assert reason_of(everything, SlotShare(), 9) is not None

@@ -7,7 +7,7 @@ import pytest
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.effects import DeclareResources
 from app.scheduler.adaptive.events import SlotsChanged, SlotShareUpdated, StartScheduling
-from app.scheduler.giving import Giving, giving_of
+from app.scheduler.releasable_slots import Releasable, releasable_of
 from tests.unit.batch.driving import BatchJob
 from tests.unit.batch.driving import chain as batch_chain
 from tests.unit.scheduler.driving import Job, chain, mixed, slots
@@ -15,22 +15,22 @@ from tests.unit.scheduler.phases import in_phase
 
 
 def test_one_that_changes_in_place_can_come_down_to_its_lower_bounds() -> None:
-    assert giving_of(Job(chain(), lower=2, upper=8).run(held=8).state) == Giving(True, True, 2)
+    assert releasable_of(Job(chain(), lower=2, upper=8).run(held=8).state) == Releasable(True, True, 2)
 
 
 def test_one_with_a_vertex_that_restarts_keeps_what_that_vertex_needs() -> None:
     job = Job(chain(in_place=False), upper=8).run(held=6)
-    assert giving_of(job.state).in_place_floor == 6
+    assert releasable_of(job.state).in_place_floor == 6
     job = Job(chain(in_place=False), upper=8)
     job.put_each(source=(1, 8), agg=(1, 2), sink=(1, 8)).run(held=6)
-    assert giving_of(job.state).in_place_floor == 2, "at 2 agg is as parallel as with 6"
+    assert releasable_of(job.state).in_place_floor == 2, "at 2 agg is as parallel as with 6"
 
 
 def test_slots_of_several_groups_count_together() -> None:
     job = Job(mixed(), upper=4)
     job.put_each(source=(1, 4), agg=(1, 2), sink=(1, 4)).run(held=8)
     state = job.state
-    floor = giving_of(state).in_place_floor
+    floor = releasable_of(state).in_place_floor
     for count in range(2, 9):
         job.state = state
         job.do(SlotsChanged(slots(8), allowed=count))
@@ -42,15 +42,15 @@ def test_a_plan_on_its_way_counts_and_one_that_is_killed_has_none() -> None:
     job = Job(chain(), upper=4).run(held=2)
     job.hold(4).wait(200)
     assert job.kind == "Rescaling"
-    assert giving_of(job.state) == Giving(True, True, 1)
-    assert giving_of(in_phase("Restarting").state).in_place_floor == 0
+    assert releasable_of(job.state) == Releasable(True, True, 1)
+    assert releasable_of(in_phase("Restarting").state).in_place_floor == 0
     waiting = Job(chain(), lower=2, upper=4).do(StartScheduling())
-    assert giving_of(waiting.state) == Giving(running=False)
+    assert releasable_of(waiting.state) == Releasable(running=False)
 
 
 def test_a_batch_job_gives_nothing() -> None:
     job = BatchJob(batch_chain()).run()
-    assert giving_of(job.state) == Giving(running=True, can_give=False)
+    assert releasable_of(job.state) == Releasable(running=True, can_give=False)
 
 
 @pytest.mark.parametrize(("lower", "held"), [(1, 1), (2, 5), (3, 9)])
@@ -59,7 +59,7 @@ def test_below_the_floor_it_restarts_and_from_it_on_it_does_not(lower: int, held
         for limit in range(lower, 10):
             job = Job(chain(in_place=in_place), upper=9)
             job.put_each(source=(lower, 9), agg=(lower, limit), sink=(lower, 9)).run(held=max(held, lower))
-            state, floor = job.state, giving_of(job.state).in_place_floor
+            state, floor = job.state, releasable_of(job.state).in_place_floor
             for count in range(lower, held):
                 job.state = state
                 job.do(SlotsChanged(slots(held), allowed=count))

@@ -21,8 +21,8 @@ from app.cluster.ports import Offer
 from app.model.plan import Slot
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.arbiter import Verdict
-from app.scheduler.giving import giving_of
+from app.scheduler.arbiter import Allotment
+from app.scheduler.releasable_slots import releasable_of
 from app.scheduler.slot_ledger import Ask, Entry, Holding, SlotGrant
 from app.store.errors import StoreUnavailable
 from app.store.slot_table import Ledger, OwnClaim, SlotTable
@@ -59,8 +59,8 @@ class _Own:
     let_go_s: float | None = None
 
 
-class SharedDesk(PoolView):
-    """Implements `app.worker.slot_desk.Desk`. Everything here runs on the event loop.
+class SharedBroker(PoolView):
+    """Implements `app.worker.slot_broker.SlotBroker`. Everything here runs on the event loop.
 
     ``offer``: what a cluster offers; None where each server has slots of the host that all of them are on.
     """
@@ -116,16 +116,18 @@ class SharedDesk(PoolView):
     def granted(self, job_id: str) -> SlotsChanged:
         own = self._own.get(job_id)
         if own is None:
-            return SlotsChanged((), away=self.is_blind)
+            return SlotsChanged((), cluster_unreachable=self.cluster_unreachable)
         holding = own.holding
-        return SlotsChanged(holding.slots, holding.allowed, holding.grant.reason, away=self.is_blind)
+        return SlotsChanged(
+            holding.slots, holding.allowed, holding.grant.reason, cluster_unreachable=self.cluster_unreachable
+        )
 
     def grants_otherwise(self, state: JobState) -> bool:
         granted = self.granted(state.job_id)
-        known = (state.slots, state.allowed, state.is_blind)
-        return (granted.slots, granted.allowed, granted.away) != known
+        known = (state.slots, state.allowed, state.cluster_unreachable)
+        return (granted.slots, granted.allowed, granted.cluster_unreachable) != known
 
-    def verdict(self, job_id: str) -> Verdict | None:
+    def allotment(self, job_id: str) -> Allotment | None:
         own = self._own.get(job_id)
         return None if own is None else own.holding.grant.verdict
 
@@ -163,7 +165,7 @@ class SharedDesk(PoolView):
             self._own[job_id] = own
         own.let_go_s = None
         own.holding.fading |= held - _ids(own.holding.slots)
-        own.ask = replace(_asked(state), giving=giving_of(state))
+        own.ask = replace(_asked(state), giving=releasable_of(state))
         self._has_news(own)
 
     def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
@@ -177,10 +179,10 @@ class SharedDesk(PoolView):
             self._own[state.job_id] = own
         self._ask(own, replace(_asked(state), giving=own.ask.giving))
 
-    def note_giving(self, state: JobState) -> None:
+    def note_releasable(self, state: JobState) -> None:
         own = self._own.get(state.job_id)
         if own is not None:
-            self._ask(own, replace(own.ask, giving=giving_of(state)))
+            self._ask(own, replace(own.ask, giving=releasable_of(state)))
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         own = self._own.get(job_id)
@@ -264,7 +266,11 @@ class SharedDesk(PoolView):
                 self._has_news(own)
         for job_id, own in self._own.items():
             job = self._jobs.get(job_id)
-            if job is not None and own.let_go_s is None and job.state.is_blind != self.is_blind:
+            if (
+                job is not None
+                and own.let_go_s is None
+                and job.state.cluster_unreachable != self.cluster_unreachable
+            ):
                 changed.add(job_id)
         self._tell(changed)
         for job_id, own in self._own.items():

@@ -14,10 +14,10 @@ from app.scheduler.adaptive.state import JobState
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
-    """``attainable`` is None if the slots do not suffice for the lower bounds; ``rung`` if nothing would change."""
+class Attainable:
+    """``parallelism`` is None if the slots do not suffice for the lower bounds; ``rung`` if nothing would change."""
 
-    attainable: dict[str, int] | None
+    parallelism: dict[str, int] | None
     rung: Rung | None
     outlook: Outlook
 
@@ -36,7 +36,7 @@ def rung_between(graph: JobGraph, now: Mapping[str, int], then: Mapping[str, int
     return Rung.QUERY_RESTART
 
 
-def prospect(draft: Draft, *, repartition: bool = True) -> Prospect:
+def attainable_now(draft: Draft, *, repartition: bool = True) -> Attainable:
     """What the running job of ``draft`` could become now, and the timing that holds for it.
 
     Not ``repartition``: with the state partitions that it has, whatever is asked for. While the cluster cannot be
@@ -51,8 +51,8 @@ def prospect(draft: Draft, *, repartition: bool = True) -> Prospect:
     if attainable is None:
         attainable = draft.demand.parallelism(state.usable_slots)
         rung = None if attainable is None else rung_between(state.graph, dict(plan.parallelism), attainable)
-    possible = rung is not None and (rung is Rung.IN_PLACE or not state.is_blind)
-    return Prospect(
+    possible = rung is not None and (rung is Rung.IN_PLACE or not state.cluster_unreachable)
+    return Attainable(
         attainable,
         rung,
         Outlook(

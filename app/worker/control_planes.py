@@ -31,7 +31,7 @@ class MemberView:
     is_arbiter: bool = True
 
 
-class Cluster:
+class ControlPlanes:
     """Of one control plane among those that share its jobs, or of one that is alone (``is_shared`` false)."""
 
     def __init__(self, store: Store, keeper: JobKeeper, ownership: Ownership) -> None:
@@ -48,7 +48,7 @@ class Cluster:
     def serves(self, job_id: str) -> bool:
         """Whether this process owns the job, for certain, or knows how it ended."""
         keeper = self._keeper
-        return job_id in keeper.jobs and keeper.tenure.is_sure()
+        return job_id in keeper.jobs and keeper.lease_certainty.is_sure()
 
     def knows(self, job_id: str) -> bool:
         """Whether something is known of the job here, be it old."""
@@ -80,7 +80,7 @@ class Cluster:
         if job_id is None:
             if not keeper.peers and not keeper.glimpses:
                 return
-            await keeper.desk.refresh()
+            await keeper.broker.refresh()
         found = await self._ownership.members.marks(None if job_id is None else [job_id])
         marks = {mark.job_id: mark for mark in found}
         for gone in self._gone(marks, job_id):
@@ -131,8 +131,8 @@ class Cluster:
         if me is None:
             return ()
         spread = await self._ownership.members.spread(me.home)
-        desk = self._keeper.desk
-        await desk.refresh()
+        broker = self._keeper.broker
+        await broker.refresh()
         return [
             MemberView(
                 state.member,
@@ -140,7 +140,7 @@ class Cluster:
                 state.is_alive,
                 state.jobs,
                 state.member.member_id == me.member_id,
-                state.member.member_id == desk.arbiter,
+                state.member.member_id == broker.arbiter,
             )
             for state in spread.members
         ]

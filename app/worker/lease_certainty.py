@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.worker.clock import Clock
 
 
-class Tenure:
+class LeaseCertainty:
     """Nobody else can have a lease before it has expired by the database's clock, which is at the earliest its time to
     live after the renewal was *asked for* here. Only the length of that time is compared, so no two clocks need agree.
 

@@ -1,4 +1,4 @@
-"""What keeps a desk of shared slots from saying, or claiming, what is not true any more of jobs that come and go."""
+"""What keeps a broker of shared slots from saying, or claiming, what is not true any more of jobs that come and go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.cluster.ports import Offer
 from app.store import Store
 from app.store.slot_table import OwnClaim, SlotTable
 from tests.unit.store.samples import creation
-from tests.unit.worker.desk_rig import FIRST, HOME, FakeJob, Rig, names
+from tests.unit.worker.broker_rig import FIRST, HOME, FakeJob, Rig, names
 
 
 @pytest.fixture
@@ -36,22 +36,22 @@ async def test_a_job_that_comes_back_at_a_newer_epoch_has_what_the_owner_between
 ) -> None:
     rig = Rig(store)
     job = await holding(rig)
-    rig.desk.let_go(FIRST)
+    rig.broker.let_go(FIRST)
     between = Rig(store)
     job.epoch = (await store.acquire_lease(FIRST)).epoch
     between.jobs[FIRST] = job
     job.state = replace(job.state, declared_slots=1)
-    await between.desk.look_up([FIRST])
-    between.desk.restore(job.state)
-    between.desk.release(FIRST, ["host-1"])
+    await between.broker.look_up([FIRST])
+    between.broker.restore(job.state)
+    between.broker.release(FIRST, ["host-1"])
     await between.cycle()
     job.epoch = (await store.acquire_lease(FIRST)).epoch
     between.take(job)
-    await rig.desk.look_up([FIRST])
-    rig.desk.restore(job.state)
-    assert names(rig.desk.granted(FIRST).slots) == ["host-0"]
+    await rig.broker.look_up([FIRST])
+    rig.broker.restore(job.state)
+    assert names(rig.broker.granted(FIRST).slots) == ["host-0"]
     await rig.cycle()
-    assert rig.desk._own[FIRST].let_go_s is None, "its claim is not refused"
+    assert rig.broker._own[FIRST].let_go_s is None, "its claim is not refused"
 
 
 async def test_slots_of_a_job_that_is_taken_up_again_are_claimed_as_long_as_its_state_has_them(
@@ -59,11 +59,11 @@ async def test_slots_of_a_job_that_is_taken_up_again_are_claimed_as_long_as_its_
 ) -> None:
     rig = Rig(store)
     job = await holding(rig)
-    rig.desk.release(FIRST, ["host-1"])
-    rig.desk.let_go(FIRST)
-    await rig.desk.look_up([FIRST])
-    rig.desk.restore(job.state)
-    assert names(rig.desk.granted(FIRST).slots) == ["host-0"]
+    rig.broker.release(FIRST, ["host-1"])
+    rig.broker.let_go(FIRST)
+    await rig.broker.look_up([FIRST])
+    rig.broker.restore(job.state)
+    assert names(rig.broker.granted(FIRST).slots) == ["host-0"]
     await rig.cycle()
     assert (await rig.entry(FIRST)).claim.holds == {"host-0", "host-1"}
 
@@ -71,10 +71,10 @@ async def test_slots_of_a_job_that_is_taken_up_again_are_claimed_as_long_as_its_
 async def test_a_job_that_was_let_go_claims_nothing_and_is_told_nothing(store: Store) -> None:
     rig = Rig(store)
     await holding(rig)
-    rig.desk.let_go(FIRST)
-    rig.desk.release(FIRST, ["host-1"])
+    rig.broker.let_go(FIRST)
+    rig.broker.release(FIRST, ["host-1"])
     rig.told.clear()
-    rig.desk.take_offer(Offer((("other", 1),)))
+    rig.broker.take_offer(Offer((("other", 1),)))
     await rig.cycle(3)
     entry = await rig.entry(FIRST)
     assert entry.claim.holds == {"host-0", "host-1"}
@@ -82,19 +82,19 @@ async def test_a_job_that_was_let_go_claims_nothing_and_is_told_nothing(store: S
     assert not any(rig.told)
 
 
-async def test_jobs_are_told_when_the_cluster_goes_out_of_sight_and_when_it_is_seen_again(
+async def test_jobs_are_told_when_the_cluster_becomes_unreachable_and_when_it_is_reachable_again(
     store: Store,
 ) -> None:
     rig = Rig(store)
     job = await holding(rig)
-    rig.desk.take_offer(Offer((("host", 4),), suspended=True))
+    rig.broker.take_offer(Offer((("host", 4),), unreachable=True))
     await rig.cycle()
     assert rig.told[-1] == {FIRST}
-    granted = rig.desk.granted(FIRST)
-    assert granted.away and granted.slots == job.state.slots
-    rig.desk.take_offer(Offer((("host", 4),)))
+    granted = rig.broker.granted(FIRST)
+    assert granted.cluster_unreachable and granted.slots == job.state.slots
+    rig.broker.take_offer(Offer((("host", 4),)))
     await rig.cycle()
-    assert not rig.desk.granted(FIRST).away
+    assert not rig.broker.granted(FIRST).cluster_unreachable
 
 
 async def test_a_claim_counts_as_a_move_only_if_the_slots_are_others(
@@ -112,7 +112,7 @@ async def test_a_claim_counts_as_a_move_only_if_the_slots_are_others(
     rig = Rig(store)
     job = await holding(rig, desired=1)
     job.state = FakeJob(1, desired=5).state
-    rig.desk.take_offer(Offer((("host", 1),)))
+    rig.broker.take_offer(Offer((("host", 1),)))
     rig.declare(job)
     await rig.cycle()
     assert moves == [([], False), (["host-0"], True), (["host-0"], False)]
@@ -121,7 +121,7 @@ async def test_a_claim_counts_as_a_move_only_if_the_slots_are_others(
 async def test_of_withdrawn_slots_those_that_the_job_still_has_are_claimed_on(store: Store) -> None:
     rig = Rig(store)
     job = await holding(rig, desired=4)
-    rig.desk.take_offer(Offer((("host", 1),)))
+    rig.broker.take_offer(Offer((("host", 1),)))
     await rig.cycle(3)
     job.state = replace(job.state, slots=job.state.slots[:2])
     job.may_settle.set()

@@ -19,7 +19,7 @@ from app.scheduler.adaptive.events import (
     QueryFailed,
     RegionFailed,
 )
-from app.worker.told_failures import told
+from app.worker.redacted_failures import redacted
 from tests.unit.worker.fakes import graph, rig_on
 
 PASSWORD = "hunter2-of-the-job"
@@ -40,20 +40,20 @@ SHOWN = f"no role for {HIDDEN}"
     ],
 )
 def test_every_text_of_a_failure_is_without_secrets(event: Event) -> None:
-    made = told(event, graph(**{KEY: PASSWORD}))
+    made = redacted(event, graph(**{KEY: PASSWORD}))
     assert PASSWORD not in repr(made)
     assert repr(made) == repr(event).replace(SAID, SHOWN)
-    assert told(made, graph(**{KEY: PASSWORD})) == made
+    assert redacted(made, graph(**{KEY: PASSWORD})) == made
 
 
 def test_what_has_no_text_is_as_it_was() -> None:
     for event in (AttemptFinished(1), AttemptStopped(1), AttemptFailed(1, "", stopped=True)):
-        assert told(event, graph(**{KEY: PASSWORD})) is event
+        assert redacted(event, graph(**{KEY: PASSWORD})) is event
 
 
 def test_of_a_very_long_trace_both_ends_are_searched() -> None:
     long = f"{SAID}{'x' * 1_000_000}{SAID}"
-    made = told(AttemptStartFailed(1, long), graph(**{KEY: PASSWORD}))
+    made = redacted(AttemptStartFailed(1, long), graph(**{KEY: PASSWORD}))
     assert isinstance(made, AttemptStartFailed)
     assert made.error.startswith(SHOWN) and made.error.endswith(SHOWN) and len(made.error) < 250_000
 

@@ -1,4 +1,4 @@
-"""While the cluster cannot be seen nothing is known of its slots: no wait ends, nothing starts, nothing is taken."""
+"""While the cluster is unreachable nothing is known of its slots: no wait ends, nothing starts, nothing is taken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ HOUR_MS = 3_600_000
 
 
 def away(job: Job, held: tuple[Slot, ...] | None = None) -> Job:
-    return job.do(SlotsChanged(job.state.slots if held is None else held, job.state.allowed, away=True))
+    return job.do(
+        SlotsChanged(job.state.slots if held is None else held, job.state.allowed, cluster_unreachable=True)
+    )
 
 
 def back(job: Job, count: int) -> Job:
@@ -38,7 +40,7 @@ def test_a_wait_for_slots_does_not_end_while_none_can_be_seen() -> None:
     away(job).wait(10 * HOUR_MS)
     assert (job.kind, job.state.timers) == ("WaitingForResources", ())
     assert job.state.creation_retry.attempts == 0
-    assert "out of sight for 36000.0 s: the job is started when it is seen again" in said(job)
+    assert "unreachable for 36000.0 s: the job is started when it is reachable again" in said(job)
     back(job, 1)
     assert job.timer_in_ms("wait-timeout") == 300_000, "it has just begun to look"
     job.wait(300_000)
@@ -51,7 +53,7 @@ def test_nothing_starts_in_slots_that_may_be_gone() -> None:
     assert job.timer_in_ms("stabilization") == 10_000
     away(job).wait(HOUR_MS)
     assert job.kind == "WaitingForResources"
-    # All that are desired come with the sight: it starts at once.
+    # All that are desired are there when the cluster is reachable: the job starts at once.
     back(job, 4)
     assert job.effect(StartAttempt).plan.slot_count == 4
 
@@ -128,7 +130,7 @@ def test_a_job_that_runs_keeps_everything() -> None:
     job.wait(HOUR_MS).commit()
     assert (job.kind, job.parallelism, len(job.state.slots)) == ("Executing", [4, 4, 4], 4)
     assert not any(isinstance(one, ReleaseSlots | StopAttempt) for one in job.history)
-    assert "out of sight for 3600.0 s: the job keeps the slots that it has" in said(job)
+    assert "unreachable for 3600.0 s: the job keeps the slots that it has" in said(job)
 
 
 def test_one_that_has_just_started_keeps_everything() -> None:
@@ -141,7 +143,7 @@ def test_no_restart_is_begun_for_other_bounds_and_its_record_stays_open() -> Non
     job.put(1, 1).wait(5 * HOUR_MS).commit()
     assert (job.kind, job.parallelism) == ("Executing", [2, 2, 2])
     assert job.open.cause.value == "UPDATE_REQUIREMENT"
-    assert "that waits until the cluster is seen again." in said(job)
+    assert "that waits until the cluster is reachable again." in said(job)
     back(job, 2)
     assert job.kind == "Executing" and job.timer_in_ms("evaluation") > 0, "it has just come to be possible"
     job.wait(70_000)
@@ -164,7 +166,7 @@ def test_what_can_be_done_in_place_is_done() -> None:
 
 def test_nobody_waits_for_what_it_should_give_back() -> None:
     job = Job(chain(in_place=False), upper=4).run(held=4)
-    job.do(SlotsChanged(slots(4), allowed=2, away=True)).wait(HOUR_MS)
+    job.do(SlotsChanged(slots(4), allowed=2, cluster_unreachable=True)).wait(HOUR_MS)
     assert (job.kind, job.parallelism) == ("Executing", [4, 4, 4])
     job.do(SlotsChanged(slots(4), allowed=2))
     assert job.kind == "Restarting"

@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 from app.model.slot_share import SlotShare
-from app.scheduler.arbiter import Verdict, Why
+from app.scheduler.arbiter import Allotment, Why
 
 
-def reason_of(verdict: Verdict, share: SlotShare, total: int) -> str | None:
+def reason_of(allotment: Allotment, share: SlotShare, total: int) -> str | None:
     """Why a job gets or gives slots, for its rescale record; None if it may have all that it asks for, or all that
     there are."""
-    of_all = f"{verdict.share} of {total} slot(s) ({share.in_words()})"
-    match verdict.why:
+    of_all = f"{allotment.share} of {total} slot(s) ({share.in_words()})"
+    match allotment.why:
         case Why.OVER_CAP | Why.CAPPED:
             return f"Its cap is {share.cap} slot(s)."
         case Why.GIVES:
             return f"Another job is below its lower bounds; the share of this one is {of_all}."
         case Why.EVENS_OUT:
             return f"Shares are evened out: that of this job is {of_all}."
-        case Why.SHARE | Why.GROWING | Why.HOLDS | Why.KEEPS if verdict.share < total:
+        case Why.SHARE | Why.GROWING | Why.HOLDS | Why.KEEPS if allotment.share < total:
             return f"Its share is {of_all}."
         case _:
             return None
 
 
-def sentences_of(verdict: Verdict, share: SlotShare, *, held: int, total: int, now_ms: int) -> list[str]:
+def sentences_of(allotment: Allotment, share: SlotShare, *, held: int, total: int, now_ms: int) -> list[str]:
     """For the explanation of a job that holds ``held`` of ``total`` slots."""
-    if verdict.why is Why.SHARE and verdict.share == total:
+    if allotment.why is Why.SHARE and allotment.share == total:
         # There are no more, which is told elsewhere; nobody else has to do with it.
         return []
-    sentence = _of_one_that_waits(verdict, share) or _of_one_that_has(verdict, share, held, now_ms)
+    sentence = _of_one_that_waits(allotment, share) or _of_one_that_has(allotment, share, held, now_ms)
     return [] if sentence is None else [sentence]
 
 
-def _of_one_that_waits(verdict: Verdict, share: SlotShare) -> str | None:
-    match verdict.why:
+def _of_one_that_waits(allotment: Allotment, share: SlotShare) -> str | None:
+    match allotment.why:
         case Why.NO_ROOM:
-            return (
-                f"{verdict.missing} slot(s) more would have to be free: other jobs cannot do without theirs."
-            )
+            return f"{allotment.missing} slot(s) more would have to be free: other jobs cannot do without theirs."
         case Why.AFTER_OTHERS:
             return f"A job of a higher priority than {share.priority} waits for room, and comes first."
         case Why.CAP_TOO_LOW:
@@ -48,28 +46,28 @@ def _of_one_that_waits(verdict: Verdict, share: SlotShare) -> str | None:
             return None
 
 
-def _of_one_that_has(verdict: Verdict, share: SlotShare, held: int, now_ms: int) -> str | None:
-    gives, more = held - verdict.allowed, held - verdict.share
+def _of_one_that_has(allotment: Allotment, share: SlotShare, held: int, now_ms: int) -> str | None:
+    gives, more = held - allotment.allowed, held - allotment.share
     if share.cap is not None and held > share.cap and gives <= 0:
         return f"It holds {held} slot(s), more than its cap of {share.cap}, and cannot give any back while it runs."
-    match verdict.why:
+    match allotment.why:
         case Why.OVER_CAP if gives > 0:
             return f"It gives {gives} slot(s) back: its cap is {share.cap}."
         case Why.CAPPED:
-            return f"Its cap keeps it at {verdict.share} slot(s)."
+            return f"Its cap keeps it at {allotment.share} slot(s)."
         case Why.GIVES if gives > 0:
             return f"It gives {gives} slot(s) back: another job is below its lower bounds."
         case Why.EVENS_OUT if gives > 0:
             return f"It gives {gives} slot(s) back: another job has had less than its share for long enough."
-        case Why.HOLDS if verdict.due_ms is not None:
-            due_s = max(0, verdict.due_ms - now_ms) / 1000
+        case Why.HOLDS if allotment.due_ms is not None:
+            due_s = max(0, allotment.due_ms - now_ms) / 1000
             return f"It holds {more} slot(s) more than its share; other jobs may have them in {due_s:.0f} s."
         case Why.KEEPS:
             return f"It holds {more} slot(s) more than its share, and keeps them: it could give them by a restart only."
         case Why.GROWING:
-            return f"Its share is {verdict.share} slots, some of which other jobs hold still."
+            return f"Its share is {allotment.share} slots, some of which other jobs hold still."
         case Why.SHARE:
             words = share.in_words()
-            return f"Its share of the slots is {verdict.share}, as other jobs want some too ({words})."
+            return f"Its share of the slots is {allotment.share}, as other jobs want some too ({words})."
         case _:
             return None

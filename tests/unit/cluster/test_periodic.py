@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from app.cluster.kubernetes.api import KubernetesApi
 from app.cluster.kubernetes.cluster import KubernetesCluster, PodSettings
+from app.cluster.periodic import Periodic
 from app.cluster.ports import Offer
-from app.cluster.rounds import Rounds
-from app.cluster.sight import watch_offers
+from app.cluster.reachability import watch_offers
 from app.cluster.standalone.cluster import StandaloneCluster
 
 
@@ -55,7 +55,7 @@ def kubernetes() -> Any:
 
 def test_pauses_grow_up_to_a_limit_and_are_short_again_when_all_is_well() -> None:
     sleeps = Sleeps(12)
-    rounds, looks = Rounds(sleeps), 0
+    rounds, looks = Periodic(sleeps), 0
 
     async def once() -> None:
         nonlocal looks
@@ -77,7 +77,7 @@ def test_a_watch_outlives_a_defect_and_tells_what_it_missed(cluster: Callable[[]
     made = cluster()
     offered: list[Offer] = []
     sleeps = Sleeps(4)
-    made.rounds = Rounds(sleeps)
+    made.periodic = Periodic(sleeps)
     answers = iter([Offer((("w", 1),)), KeyError("a defect"), Offer((("w", 2),)), Offer((("w", 2),))])
 
     async def look(_is_ours: Any) -> Offer:
@@ -101,7 +101,7 @@ def test_a_watch_outlives_a_defect_and_tells_what_it_missed(cluster: Callable[[]
 def test_an_offer_that_was_not_taken_is_made_again() -> None:
     made = standalone()
     offered: list[Offer] = []
-    made.rounds = Rounds(Sleeps(3))
+    made.periodic = Periodic(Sleeps(3))
 
     async def look(_is_ours: Any) -> Offer:
         return Offer((("w", 1),))
@@ -125,7 +125,7 @@ def test_an_offer_that_was_not_taken_is_made_again() -> None:
 
 def test_tidying_outlives_a_defect() -> None:
     made, asked = kubernetes(), []
-    made.rounds = Rounds(Sleeps(3))
+    made.periodic = Periodic(Sleeps(3))
 
     def is_over(job_id: str) -> bool:
         asked.append(job_id)
@@ -144,4 +144,4 @@ def test_tidying_outlives_a_defect() -> None:
     with pytest.raises(Stop):
         asyncio.run(tidy())
     assert asked == ["job"] * 3
-    assert ["deletes the pods" in trouble for trouble in made.rounds.troubles] == [True]
+    assert ["deletes the pods" in trouble for trouble in made.periodic.troubles] == [True]
