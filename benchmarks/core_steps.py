@@ -46,7 +46,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.step import initial_state, step
+from app.scheduler.step import initial_state, step
 
 NAME = "core-steps"
 START_MS = 1_700_000_000_000

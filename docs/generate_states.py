@@ -3,7 +3,7 @@
     python docs/generate_states.py            write them
     python docs/generate_states.py --check    say which are not current, and exit with 1
 
-What stands between the two marker lines of a page is made here from `app.scheduler.adaptive.table`; the rest of a page
+What stands between the two marker lines of a page is made here from `app.scheduler.transitions`; the rest of a page
 is written by hand, and every state has one.
 """
 
@@ -15,9 +15,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from app.scheduler.adaptive.draft import STATUS
-from app.scheduler.adaptive.edges import Edge, describe_edges
-from app.scheduler.adaptive.table import CANCELING, ENTRY, FAILING, FINISHED, PHASES, TRANSITIONS
+from app.scheduler.adaptive.draft import ENTRY, STATUS
+from app.scheduler.table import TABLE, Edge, describe_edges
+from app.scheduler.transitions import CANCELING, FAILING, FINISHED, PHASES
 
 DOCS = Path(__file__).parent
 
@@ -90,7 +90,7 @@ def overview() -> str:
     ways_out = [edge for edge in edges if edge.target in ENDS and edge.event != "SuspendRequested"]
     rows = [
         f"| [{phase}](states/{page_name(phase)}) | {STATUS.get(phase, 'FINISHED, CANCELED, FAILED or SUSPENDED')} "
-        f"| {sum(1 for source, event in TRANSITIONS if source == phase and event != ENTRY)} |"
+        f"| {sum(1 for source, event in TABLE if source == phase and event != ENTRY)} |"
         for phase in PHASES
     ]
     return "\n".join(
@@ -126,7 +126,7 @@ def phase_table(phase: str) -> str:
         edge.source for edge in describe_edges() if edge.target == phase and edge.source != phase
     )
     entered = ", ".join(f"[{source}]({page_name(source)})" for source in sources)
-    refused = [f"`{event}`" for event in EVENT_WORDS if event != ENTRY and (phase, event) not in TRANSITIONS]
+    refused = [f"`{event}`" for event in EVENT_WORDS if event != ENTRY and (phase, event) not in TABLE]
     return "\n".join(
         [
             "## Events",

@@ -10,15 +10,15 @@ from app.model.requirements import Bounds, Requirements
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.explain import explain
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
-from app.scheduler.adaptive.step import status_of
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.arbiter import Allotment
 from app.scheduler.batch.explain import scope_of_bounds
 from app.scheduler.batch.scheduling import progress_of
+from app.scheduler.explain import explain
 from app.scheduler.share_sentences import sentences_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.scheduler.step import status_of
 from app.worker.job import JobPlaces
 from app.worker.requirements import is_same, reactive_sentence
 from app.worker.slot_broker import SlotBroker

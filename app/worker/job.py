@@ -28,7 +28,7 @@ from app.scheduler.adaptive.effects import (
 )
 from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
-from app.scheduler.adaptive.step import status_of
+from app.scheduler.step import status_of
 from app.worker.attempts import Attempts
 from app.worker.batches_seen import BatchesSeen, with_batch
 from app.worker.clock import Clock

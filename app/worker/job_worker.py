@@ -18,12 +18,13 @@ from typing import Any, Protocol
 
 import structlog
 
+from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event, GlobalFailure, TimerFired
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.step import InvalidTransition, step
-from app.scheduler.adaptive.validate import validate
+from app.scheduler.step import step
+from app.scheduler.validate import validate
 from app.store.writes import Write
 from app.worker.clock import Clock
 from app.worker.mailbox import (

@@ -11,7 +11,7 @@ from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.step import status_of
+from app.scheduler.step import status_of
 from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
 from app.store.tables import AttemptState

@@ -17,8 +17,8 @@ from app.model.graphdoc_program import NamedBounds, ProgramDocument
 from app.model.jobgraph import JobGraph, JobType
 from app.scheduler.adaptive.events import VersionRequested
 from app.scheduler.adaptive.state import Canceling, Created, Failing, JobState, StopWithSavepoint
-from app.scheduler.adaptive.step import status_of
 from app.scheduler.adaptive.version_state import JobVersion
+from app.scheduler.step import status_of
 from app.store.writes import AddArtifact, AddVersion
 from app.worker.job import JobPlaces
 from app.worker.job_files import artifacts_name, write_artifacts

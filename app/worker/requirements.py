@@ -11,7 +11,7 @@ from app.model.requirements import Bounds, Requirements, validate_bounds
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.step import status_of
+from app.scheduler.step import status_of
 from app.worker.mailbox import RequestDecision, request_hash_of
 from app.worker.slot_shares import refusal_by_cap
 from app.worker.views import (

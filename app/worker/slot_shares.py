@@ -10,8 +10,8 @@ from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare, beyond_cap
 from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.step import status_of
 from app.scheduler.slots import minimal_slots
+from app.scheduler.step import status_of
 from app.worker.mailbox import RequestDecision, request_hash_of
 from app.worker.views import RequirementsResult, StaleVersion, StateConflict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.scheduler.adaptive.events import StopRequested
 from app.scheduler.adaptive.state import Executing, JobState, Rescaling, StopWithSavepoint
-from app.scheduler.adaptive.step import status_of
+from app.scheduler.step import status_of
 from app.worker.mailbox import RequestDecision
 from app.worker.views import StateConflict
 

@@ -24,7 +24,7 @@ from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.state import Finished
-from app.scheduler.adaptive.step import initial_state, status_of
+from app.scheduler.step import initial_state, status_of
 from app.store.errors import JobExists, OutcomeUnknown, StoreError
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.model.protocol import Report
-from app.scheduler.adaptive.step import status_of
+from app.scheduler.step import status_of
 from app.worker.batches_seen import SeenBatch
 from app.worker.under_way import is_under_way
 from app.worker.views import JobView

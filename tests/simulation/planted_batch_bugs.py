@@ -12,15 +12,15 @@ from app.cluster.slot_pool import SlotPool
 from app.model.batch import RegionStatus
 from app.model.plan import Slot
 from app.model.requirements import Bounds
-from app.scheduler.adaptive import explain, slot_declaration, step, validate
-from app.scheduler.adaptive import table as t
-from app.scheduler.adaptive.events import TimerFired
+from app.scheduler import explain, validate
+from app.scheduler.adaptive import slot_declaration
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment, Why
 from app.scheduler.batch import executing, orders, scheduling
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import RegionState
+from app.scheduler.table import TABLE
 from app.worker import drivers
 
 
@@ -134,13 +134,13 @@ def given_up_after_the_first_reader() -> contextlib.AbstractContextManager[None]
 @contextlib.contextmanager
 def waits_for_ever() -> Iterator[None]:
     """The end of a region's backoff starts nothing."""
-    key = (t.EXECUTING, TimerFired)
-    original = step._BATCH_HANDLERS[key]
-    step._BATCH_HANDLERS[key] = lambda draft, event: draft.disarm(event.name)
+    key = ("Executing", "TimerFired")
+    original = TABLE[key]
+    TABLE[key] = replace(original, batch=lambda draft, event: draft.disarm(event.name))
     try:
         yield
     finally:
-        step._BATCH_HANDLERS[key] = original
+        TABLE[key] = original
 
 
 def first_bounds_count_for_ever() -> contextlib.AbstractContextManager[None]:

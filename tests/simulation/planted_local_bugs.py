@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.table import TABLE
 from tests.simulation.planted_batch_bugs import instead
 
 
@@ -39,17 +41,15 @@ def counts_before_it_listens() -> contextlib.AbstractContextManager[None]:
 
 def instead_of_handler(event: str, handler: Any) -> contextlib.AbstractContextManager[None]:
     """The core looks its handlers up in a table."""
-    from app.scheduler.adaptive import step
 
     @contextlib.contextmanager
     def planted() -> Any:
-        pairs = [pair for pair in step._HANDLERS if pair[1].__name__ == event and pair[0] in _RUNNING]
-        known = {pair: step._HANDLERS[pair] for pair in pairs}
-        step._HANDLERS.update(dict.fromkeys(pairs, handler))
+        known = {(phase, event): TABLE[phase, event] for phase in _RUNNING}
+        TABLE.update({pair: replace(row, streaming=handler) for pair, row in known.items()})
         try:
             yield
         finally:
-            step._HANDLERS.update(known)
+            TABLE.update(known)
 
     return planted()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from app.model.jobgraph import JobGraph, Partitioner
 from app.model.requirements import Bounds
-from app.scheduler import slots
-from app.scheduler.adaptive import draft, explain, trial, validate
+from app.scheduler import explain, slots, validate
+from app.scheduler.adaptive import draft, trial
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.batch import datasets, layout, regions
 from app.scheduler.batch.regions import Region, Regions

@@ -59,7 +59,7 @@ def test_no_module_but_the_planted_defects_imports_a_decision(module: str) -> No
         "def f():\n    from app.scheduler.batch.regions import regions_of",
         "import app.scheduler.slots",
         "from app.scheduler import slots",
-        "from app.scheduler.adaptive import explain as words",
+        "from app.scheduler import explain as words",
         "from app.model.state_partitions import with_partitions",
     ],
 )

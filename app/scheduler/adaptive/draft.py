@@ -5,20 +5,26 @@ A `Draft` lives for one call of `step`. It is the only mutable thing of the core
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from app.model.jobgraph import JobGraph
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, StateSpan
+from app.model.state_partitions import wanted_graph
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.goal import goal_graph
-from app.scheduler.adaptive.refusal import InvalidTransition, refusal
 from app.scheduler.adaptive.state import Finished, JobState, Phase, TakenBack, Timeline, Timer
-from app.scheduler.adaptive.table import ENTRY, TRANSITIONS
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import Demand
+
+ENTRY: Final = "Entry"
+"""In the place of an event: what a phase does at once when it is entered."""
+
+Follows = Callable[[str, str], Collection[str]]
+"""The phases that can follow a phase under an event or `ENTRY`, by the transition table."""
 
 MAX_TRANSITIONS_PER_STEP: Final = 16
 """More transitions than this within one step are a loop, hence a bug."""
@@ -49,6 +55,34 @@ def phase_status(phase: Phase) -> JobStatus:
     return phase.status if isinstance(phase, Finished) else STATUS[phase.kind]
 
 
+class InvalidTransition(Exception):
+    """An event does not fit the phase the job is in. Nothing was changed."""
+
+    def __init__(self, state: JobState, event: str, reason: str) -> None:
+        phase = f"{state.phase.kind} number {state.phase_version}"
+        super().__init__(
+            f"{reason} (job {state.job_id}, attempt {state.attempt}, phase {phase}, event {event})"
+        )
+        self.reason = reason
+        self.job_id = state.job_id
+        self.phase = state.phase.kind
+        self.event = event
+
+
+def goal_graph(state: JobState) -> JobGraph:
+    """``state.graph`` with the state partitions that the requirements ask for.
+
+    ``state.graph`` itself if it has them, if a redistribution has been begun (one after the other), and if one was
+    given up under these requirements.
+    """
+    refused = state.repartition_refused
+    if state.repartition is not None or (
+        refused is not None and refused.requirements_uuid == state.requirements.uuid
+    ):
+        return state.graph
+    return wanted_graph(state.graph, state.requirements)
+
+
 class Draft:
     """One step in the making. ``trigger`` is the event kind, and `ENTRY` once a phase was entered in this step.
 
@@ -58,6 +92,7 @@ class Draft:
 
     __slots__ = (
         "_demand",
+        "_follows",
         "_owned",
         "_requirements",
         "_taken",
@@ -70,8 +105,9 @@ class Draft:
         "trigger",
     )
 
-    def __init__(self, state: JobState, event: Event, now_ms: int) -> None:
+    def __init__(self, state: JobState, event: Event, now_ms: int, follows: Follows) -> None:
         self.state = state
+        self._follows = follows
         self._owned = False
         self._demand: Demand | None = None
         self._requirements: Requirements | None = None
@@ -143,7 +179,7 @@ class Draft:
 
     def refuse(self, reason: str) -> InvalidTransition:
         """The exception for an event that does not fit."""
-        return refusal(self.state, self.event_kind, reason)
+        return InvalidTransition(self.state, self.event_kind, reason)
 
     def enter(self, phase: Phase, exception: str | None = None) -> None:
         """Leave the current phase for ``phase``; the time spent becomes a span of the open rescale record.
@@ -151,10 +187,7 @@ class Draft:
         Timers of the old phase are gone. ``exception`` is kept with the span of the phase that is left.
         """
         old = self.state
-        if (
-            phase.kind not in TRANSITIONS.get((old.phase.kind, self.trigger), ())
-            or phase.kind == old.phase.kind
-        ):
+        if phase.kind == old.phase.kind or phase.kind not in self._follows(old.phase.kind, self.trigger):
             raise self.refuse(f"There is no edge from {old.phase.kind} to {phase.kind} under {self.trigger}")
         self.transitions += 1
         if self.transitions > MAX_TRANSITIONS_PER_STEP:

@@ -11,6 +11,7 @@ from app.model.status import JobStatus
 from app.scheduler.adaptive import (
     manager,
     repartition,
+    resources,
     restarts,
     rollback,
     slot_declaration,
@@ -40,7 +41,6 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
-from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
 from app.scheduler.adaptive.manager import ManagerOutcome, Outlook
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
@@ -53,7 +53,6 @@ from app.scheduler.adaptive.state import (
     WaitingForResources,
 )
 from app.scheduler.adaptive.trial import Trial, met_before, trial_of
-from app.scheduler.adaptive.waits import WAIT_TIMER, arm_manager, arm_wait, wait_anew, waiting_outlook
 from app.scheduler.slots import assign
 
 START_TIMER: Final = "start-timeout"
@@ -63,17 +62,13 @@ CLUSTER_RETRY_MS: Final = 10_000
 """How long after a start that failed through the cluster another is tried; for as long as that takes."""
 
 
-def note_slots(draft: Draft, event: SlotsChanged) -> None:
-    replace_slots(draft, event)
-
-
 # ---- WaitingForResources
 
 
 def enter_waiting(draft: Draft, exception: str | None = None) -> None:
     """Wait for slots; leave at once if all that are desired are there."""
     draft.enter(WaitingForResources(manager.start(draft.now_ms, 0)), exception)
-    arm_wait(draft)
+    resources.arm_wait(draft)
     if draft.state.attempt_alive:
         order_stop(draft, StopMode.KILL)
     review_waiting(draft)
@@ -86,7 +81,7 @@ def review_waiting(draft: Draft) -> None:
     slot_declaration.declare(draft)
     phase = draft.state.phase
     assert isinstance(phase, WaitingForResources)
-    outlook = waiting_outlook(draft.state)
+    outlook = resources.waiting_outlook(draft.state)
     if adopted and outlook.sufficient:
         create_execution_graph(draft)
         return
@@ -101,19 +96,19 @@ def _settle_waiting(draft: Draft, moved: Manager, outcome: ManagerOutcome, outlo
         create_execution_graph(draft)
         return
     draft.set_phase(manager=moved)
-    arm_manager(draft, moved, outlook)
+    resources.arm_manager(draft, moved, outlook)
 
 
 def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
     was_unreachable = draft.state.cluster_unreachable
-    replace_slots(draft, event)
+    resources.replace_slots(draft, event)
     if draft.state.cluster_unreachable != was_unreachable:
-        wait_anew(draft)
+        resources.wait_anew(draft)
     review_waiting(draft)
 
 
 def waiting_requirements(draft: Draft, event: RequirementsUpdated) -> None:
-    replace_requirements(draft, event)
+    resources.replace_requirements(draft, event)
     review_waiting(draft)
 
 
@@ -137,12 +132,12 @@ def waiting_finished(draft: Draft, event: AttemptFinished) -> None:
 def waiting_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == STOP_TIMER:
         order_stop(draft, StopMode.KILL)
-    elif event.name == WAIT_TIMER:
+    elif event.name == resources.WAIT_TIMER:
         _wait_is_over(draft)
     else:
         phase = draft.state.phase
         assert isinstance(phase, WaitingForResources)
-        outlook = waiting_outlook(draft.state)
+        outlook = resources.waiting_outlook(draft.state)
         moved, outcome = manager.on_time(phase.manager, outlook, draft.now_ms)
         _settle_waiting(draft, moved, outcome, outlook)
 
@@ -151,8 +146,8 @@ def _wait_is_over(draft: Draft) -> None:
     state, phase = draft.state, draft.state.phase
     assert isinstance(phase, WaitingForResources)
     if state.attempt_alive:
-        draft.arm(WAIT_TIMER, draft.now_ms + state.options.stop_timeout_ms)
-    elif waiting_outlook(draft.state).sufficient:
+        draft.arm(resources.WAIT_TIMER, draft.now_ms + state.options.stop_timeout_ms)
+    elif resources.waiting_outlook(draft.state).sufficient:
         create_execution_graph(draft)
     else:
         waited_ms = draft.now_ms - phase.manager.since_ms
@@ -342,7 +337,7 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
 
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:
     """A planned slot that is gone takes the attempt with it; the rescale goes on with what is left."""
-    replace_slots(draft, event)
+    resources.replace_slots(draft, event)
     if draft.state.cluster_unreachable:
         draft.set_phase(blind=True)
     held = {slot.id for slot in draft.state.slots}
@@ -353,11 +348,6 @@ def creating_slots(draft: Draft, event: SlotsChanged) -> None:
         )
         timeline.note(draft, message)
         enter_waiting(draft, exception=message)
-
-
-def noted_requirements(draft: Draft, event: RequirementsUpdated) -> None:
-    """The bounds count at the next decision."""
-    replace_requirements(draft, event)
 
 
 # ---- RetryingExecutionGraphCreation

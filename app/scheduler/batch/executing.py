@@ -14,11 +14,10 @@ from app.scheduler.adaptive.events import (
     RegionFailed,
     RegionFinished,
     RequirementsUpdated,
-    SlotsChanged,
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.inputs import replace_requirements, replace_slots
+from app.scheduler.adaptive.resources import replace_requirements
 from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing, Failure
 from app.scheduler.batch.explain import scope_of_bounds
@@ -195,11 +194,6 @@ def batch_requirements(draft: Draft, event: RequirementsUpdated) -> None:
     if counts_for_undecided(draft.state, before):
         reason = TerminatedReason.SUCCEEDED
     timeline.close_record(draft, reason, message=message)
-
-
-def batch_slots(draft: Draft, event: SlotsChanged) -> None:
-    """The driver keeps the slots that it was started with; their number counts at the next start."""
-    replace_slots(draft, event)
 
 
 def batch_timer(draft: Draft, event: TimerFired) -> None:

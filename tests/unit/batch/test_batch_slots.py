@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import AttemptFailed, SlotsChanged
-from app.scheduler.adaptive.step import explain
+from app.scheduler.explain import explain
 from tests.unit.batch.driving import BatchJob, chain, slots
 
 

@@ -13,6 +13,7 @@ from app.model.options import JobOptions
 from app.model.protocol import Orders
 from app.model.rescale import TerminalState
 from app.model.status import JobStatus
+from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -21,8 +22,7 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
     StopRequested,
 )
-from app.scheduler.adaptive.refusal import InvalidTransition
-from app.scheduler.adaptive.step import InvariantViolation, explain, status_of, step, validate
+from app.scheduler.step import InvariantViolation, explain, status_of, step, validate
 from app.store import codec
 from app.worker.drivers import orders_for
 from tests.unit.batch.driving import MB, BatchJob, chain, running

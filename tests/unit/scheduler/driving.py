@@ -35,7 +35,9 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.adaptive.step import explain, initial_state, status_of, step, validate
+from app.scheduler.explain import explain
+from app.scheduler.step import initial_state, status_of, step
+from app.scheduler.validate import validate
 
 E = TypeVar("E", bound=Effect)
 

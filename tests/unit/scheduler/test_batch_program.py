@@ -8,9 +8,9 @@ import pytest
 from app.model.graphdoc_program import graph_of_batch, parse_program
 from app.model.plan import Rung
 from app.model.status import JobStatus
+from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import SendPlan, StartAttempt, StopAttempt
 from app.scheduler.adaptive.events import AttemptFailed, AttemptFinished, StopRequested
-from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.releasable_slots import releasable_of
 from app.scheduler.slots import minimal_slots, required_slots
 from tests.unit.scheduler.driving import Job

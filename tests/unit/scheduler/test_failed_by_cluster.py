@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.model.protocol import Report, outcome_document
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt
 from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
-from app.scheduler.adaptive.step import explain
+from app.scheduler.explain import explain
 from app.worker.drivers import outcome_event
 from tests.unit.scheduler.driving import Job
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.model.status import JobStatus
+from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import RestartQuery, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -18,8 +19,7 @@ from app.scheduler.adaptive.events import (
     StopRequested,
 )
 from app.scheduler.adaptive.local_failover import LOCAL_TIMER, called, taken_up
-from app.scheduler.adaptive.refusal import InvalidTransition
-from app.scheduler.adaptive.step import explain
+from app.scheduler.explain import explain
 from app.store.codec import dump_effect, dump_state, load_effect, load_state
 from app.worker.drivers import is_known_failure, orders_for
 from tests.unit.scheduler.driving import JOB, Job, chain, two_sinks

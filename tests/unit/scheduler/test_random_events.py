@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from app.model.plan import Slot
 from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import (
     Effect,
     JobTerminated,
@@ -53,7 +54,6 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import Timer
 from app.scheduler.slots import minimal_slots
 from tests.unit.scheduler.driving import Job, bounds

@@ -10,7 +10,7 @@ from app.model.graphdoc import GraphErrors, parse_document
 from app.model.options import FOREVER_MS, JobOptions
 from app.scheduler.adaptive.effects import DeclareResources
 from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
-from app.scheduler.adaptive.step import explain
+from app.scheduler.explain import explain
 from app.worker.requirements import initial_requirements
 from tests.unit.scheduler.driving import JOB, Job
 

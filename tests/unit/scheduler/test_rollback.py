@@ -16,7 +16,7 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     StopRequested,
 )
-from app.scheduler.adaptive.step import explain
+from app.scheduler.explain import explain
 from app.store.codec import dump_state, load_state
 from tests.unit.scheduler.driving import Job, bounds, chain, mixed, slots
 

@@ -17,6 +17,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.state import JobState, TakenBack
+from app.scheduler.table import following
 from app.worker.insight import dry_run
 from app.worker.requirements import decide_update
 from app.worker.views import RequirementsUpdate, StateConflict
@@ -105,7 +106,7 @@ def test_what_is_asked_of_the_cluster_is_bounded_by_what_was_taken_back(partitio
         state_partitions=() if partitions_asked is None else ((AGG, partitions_asked),),
     )
     state = replace(state, requirements=wanted)
-    draft = Draft(state, RequirementsUpdated(wanted), 0)
+    draft = Draft(state, RequirementsUpdated(wanted), 0, following)
     assert draft.demand.desired == draft.goal.desired == 2
     assert draft.goal.graph.by_id[AGG].max_parallelism == 20
     assert (draft.declared.desired, draft.declared_goal.desired) == (8, 20)

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, SlotsChanged
 from app.scheduler.adaptive.state import Pace
-from app.scheduler.adaptive.step import explain
+from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import STABILIZATION, Job, slots
 
 GOOD = (Pace("query", 50_000, 5_000),)

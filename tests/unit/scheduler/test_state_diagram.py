@@ -11,17 +11,17 @@ from types import ModuleType
 import pytest
 
 from app.scheduler.adaptive import (
+    attainable,
     ending,
     executing,
-    in_place,
     local_failover,
     manager,
+    resources,
     slot_declaration,
     starting,
-    waits,
 )
-from app.scheduler.adaptive.table import PHASES
 from app.scheduler.batch import progress
+from app.scheduler.transitions import PHASES
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -84,12 +84,12 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         ending.STOP_TIMER,
         executing.RESOURCE_TIMER,
         slot_declaration.IDLE_TIMER,
-        in_place.APPLY_TIMER,
+        attainable.APPLY_TIMER,
         local_failover.LOCAL_TIMER,
         progress.REGION_TIMER,
         starting.BACKOFF_TIMER,
         starting.START_TIMER,
-        waits.WAIT_TIMER,
+        resources.WAIT_TIMER,
     }
     named = set()
     for page in (DOCS / "states").glob("*.md"):

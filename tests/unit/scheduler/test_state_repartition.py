@@ -11,6 +11,7 @@ from app.model.jobgraph import JobGraph, JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
 from app.model.state_partitions import numbers_of, partitions_of_queries, wanted_graph
+from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import DeclareResources, SendPlan, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -22,9 +23,9 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     StateRepartitioned,
 )
-from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.repartition import MAX_TRIES
-from app.scheduler.adaptive.step import explain, step
+from app.scheduler.explain import explain
+from app.scheduler.step import step
 from tests.unit.scheduler.driving import COOLDOWN, MAX_DELAY, STABILIZATION, Job, slots, vertex
 
 AT_ONCE = {COOLDOWN: "0 s", STABILIZATION: "0 s", MAX_DELAY: "0 s"}

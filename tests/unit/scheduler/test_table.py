@@ -9,8 +9,9 @@ import pytest
 from app.model.plan import Slot
 from app.model.rescale import TerminatedReason
 from app.model.slot_share import SlotShare
+from app.scheduler import table
 from app.scheduler.adaptive import events as events_module
-from app.scheduler.adaptive.edges import describe_edges
+from app.scheduler.adaptive.draft import ENTRY, InvalidTransition
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -39,11 +40,11 @@ from app.scheduler.adaptive.events import (
     TimerFired,
     VersionRequested,
 )
-from app.scheduler.adaptive.refusal import InvalidTransition
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.adaptive.step import _BATCH_HANDLERS, _BY_NAME, status_of, step
-from app.scheduler.adaptive.table import ENTRY, EVENTS, PHASES, STAY, TRANSITIONS
 from app.scheduler.adaptive.version_state import JobVersion
+from app.scheduler.step import status_of, step
+from app.scheduler.table import EVENTS, TABLE, describe_edges
+from app.scheduler.transitions import PHASES, STAY
 from tests.unit.scheduler.driving import Job, bounds, slots
 from tests.unit.scheduler.phases import IN_PHASE, in_phase
 
@@ -112,8 +113,8 @@ def test_the_table_knows_every_phase_and_every_event_class() -> None:
     classes = {one.__name__ for one in own if one.__module__ == events_module.__name__}
     assert set(EVENTS) == classes
     assert set(IN_PHASE) == set(PHASES)
-    assert {phase for phase, _ in TRANSITIONS} == set(PHASES)
-    assert {event for _, event in TRANSITIONS} - {ENTRY} == set(EVENTS)
+    assert {phase for phase, _ in TABLE} == set(PHASES)
+    assert {event for _, event in TABLE} - {ENTRY} == set(EVENTS)
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -125,7 +126,7 @@ def test_every_pair_is_in_the_table_or_refused_with_the_state_unchanged(phase: s
         if isinstance(one, TimerFired):
             job.now_ms = max([job.now_ms, *(timer.at_ms for timer in job.state.timers)])
         before = job.state
-        if (phase, event) not in TRANSITIONS:
+        if (phase, event) not in TABLE:
             with pytest.raises(InvalidTransition) as refused:
                 step(before, one, job.now_ms)
             assert refused.value.phase == phase and refused.value.event == event
@@ -136,32 +137,33 @@ def test_every_pair_is_in_the_table_or_refused_with_the_state_unchanged(phase: s
         job.do(one)
         assert repr(before) == was, "the state that was handed in was changed"
         if job.state.phase_version == version:
-            assert phase in TRANSITIONS[phase, event], (
+            assert phase in TABLE[phase, event].edges, (
                 f"{one} leaves the job in {phase}, which the table lacks"
             )
         elif job.state.phase_version == version + 1:
-            assert job.kind in TRANSITIONS[phase, event], f"{one} leads to {job.kind}, which the table lacks"
+            assert job.kind in TABLE[phase, event].edges, f"{one} leads to {job.kind}, which the table lacks"
 
 
-def test_a_pair_with_a_handler_is_in_the_table_and_one_without_only_stays() -> None:
-    handled = set(_BY_NAME) | {(phase, kind.__name__) for phase, kind in _BATCH_HANDLERS}
-    assert handled <= set(TRANSITIONS)
-    for (phase, event), targets in TRANSITIONS.items():
-        if event != ENTRY and (phase, event) not in handled:
-            assert targets == {phase}, f"({phase}, {event}) has edges and nothing that takes them"
+def test_a_pair_without_a_handler_only_stays() -> None:
+    for (phase, event), row in TABLE.items():
+        if event != ENTRY and row.streaming is row.batch is None:
+            assert set(row.edges) == {phase}, f"({phase}, {event}) has edges and nothing that takes them"
+
+
+def test_a_pair_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = {**table.TRANSITIONS, ("Created", StartScheduling, None): {STAY: "once more"}}
+    monkeypatch.setattr(table, "TRANSITIONS", again)
+    with pytest.raises(ValueError, match=r"\('Created', 'StartScheduling'\) twice"):
+        table._expanded()
 
 
 def test_every_phase_can_be_reached_and_left_but_the_last() -> None:
     reached = {"Created"}
     for _ in PHASES:
-        reached |= {
-            target for (source, _), targets in TRANSITIONS.items() if source in reached for target in targets
-        }
+        reached |= {target for (source, _), row in TABLE.items() if source in reached for target in row.edges}
     assert reached == set(PHASES)
     for phase in PHASES:
-        ways = {
-            target for (source, _), targets in TRANSITIONS.items() if source == phase for target in targets
-        }
+        ways = {target for (source, _), row in TABLE.items() if source == phase for target in row.edges}
         assert bool(ways - {phase}) == (phase != "Finished")
 
 

@@ -15,7 +15,7 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     StateRepartitioned,
 )
-from app.scheduler.adaptive.step import explain
+from app.scheduler.explain import explain
 from tests.unit.scheduler.driving import Job, chain, restarting_job, slots
 
 HOUR_MS = 3_600_000

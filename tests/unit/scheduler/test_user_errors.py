@@ -8,7 +8,7 @@ import pytest
 
 from app.model.status import JobStatus
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
-from app.scheduler.adaptive.step import explain
+from app.scheduler.explain import explain
 from app.store.codec import dump_state, load_state
 from tests.unit.scheduler.driving import Job, two_sinks
 

@@ -8,6 +8,7 @@ import pytest
 
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds
+from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -17,7 +18,6 @@ from app.scheduler.adaptive.events import (
     CancelRequested,
     VersionRequested,
 )
-from app.scheduler.adaptive.step import InvalidTransition
 from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, chain, vertex
 

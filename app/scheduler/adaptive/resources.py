@@ -1,4 +1,4 @@
-"""What a wait for slots waits for, and how long: in WaitingForResources, and the manager's timers anywhere.
+"""Other bounds and other slots, as every phase takes them over, and what a wait for slots waits for.
 
 While the cluster is unreachable nothing is known of its slots: those held may be gone, and none can come. So nothing is
 started, and no wait is over; when the cluster is reachable again the waits begin anew.
@@ -9,12 +9,36 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.jobgraph import JobType
-from app.scheduler.adaptive import manager
+from app.model.rescale import TriggerCause
+from app.scheduler.adaptive import manager, repartition, rollback, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.events import RequirementsUpdated, SlotsChanged
 from app.scheduler.adaptive.manager import Outlook, Timing
 from app.scheduler.adaptive.state import JobState, Manager
 
 WAIT_TIMER: Final = "wait-timeout"
+
+
+def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+    """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
+    timeline.overtake_record(draft)
+    rollback.lift(draft)
+    draft.set(requirements=event.requirements)
+    repartition.adopt_free(draft)
+    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
+    slot_declaration.declare(draft)
+
+
+def replace_slots(draft: Draft, event: SlotsChanged) -> None:
+    slots = tuple({slot.id: slot for slot in event.slots}.values())
+    since_ms = draft.state.away_since_ms if draft.state.cluster_unreachable else draft.now_ms
+    draft.set(
+        slots=slots,
+        allowed=event.allowed,
+        slots_reason=event.reason,
+        away_since_ms=since_ms if event.cluster_unreachable else None,
+    )
+    rollback.lift_if_cluster_changed(draft)
 
 
 def arm_wait(draft: Draft) -> None:
