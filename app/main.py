@@ -45,7 +45,7 @@ from app.worker.control_planes import ControlPlanes
 from app.worker.directories import DirectoryRefused, driver_user, prepare
 from app.worker.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
 from app.worker.housekeeping import Housekeeper
-from app.worker.job import JobPlaces
+from app.worker.job_places import JobPlaces
 from app.worker.membership import Membership, PlaceTaken
 from app.worker.placement import place_of
 from app.worker.strays import Strays, open_store

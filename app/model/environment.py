@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from app.model.sentences import shown
@@ -46,6 +46,10 @@ class Runtime:
     def is_own(self) -> bool:
         """Whether it is other than what the server's drivers have by themselves."""
         return self.environment is not None or bool(self.packages)
+
+    def with_artifacts(self, artifacts_dir: str) -> Runtime | None:
+        """This one with the files of the job; None if it is that of the server."""
+        return replace(self, artifacts_dir=artifacts_dir) if self.is_own else None
 
 
 SERVERS: Final = Runtime()

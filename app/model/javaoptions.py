@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from typing import Final
 
 JAVA_OPTION_SETTINGS: Final = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
@@ -79,3 +80,14 @@ def java_options_fault(text: str) -> str | None:
         reason = "a quotation mark is not closed" if "quotation" in str(error) else "it ends with a backslash"
         return f"should be JVM options separated by blanks, quoted as in a shell: {reason}."
     return None
+
+
+def jvm_options(config: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Settings of a job that only a new JVM can take; a job that has any never gets a warm driver."""
+    options: list[str] = []
+    for key, value in config:
+        if key == MEMORY_SETTING:
+            options.append(f"-Xmx{value}")
+        elif key in JAVA_OPTION_SETTINGS:
+            options.extend(split_java_options(value))
+    return tuple(options)

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
-from typing import Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError
-from app.model.environment import Runtime
-from app.model.protocol import DriverSpec, Report
+from app.model.protocol import Report
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -38,7 +36,6 @@ from app.worker.attempt_record import (
 )
 from app.worker.clock import Clock
 from app.worker.drivers import (
-    Deliver,
     died,
     ended_early,
     expect_exit,
@@ -51,6 +48,9 @@ from app.worker.drivers import (
 )
 from app.worker.persistence import LostOwnership
 
+if TYPE_CHECKING:
+    from app.worker.job import Job
+
 log = structlog.get_logger()
 
 _EXIT_GRACE_S = 10.0
@@ -59,34 +59,12 @@ _EXIT_GRACE_S = 10.0
 class Attempts:
     """The driver side of one job."""
 
-    def __init__(
-        self,
-        *,
-        job_id: str,
-        host: DriverHost,
-        records: AttemptLog,
-        clock: Clock,
-        make_spec: Callable[[StartAttempt, str], DriverSpec],
-        java_options: Callable[[], tuple[str, ...]],
-        work_dir: Callable[[int], Path],
-        deliver: Deliver,
-        tidy_up_s: Callable[[], float],
-        cleared: Callable[[], Awaitable[None]],
-        runs_on: str = "",
-        runtime: Callable[[], Runtime | None] = lambda: None,
-    ) -> None:
-        self._job_id = job_id
-        self._work_dir = work_dir
+    def __init__(self, job: Job, *, host: DriverHost, records: AttemptLog, clock: Clock) -> None:
+        self._job = job
         self._host = host
         self._records = records
         self._clock = clock
-        self._make_spec = make_spec
-        self._java_options, self._runtime = java_options, runtime
-        java_options()  # What cannot be read is found when the job is built.
-        self._deliver = deliver
-        self._tidy_up_s = tidy_up_s
-        self._cleared = cleared
-        self._runs_on = runs_on
+        _ = job.java_options  # What cannot be read is found when the job is built.
         self._handle: DriverHandle | None = None
         self._exited: DriverHandle | None = None
         self._adopted = False
@@ -102,7 +80,7 @@ class Attempts:
         self._watching: asyncio.Task[None] | None = None
         self._stood_still = ""
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._log = log.bind(job=job_id)
+        self._log = log.bind(job=job.job_id)
 
     @property
     def current(self) -> AttemptRecord | None:
@@ -146,7 +124,7 @@ class Attempts:
             return False
         handle = self._host.adopt(record.ref)
         self._recorded = record
-        outcome = last_word(record.attempt, self._work_dir(record.attempt))
+        outcome = last_word(record.attempt, self._job.attempt_dir(record.attempt))
         if handle is None:
             sentence = f"The driver process {record.ref.pid} ended while no control plane was running."
             gone = AttemptFailed(record.attempt, sentence, stopped=True, outside=True)
@@ -173,7 +151,7 @@ class Attempts:
         if (self._live is not None and self._live.attempt == attempt) or self._starting_attempt == attempt:
             return
         if attempt <= self._last_ended:
-            self._deliver(lambda state: ended_early(state, attempt))
+            self._job.deliver(lambda state: ended_early(state, attempt))
             return
         self._starting_attempt = attempt
         self._starting = self._spawn(self._start(effect))
@@ -189,7 +167,7 @@ class Attempts:
         if self._starting is not None and self._starting_attempt == attempt:
             self._killing = self._spawn(self._abandon_start(attempt, self._starting))
         elif self._live is None or self._live.attempt != attempt:
-            self._deliver(AttemptStopped(attempt))
+            self._job.deliver(AttemptStopped(attempt))
         elif effect.mode is StopMode.KILL:
             self._killing = self._spawn(self._kill(attempt))
 
@@ -205,7 +183,7 @@ class Attempts:
         if live is not None and report.type in ("stopped", "finished") and not report.driver_alive:
             # The process may end while this is written, and then this is how it ended.
             self._outcome = outcome_event(live.attempt, report)
-            await asyncio.to_thread(write_outcome, self._work_dir(live.attempt), report)
+            await asyncio.to_thread(write_outcome, self._job.attempt_dir(live.attempt), report)
 
     def on_report(self, report: Report) -> None:
         """Take note of an end that the driver announces; the event follows when nothing of it lives any more."""
@@ -217,7 +195,7 @@ class Attempts:
         elif report.type == "stopped" and report.driver_alive and report.error is not None:
             event = AttemptStopped(live.attempt, driver_alive=True, error=report.error)
             # The drain could not be carried out and the attempt runs on: of interest to the drain only.
-            self._deliver(lambda state: event if isinstance(state.phase, StopWithSavepoint) else None)
+            self._job.deliver(lambda state: event if isinstance(state.phase, StopWithSavepoint) else None)
         elif report.type == "stopped" and report.driver_alive:
             self._park(live.attempt, report)
         elif report.type in ("stopped", "finished"):
@@ -232,9 +210,9 @@ class Attempts:
             handle = self._handle
             assert handle is not None
             secret = secrets.token_urlsafe(32)
-            spec = self._make_spec(effect, secret)
+            spec = self._job.make_spec(effect, secret)
             now_ms, hashed = self._clock.now_ms(), hash_secret(secret)
-            record = AttemptRecord(effect.attempt, spec.epoch, handle.ref, hashed, now_ms, self._runs_on)
+            record = AttemptRecord(effect.attempt, spec.epoch, handle.ref, hashed, now_ms, self._job.runs_on)
             spec_file = await once_there_are_descriptors(lambda: asyncio.to_thread(write_spec, spec))
             await self._write_down(record)
             self._take(record, handle, adopted=False)
@@ -257,9 +235,9 @@ class Attempts:
         if not reuse or self._live is not None or self._adopted or self._handle is self._exited:
             await self._kill_handle()
         if self._handle is None:
-            await self._cleared()
+            await self._job.cleared()
             handle = await once_there_are_descriptors(
-                lambda: self._host.acquire(self._java_options(), self._runtime())
+                lambda: self._host.acquire(self._job.java_options, self._job.runtime)
             )
             self._handle, self._adopted = handle, False
             handle.on_exit(lambda status: self._on_exit(handle, status))
@@ -294,11 +272,11 @@ class Attempts:
         self._last_ended = attempt
         if isinstance(event, AttemptFailed):
             # Its driver may have reported it before, to us or to a control plane before us.
-            self._deliver(
+            self._job.deliver(
                 lambda state: AttemptStopped(attempt) if is_known_failure(state, event) else event, *rows
             )
         else:
-            self._deliver(event, *rows)
+            self._job.deliver(event, *rows)
 
     async def _abandon_start(self, attempt: int, starting: asyncio.Task[None]) -> None:
         try:
@@ -312,7 +290,7 @@ class Attempts:
 
     async def _kill(self, attempt: int) -> None:
         try:
-            await self._kill_handle(self._tidy_up_s())
+            await self._kill_handle(self._job.tidy_up_s())
             said = self._outcome
             ended = said if isinstance(said, AttemptFinished | AttemptStopped) else AttemptStopped(attempt)
             self._end(attempt, ended)
@@ -360,7 +338,7 @@ class Attempts:
         live = self._live
         if live is not None and self._outcome is None and not self._failure_reported:
             # It may have had a last word that nobody took.
-            outcome = await asyncio.to_thread(last_word, live.attempt, self._work_dir(live.attempt))
+            outcome = await asyncio.to_thread(last_word, live.attempt, self._job.attempt_dir(live.attempt))
             if outcome is not None and live is self._live:
                 self._outcome = outcome
         if handle is not self._handle:

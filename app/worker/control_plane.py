@@ -23,9 +23,10 @@ from app.worker.control_planes import ControlPlanes
 from app.worker.doorbell import Bells
 from app.worker.forgetting import Forgetter
 from app.worker.insight import dry_run, explanation, supply_of
-from app.worker.job import Job, JobPlaces
+from app.worker.job import Job
+from app.worker.job_places import JobPlaces
 from app.worker.mailbox import RequestDecision, RequestKey, repeated
-from app.worker.order_wait import await_orders
+from app.worker.orders import await_orders
 from app.worker.ownership import Ownership
 from app.worker.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.recovery import JobKeeper
@@ -38,7 +39,6 @@ from app.worker.requirements import (
     resolve_partitions,
 )
 from app.worker.retrying import reading
-from app.worker.sharing import share_slots
 from app.worker.slot_shares import SlotShareUpdate, decide_share, share_hash
 from app.worker.stops import decide_stop
 from app.worker.submission import Submission
@@ -119,7 +119,7 @@ class ControlPlane:
         """
         self._keeper.unreadable.has_others = member is not None
         if member is not None:
-            share_slots(self._keeper, self._store, member, bells, self._offer, self._slot_holding_ms)
+            self._keeper.share_slots(member, bells, self._offer, self._slot_holding_ms)
         await self._forgetter.finish()
         ownership = Ownership(self._store, self._keeper, member=member, is_dead=is_dead)
         await ownership.start(renew_every_s=renew_every_s)
@@ -387,7 +387,7 @@ class ControlPlane:
             if stored is None or stored.summary.status.is_globally_terminal:
                 raise Fenced(f"Job {job_id} is over.")
             raise Unavailable(f"Job {job_id} is not served by this control plane now.")
-        if epoch > job.writer.epoch or not self._keeper.lease_certainty.is_sure():
+        if epoch > job.writer.epoch or not self._keeper.is_sure():
             raise Unavailable(f"A newer control plane owns job {job_id}, or may own it.")
         if not job.hears(attempt, secret):
             raise Fenced(f"Attempt {attempt} of job {job_id} is over, or the secret is not the attempt's.")

@@ -48,7 +48,7 @@ class ControlPlanes:
     def serves(self, job_id: str) -> bool:
         """Whether this process owns the job, for certain, or knows how it ended."""
         keeper = self._keeper
-        return job_id in keeper.jobs and keeper.lease_certainty.is_sure()
+        return job_id in keeper.jobs and keeper.is_sure()
 
     def knows(self, job_id: str) -> bool:
         """Whether something is known of the job here, be it old."""

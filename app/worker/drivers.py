@@ -1,4 +1,4 @@
-"""The control plane's end of the driver protocol: who may speak for a job, what he should do, what he reports."""
+"""Drivers as the control plane meets them: what they report, what of it may be kept, and how their processes end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
-from app.model.batch import RegionOrder
 from app.model.clusterconf import FIRST_EXECUTOR_S
-from app.model.protocol import Orders, Report, StopOrder
+from app.model.jobgraph import JobGraph
+from app.model.protocol import Report
+from app.model.secret_texts import secrets_of, without_secrets
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -24,6 +25,7 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     BatchCompleted,
     Event,
+    GlobalFailure,
     PlanApplied,
     QueryFailed,
     QueryRecovered,
@@ -33,23 +35,11 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import (
-    Canceling,
-    CreatingExecutionGraph,
-    Executing,
-    Failing,
-    Finished,
     JobState,
-    Rescaling,
-    Restarting,
-    StopWithSavepoint,
 )
-from app.scheduler.batch.orders import region_orders
-from app.scheduler.batch.scheduling import is_complete
-from app.store.writes import Write
 from app.worker.attempt_record import AttemptLog, AttemptRecord, read_outcome
 from app.worker.pace import PaceMeter, pace_of
 from app.worker.persistence import StateDiverged, WriteFailed
-from app.worker.redacted_failures import redacted
 
 log = structlog.get_logger()
 
@@ -58,7 +48,12 @@ _WRITE_RETRY_S = 1.0
 _DESCRIPTORS_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
 
+# What drivers say of a failure: their exceptions name URLs, options and values.
+_FAILURE_TEXTS = ("error", "stack", "why", "user_error")
+_LONG_CHARS = 100_000
+
 T = TypeVar("T")
+E = TypeVar("E", bound=Event)
 
 
 async def once_there_are_descriptors(do: Callable[[], Awaitable[T]]) -> T:
@@ -80,42 +75,6 @@ def with_time_for_executors(state: JobState, cluster: ExecutorCluster | None) ->
     than anywhere: that is the cluster's doing, and the driver gives up by itself."""
     longer_s = 0.0 if cluster is None else cluster.first_executor_s - FIRST_EXECUTOR_S
     return evolve(state, options=replace(state.options, cluster_start_ms=round(1000 * max(0.0, longer_s))))
-
-
-class Deliver(Protocol):
-    def __call__(self, source: Event | Callable[[JobState], Event | None], /, *rows: Write) -> None: ...
-
-
-def orders_for(state: JobState, epoch: int) -> Orders:
-    """What the driver of the current attempt should be doing, read off the durable state: a level, not a queue."""
-    phase = state.phase
-    plan = state.plan
-    stop: StopOrder = "none"
-    ends = isinstance(phase, Canceling | Failing)
-    results = () if state.batch is None or ends else tuple(result.path for result in state.batch.results)
-    match phase:
-        case CreatingExecutionGraph():
-            plan = phase.plan
-        case Rescaling():
-            plan = phase.target
-        case StopWithSavepoint():
-            stop = "drain"
-        case Restarting() if not phase.stopped:
-            stop = "drain" if phase.drain else "boundary" if phase.target is not None else "kill"
-        case Canceling() | Failing() | Finished():
-            stop = "kill"
-        case _:
-            pass
-    if plan is None:
-        return Orders(0, {}, "kill" if stop == "none" else stop, epoch, results=results)
-    regions: tuple[RegionOrder, ...] = ()
-    if isinstance(phase, Executing) and state.batch is not None:
-        regions = region_orders(state)
-        if is_complete(state):
-            stop = "drain"
-    restarts = {one.query: one.number for one in state.local if one.ordered}
-    slots = len(state.slots)
-    return Orders(plan.version, dict(plan.parallelism), stop, epoch, regions, results, slots, restarts)
 
 
 def _not_followed(report: Report) -> tuple[tuple[str, str], ...]:
@@ -175,31 +134,6 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
             return QueryRecovered(attempt, report.query, report.run)
         case _:
             return None
-
-
-class Bell:
-    """Wakes those who wait for a job to change."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[None], None] = {}
-
-    def ring(self) -> None:
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
-        self._waiting.clear()
-
-    async def wait(self, timeout_ms: int) -> bool:
-        """Whether it rang within ``timeout_ms``."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = None
-        try:
-            await asyncio.wait_for(future, max(0, timeout_ms) / 1000)
-        except TimeoutError:
-            return False
-        finally:
-            self._waiting.pop(future, None)
-        return True
 
 
 def outcome_event(attempt: int, report: Report) -> Event:
@@ -340,3 +274,27 @@ async def expect_exit(handle: DriverHandle, grace_s: float) -> None:
     except TimeoutError:
         log.warning("driver said it ended but lives on; killing it", pid=handle.ref.pid)
         await kill_surely(handle)
+
+
+def redacted(event: E, graph: JobGraph) -> E:
+    """``event`` without the secrets of the job. One that is redacted already stays as it is."""
+    texts: dict[str, str | None]
+    match event:
+        case AttemptFailed() | QueryFailed() | RegionFailed():
+            texts = {name: getattr(event, name) for name in _FAILURE_TEXTS}
+        case AttemptStartFailed() | GlobalFailure() | AttemptStopped():
+            texts = {"error": event.error}
+        case _:
+            return event
+    if not any(texts.values()):
+        return event
+    known = secrets_of(graph)
+    changed: dict[str, Any] = {
+        name: without_secrets(_ends_of(text), known) for name, text in texts.items() if text
+    }
+    return replace(event, **changed)
+
+
+def _ends_of(text: str) -> str:
+    """Of a long text much less than this is kept, and no more is to be searched."""
+    return text if len(text) <= 2 * _LONG_CHARS else f"{text[:_LONG_CHARS]} ... {text[-_LONG_CHARS:]}"

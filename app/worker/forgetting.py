@@ -13,8 +13,8 @@ import structlog
 
 from app.store.errors import OutcomeUnknown, StoreError
 from app.store.store import Store
-from app.worker.job import JobPlaces
 from app.worker.job_files import jobs_set_aside, put_back, remove_set_aside, set_aside
+from app.worker.job_places import JobPlaces
 from app.worker.recovery import JobKeeper
 from app.worker.views import JobView, StateConflict, Unavailable
 

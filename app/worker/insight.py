@@ -19,7 +19,7 @@ from app.scheduler.explain import explain
 from app.scheduler.share_sentences import sentences_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 from app.scheduler.step import status_of
-from app.worker.job import JobPlaces
+from app.worker.job_places import JobPlaces
 from app.worker.requirements import is_same, reactive_sentence
 from app.worker.slot_broker import SlotBroker
 from app.worker.slot_shares import refusal_by_cap

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from app.cluster.ports import DriverHost, ExecutorCluster
-from app.durablefiles import remove_tree
+from app.model.environment import Runtime
 from app.model.graphdoc import to_document
+from app.model.javaoptions import jvm_options
 from app.model.protocol import DriverSpec, Orders, Report
-from app.model.resultsurl import below, is_local
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.effects import (
     DeclareResources,
@@ -29,77 +27,26 @@ from app.scheduler.adaptive.effects import (
 from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.step import status_of
+from app.store.writes import Write
 from app.worker.attempts import Attempts
 from app.worker.batches_seen import BatchesSeen, with_batch
-from app.worker.clock import Clock
-from app.worker.drivers import Bell, event_of, orders_for, with_time_for_executors
+from app.worker.drivers import event_of, with_time_for_executors
 from app.worker.executors_seen import ExecutorsSeen, noted
-from app.worker.job_files import CHECKPOINT, artifacts_name
-from app.worker.job_traits import java_options, may_give_otherwise, runtime_of
 from app.worker.job_worker import JobWorker
+from app.worker.mailbox import EventSource
+from app.worker.orders import Bell, orders_for
 from app.worker.pace import PaceMeter
 from app.worker.persistence import JobWriter, ended_ms
-from app.worker.slot_broker import SlotBroker
 from app.worker.views import JobView, Unavailable
+
+if TYPE_CHECKING:
+    from app.worker.recovery import JobKeeper
 
 log = structlog.get_logger()
 
 _TIDY_UP_S = 10.0
 # Each of them has had a driver, which looked for those before it.
 _ENDED_JOBS_TOLD = 100
-
-
-@dataclass(frozen=True, slots=True)
-class JobPlaces:
-    """Where a job's files are, and what its drivers are told of this control plane.
-
-    ``slots`` is how wide a driver on this host may run; with a ``cluster``, jobs run in executors of it.
-    ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
-    ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
-    ``runs_on``: the name of the cluster, as `app.worker.placement` has it. ``private``: no job's files lie there.
-    """
-
-    jobs_dir: Path
-    address_file: Path
-    slots: int
-    results_root: str | None = None
-    cluster: ExecutorCluster | None = None
-    url: str | None = None
-    task_manager: str = "host"
-    runs_on: str = ""
-    private: tuple[Path, ...] = ()
-
-    def address_of(self, job_id: str) -> Path:
-        """The file in which the job's drivers find whom to call."""
-        return self.address_file if self.url is None else self.job_dir(job_id) / "address"
-
-    def job_dir(self, job_id: str) -> Path:
-        return self.jobs_dir / job_id
-
-    def checkpoint_dir(self, job_id: str) -> Path:
-        return self.job_dir(job_id) / CHECKPOINT
-
-    def artifacts_dir(self, job_id: str, version: int = 1) -> Path:
-        return self.job_dir(job_id) / artifacts_name(version)
-
-    def results_dir(self, job_id: str) -> str:
-        """The place of a job's results: an absolute path, or a URI."""
-        if self.results_root is None:
-            return str(self.job_dir(job_id) / "results")
-        return below(self.results_root, job_id)
-
-    @property
-    def are_results_local(self) -> bool:
-        """Whether this process can remove them."""
-        return self.results_root is None or is_local(self.results_root)
-
-    def drop_results(self, job_id: str) -> None:
-        """Remove a job's results if they are on this host; what cannot be removed stays."""
-        if self.are_results_local:
-            remove_tree(Path(self.results_dir(job_id)))
-
-    def attempt_dir(self, job_id: str, attempt: int) -> Path:
-        return self.job_dir(job_id) / f"attempt-{attempt}"
 
 
 class Job:
@@ -110,18 +57,9 @@ class Job:
         state: JobState,
         *,
         writer: JobWriter,
-        clock: Clock,
-        host: DriverHost,
-        broker: SlotBroker,
-        places: JobPlaces,
+        keeper: JobKeeper,
         submitted_ms: int,
         submitted_by: str | None,
-        on_ended: Callable[[str], None],
-        ended: Mapping[str, JobView],
-        on_lost: Callable[[str], None],
-        on_diverged: Callable[[str], None],
-        is_sure: Callable[[], bool] = lambda: True,
-        validate_states: bool = False,
     ) -> None:
         self.submitted_ms, self.submitted_by = submitted_ms, submitted_by
         self.batches: BatchesSeen = {}
@@ -130,40 +68,21 @@ class Job:
         self.executors: ExecutorsSeen | None = None
         self.bell = Bell()
         self.writer = writer
-        self._clock, self._host, self._broker = clock, host, broker
-        self._places = places
-        self._on_ended, self._ended = on_ended, ended
+        self._keeper = keeper
+        self._clock, self._places = keeper.clock, keeper.places
         self._meter = PaceMeter()
         self._taken = (0, 0)
         self._has_called = False
         self._misplaced: AttemptMisplaced | None = None
         self._taking = asyncio.Lock()
         self.worker = JobWorker(
-            with_time_for_executors(state, places.cluster),
+            with_time_for_executors(state, self._places.cluster),
+            self,
             writer=writer,
-            clock=clock,
-            perform=self._perform,
-            on_change=self._on_change,
-            on_lost=on_lost,
-            on_diverged=on_diverged,
-            acknowledged=lambda: self._taken,
-            is_sure=is_sure,
-            validate_states=validate_states,
+            clock=self._clock,
+            validate_states=keeper.validate_states,
         )
-        self.attempts = Attempts(
-            job_id=state.job_id,
-            host=host,
-            records=writer,
-            clock=clock,
-            make_spec=self._make_spec,
-            java_options=lambda: java_options(self.state),
-            work_dir=lambda attempt: places.attempt_dir(state.job_id, attempt),
-            deliver=self.worker.deliver,
-            tidy_up_s=self._tidy_up_s,
-            cleared=self._cleared,
-            runs_on=places.runs_on,
-            runtime=lambda: runtime_of(self.state.graph.runtime, self._artifacts_dir),
-        )
+        self.attempts = Attempts(self, host=keeper.host, records=writer, clock=self._clock)
 
     @property
     def state(self) -> JobState:
@@ -174,8 +93,42 @@ class Job:
         return self.worker.job_id
 
     @property
+    def runs_on(self) -> str:
+        return self._places.runs_on
+
+    @property
+    def java_options(self) -> tuple[str, ...]:
+        """Settings of the job that only a new JVM can take; a job that has any never gets a warm driver."""
+        return jvm_options(self.state.graph.config)
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """What its drivers run in; None: in the environment of the server."""
+        return self.state.graph.runtime.with_artifacts(str(self._artifacts_dir))
+
+    @property
+    def acknowledged(self) -> tuple[int, int]:
+        """(attempt, number): up to there its reports are in the mailbox or behind it."""
+        return self._taken
+
+    @property
     def _artifacts_dir(self) -> Path:
         return self._places.artifacts_dir(self.job_id, self.state.versions.current)
+
+    def attempt_dir(self, attempt: int) -> Path:
+        return self._places.attempt_dir(self.job_id, attempt)
+
+    def is_sure(self) -> bool:
+        """Whether nobody else can own the job now. Otherwise nothing is done that is not checked by a write."""
+        return self._keeper.is_sure()
+
+    def lost(self) -> None:
+        """Another control plane owns the job. Its worker is closed."""
+        self._keeper.lose(self.job_id)
+
+    def diverged(self) -> None:
+        """The database has another state. The worker is closed."""
+        self._keeper.diverged(self.job_id)
 
     @property
     def is_quiet(self) -> bool:
@@ -200,8 +153,8 @@ class Job:
     def orders(self) -> Orders:
         return orders_for(self.state, self.writer.epoch)
 
-    def deliver(self, event: Event) -> None:
-        self.worker.deliver(event)
+    def deliver(self, source: EventSource, /, *rows: Write) -> None:
+        self.worker.deliver(source, *rows)
 
     def hears(self, attempt: int, secret: str) -> bool:
         """Whether a caller is the driver of the attempt that is listened to."""
@@ -274,17 +227,17 @@ class Job:
 
     # -- effects
 
-    def _perform(self, job_id: str, effect: Effect) -> None:
+    def perform(self, effect: Effect) -> None:
         match effect:
             case DeclareResources():
                 # What the state says now: the effect may be an old one that is performed again.
                 state = self.state
                 if not isinstance(state.phase, Finished):
-                    self._broker.declare(state)
+                    self._keeper.broker.declare(state)
             case ReleaseSlots():
                 held = {slot.id for slot in self.state.slots}
                 surplus = [slot_id for slot_id in effect.slot_ids if slot_id not in held]
-                self._broker.release(job_id, surplus)
+                self._keeper.broker.release(self.job_id, surplus)
             case StartAttempt():
                 self.attempts.start(effect)
             case SendPlan() | RestartQuery():
@@ -294,35 +247,36 @@ class Job:
                 self.bell.ring()
             case JobTerminated():
                 self._drop_results()
-                self._broker.forget(job_id)
+                self._keeper.broker.forget(self.job_id)
                 self.attempts.release()
-                self._on_ended(job_id)
+                self._keeper.job_ended(self.job_id)
 
     def _drop_results(self) -> None:
         """Nobody reads the results of a BATCH job that is over; what is left is the housekeeping's."""
         if self.state.graph.runs_by_regions:
             asyncio.get_running_loop().run_in_executor(None, self._places.drop_results, self.job_id)
 
-    def _tidy_up_s(self) -> float:
+    def tidy_up_s(self) -> float:
         """How long a driver that is to be killed may take to remove what nobody else can."""
         state = self.state
         ends = isinstance(state.phase, Canceling | Failing) and state.batch is not None
         return 0.0 if self._places.are_results_local or not ends else _TIDY_UP_S
 
-    async def _cleared(self) -> None:
+    async def cleared(self) -> None:
         """Returns when executors of an earlier driver are in nobody's way."""
         if self._places.cluster is not None:
             await self._places.cluster.cleared(self.job_id)
 
-    def _on_change(self, before: JobState, after: JobState) -> None:
+    def changed(self, before: JobState, after: JobState) -> None:
+        """``after`` is durable."""
         if len(after.slots) != len(before.slots):
             self.bell.ring()
-        if may_give_otherwise(before, after) and not isinstance(after.phase, Finished):
-            self._broker.note_releasable(after)
+        if _may_release_otherwise(before, after) and not isinstance(after.phase, Finished):
+            self._keeper.broker.note_releasable(after)
         if after.phase_version != before.phase_version:
             self.bell.ring()
             if isinstance(after.phase, Executing):
-                self._host.refill()
+                self._keeper.host.refill()
                 self._move_soon()
 
     def slots_changed(self) -> None:
@@ -341,17 +295,15 @@ class Job:
 
     def _moves(self, state: JobState) -> Event | None:
         event = self._misplaced
-        return (
-            None
-            if event is None or self._broker.cluster_unreachable or event.attempt != state.attempt
-            else event
-        )
+        if event is None or event.attempt != state.attempt or self._keeper.broker.cluster_unreachable:
+            return None
+        return event
 
     def _granted(self, state: JobState) -> Event | None:
         """What is granted when the worker gets to it: slots that were given back since must not come again."""
-        return None if isinstance(state.phase, Finished) else self._broker.granted(self.job_id)
+        return None if isinstance(state.phase, Finished) else self._keeper.broker.granted(self.job_id)
 
-    def _make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
+    def make_spec(self, effect: StartAttempt, secret: str) -> DriverSpec:
         state, places = self.state, self._places
         # A BATCH job has as many tasks as the data ask for, so its slots are what limits those that run at once.
         batch = state.graph.runs_by_regions
@@ -359,7 +311,7 @@ class Job:
         cluster = places.cluster
         # Where there are others, a job may have the slots of all of them.
         if not batch and (cluster is not None or places.url is not None):
-            slots = max(0 if cluster else places.slots, self._broker.total, effect.plan.slot_count)
+            slots = max(0 if cluster else places.slots, self._keeper.broker.total, effect.plan.slot_count)
         name = state.graph.name
         return DriverSpec(
             job_id=state.job_id,
@@ -374,7 +326,7 @@ class Job:
             master=f"local[{slots}]" if cluster is None else cluster.master,
             slots=slots,
             checkpoint_dir=str(places.checkpoint_dir(state.job_id)),
-            work_dir=str(places.attempt_dir(state.job_id, effect.attempt)),
+            work_dir=str(self.attempt_dir(effect.attempt)),
             artifacts_dir=str(self._artifacts_dir),
             spark_conf={key: value for key, value in state.graph.config if key.startswith("spark.")},
             batch_timeout_ms=state.options.batch_timeout_ms,
@@ -397,8 +349,19 @@ class Job:
             return ()
         ended = [
             (view.ended_ms or 0, job_id)
-            for job_id, view in self._ended.items()
+            for job_id, view in self._keeper.ended.items()
             if view.state.graph.runs_by_regions and view.status.is_globally_terminal
         ]
         newest = heapq.nlargest(_ENDED_JOBS_TOLD, ended)
         return tuple(self._places.results_dir(job_id) for _, job_id in newest)
+
+
+def _may_release_otherwise(before: JobState, after: JobState) -> bool:
+    """Whether the releasable slots of the job may be others than before."""
+    return (
+        after.attempt_alive != before.attempt_alive
+        or after.plan is not before.plan
+        or after.requirements is not before.requirements
+        or after.phase_version != before.phase_version
+        or after.plan_version != before.plan_version
+    )

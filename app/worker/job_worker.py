@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -27,6 +27,7 @@ from app.scheduler.step import step
 from app.scheduler.validate import validate
 from app.store.writes import Write
 from app.worker.clock import Clock
+from app.worker.drivers import redacted
 from app.worker.mailbox import (
     EventSource,
     Fact,
@@ -39,9 +40,11 @@ from app.worker.mailbox import (
     repeated,
 )
 from app.worker.persistence import Change, JobWriter, LostOwnership, StateDiverged, WriteFailed
-from app.worker.redacted_failures import redacted
-from app.worker.region_log import log_regions
+from app.worker.step_log import log_regions, log_transition
 from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
+
+if TYPE_CHECKING:
+    from app.worker.job import Job
 
 log = structlog.get_logger()
 
@@ -59,43 +62,23 @@ _DEFECT = (
 )
 
 
-class EffectPerformer(Protocol):
-    def __call__(self, job_id: str, effect: Effect) -> None: ...
-
-
 class JobWorker:
-    """One job. ``state`` is always the last durable one.
-
-    ``acknowledged`` tells up to which number the reports of which attempt are in the mailbox or behind it.
-    ``is_sure`` tells whether nobody else can own the job now: otherwise nothing is done that is not checked by a write.
-    ``on_lost`` is called when another control plane owns the job, ``on_diverged`` when the database has another
-    state; the worker is closed by then.
-    """
+    """One job. ``state`` is always the last durable one."""
 
     def __init__(
         self,
         state: JobState,
+        job: Job,
         *,
         writer: JobWriter,
         clock: Clock,
-        perform: EffectPerformer,
-        on_change: Callable[[JobState, JobState], None],
-        on_lost: Callable[[str], None],
-        on_diverged: Callable[[str], None],
-        acknowledged: Callable[[], tuple[int, int]],
-        is_sure: Callable[[], bool] = lambda: True,
         validate_states: bool = False,
     ) -> None:
         self.state = state
         self.defects = 0
         self._writer = writer
         self._clock = clock
-        self._perform = perform
-        self._on_change = on_change
-        self._on_lost = on_lost
-        self._on_diverged = on_diverged
-        self._acknowledged = acknowledged
-        self._is_sure = is_sure
+        self._job = job
         self._acknowledged_durably = (0, 0)
         self._validate = validate_states
         self._answers: OrderedDict[str, tuple[str, RequirementsResult]] = OrderedDict()
@@ -203,10 +186,10 @@ class JobWorker:
         state = before
         for item in items:
             state = self._apply(state, item, change, answers)
-        if not self._mailbox and (taken := self._acknowledged()) != self._acknowledged_durably:
+        if not self._mailbox and (taken := self._job.acknowledged) != self._acknowledged_durably:
             change.acknowledged = taken
         if state is before and change.is_empty:
-            answer_all(answers) if self._is_sure() else refuse_all(answers, Unavailable(_UNSURE))
+            answer_all(answers) if self._job.is_sure() else refuse_all(answers, Unavailable(_UNSURE))
             self._arm_timer()
             return
         try:
@@ -214,18 +197,18 @@ class JobWorker:
         except LostOwnership as error:
             self._log.error("ownership lost", error=str(error))
             refuse_all(answers, Unavailable("Another control plane owns the job now. Try again in a moment."))
-            self._give_up(self._on_lost)
+            self._give_up(self._job.lost)
         except StateDiverged as error:
             self._log.error("the database refuses the state", error=str(error), story=list(self._story))
             refuse_all(answers, Unavailable(f"{error} The job is loaded again; try again in a moment."))
-            self._give_up(self._on_diverged)
+            self._give_up(self._job.diverged)
         except WriteFailed as error:
             await self._put_back(items, answers, error)
         except Exception:
             self.defects += 1
             self._log.exception("a transaction of a job met a defect", story=list(self._story))
             refuse_all(answers, Unavailable(_DEFECT))
-            self._give_up(self._on_diverged)
+            self._give_up(self._job.diverged)
         else:
             self._written(before, state, change)
             answer_all(answers)
@@ -238,11 +221,11 @@ class JobWorker:
         if self._closed:
             # The effects are in the outbox: whoever takes the job up next performs them.
             return
-        self._on_change(before, state)
-        if change.effects and not self._is_sure():
+        self._job.changed(before, state)
+        if change.effects and not self._job.is_sure():
             # Stopped after the write for so long that the job may be another's: its owner has them in the outbox.
             self._log.warning("effects are left to the owner", effects=len(change.effects))
-            self._give_up(self._on_diverged)
+            self._give_up(self._job.diverged)
             return
         self._perform_all(tuple(change.effects))
         self._writer.performed()
@@ -252,14 +235,14 @@ class JobWorker:
     def _perform_all(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             try:
-                self._perform(self.job_id, effect)
+                self._job.perform(effect)
             except Exception:
                 self.defects += 1
                 self._log.exception("an effect could not be performed", effect=type(effect).__name__)
 
-    def _give_up(self, tell: Callable[[str], None]) -> None:
+    def _give_up(self, tell: Callable[[], None]) -> None:
         self.close()
-        tell(self.job_id)
+        tell()
 
     def _tell_doubt(self, answers: list[tuple[Request, Any]], doubt: str) -> None:
         self._log.error("it is not known whether a state was written", error=doubt)
@@ -335,14 +318,7 @@ class JobWorker:
             return state
         if new.phase_version != state.phase_version:
             self._story.append(f"{type(event).__name__}: {state.phase.kind} -> {new.phase.kind}")
-            self._log.info(
-                "state",
-                attempt=new.attempt,
-                rescale=new.timeline.open.uuid if new.timeline.open else None,
-                trigger=type(event).__name__,
-                source=state.phase.kind,
-                target=new.phase.kind,
-            )
+            log_transition(self._log, type(event).__name__, state, new)
         else:
             self._story.append(type(event).__name__)
         log_regions(self._log, state, new)

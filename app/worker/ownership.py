@@ -87,11 +87,7 @@ class Ownership:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wanted.wait(), look_every_s)
             try:
-                due = (
-                    loop.time() >= due_s
-                    or self._wanted.is_set()
-                    or not self._keeper.lease_certainty.is_sure()
-                )
+                due = loop.time() >= due_s or self._wanted.is_set() or not self._keeper.is_sure()
                 self._wanted.clear()
                 if await self._is_news() or due:
                     gave = await self._renew()

@@ -25,13 +25,13 @@ from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError, Drive
 from app.durablefiles import read_regular, remove_tree, write_whole
 from app.model.environment import Looked, Runtime
 from app.model.graphdoc_program import ProgramDocument
+from app.model.javaoptions import jvm_options
 from app.model.planned import Planned, planned_from_json
 from app.model.protocol import PlanningSpec
 from app.model.secret_texts import secrets_of_program, without_secrets
 from app.worker.drivers import ended_in_words, kill_surely, once_there_are_descriptors
-from app.worker.job import JobPlaces
 from app.worker.job_files import untouched_s, write_artifacts
-from app.worker.job_traits import jvm_options, runtime_of
+from app.worker.job_places import JobPlaces
 from app.worker.views import InvalidRequest, Unavailable
 
 log = structlog.get_logger()
@@ -196,7 +196,7 @@ class Planner:
         try:
             await asyncio.shield(laying)
             options = jvm_options(program.config)
-            runtime = runtime_of(program.runtime, place.artifacts_dir)
+            runtime = program.runtime.with_artifacts(str(place.artifacts_dir))
             handle = await once_there_are_descriptors(lambda: self._host.acquire(options, runtime))
             return _told(await self._answer(handle, place, program, version_of), program)
         except TimeoutError:

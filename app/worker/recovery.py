@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from app.cluster.ports import DriverHost
+from app.cluster.ports import DriverHost, Offer
 from app.cluster.slot_pool import SlotPool
 from app.model.graphdoc import parse_document
 from app.scheduler.adaptive import local_failover
@@ -24,18 +24,22 @@ from app.scheduler.adaptive.state import Created, Executing, JobState, Rescaling
 from app.store.errors import StoreUnavailable
 from app.store.members import Member
 from app.store.queries import StoredJob
+from app.store.slot_table import SlotTable
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH
 from app.worker.addresses import write_address
 from app.worker.attempt_record import AttemptRecord
 from app.worker.clock import Clock
+from app.worker.doorbell import Bells, NoBells
 from app.worker.implied import implied_effects
-from app.worker.job import Job, JobPlaces
+from app.worker.job import Job
+from app.worker.job_places import JobPlaces
 from app.worker.jobs_known import JobsKnown
 from app.worker.lease_certainty import LeaseCertainty
 from app.worker.persistence import JobWriter, attempt_record
 from app.worker.placement import misplaced
 from app.worker.retrying import until_done
+from app.worker.shared_broker import SharedBroker
 from app.worker.slot_broker import OwnBroker, SlotBroker
 from app.worker.stored_jobs import latest_ms, lay_out_files, quiet, read_view
 from app.worker.unreadable import UNKNOWN_SLOTS, UnreadableJobs, slots_in
@@ -62,23 +66,30 @@ class JobKeeper(JobsKnown):
         self.lease_certainty = LeaseCertainty(clock)
         # The other control planes that share the jobs, as of the last look.
         self.peers: list[Member] = []
-        self.unreadable = UnreadableJobs(
-            store,
-            readable=self._can_be_read,
-            # What was kept for its driver is nobody's then.
-            gone=lambda job_id: self.broker.forget(job_id),
-            unknown_slots=lambda job_ids: self.broker.look_up(job_ids),
-            peers=lambda: self.peers,
-            spawn=self.spawn,
-        )
+        self.unreadable = UnreadableJobs(store, self)
         self._store = store
-        self._host = host
+        self.host = host
         self.broker: SlotBroker = OwnBroker(pool, clock, self.tell_grants)
-        self._places = places
-        self._clock = clock
-        self._validate = validate_states
+        self.places = places
+        self.clock = clock
+        self.validate_states = validate_states
         self._closing = False
         self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def share_slots(self, member: Member, bells: Bells | None, offer: Offer | None, holding_ms: int) -> None:
+        """From now on the jobs ask for slots where those of other members do. ``offer``: what a cluster offers; None:
+        the members themselves have slots."""
+        self.broker.close()
+        self.broker = broker = SharedBroker(
+            SlotTable(self._store, member.home),
+            self.jobs,
+            self.tell_grants,
+            self.spawn,
+            bells=bells or NoBells(),
+            offer=offer,
+            holding_ms=holding_ms,
+        )
+        self.spawn(broker.run())
 
     async def start(self) -> None:
         """Take up every job that is not over, and of which this process has the lease."""
@@ -145,7 +156,7 @@ class JobKeeper(JobsKnown):
             # Whatever is wrong with one job, the others are served.
             self._set_aside(stored, error)
             return None
-        self._clock.not_before(latest_ms(state))
+        self.clock.not_before(latest_ms(state))
         self.jobs[state.job_id] = job
         self.away.discard(state.job_id)
         self.unreadable.drop(state.job_id)
@@ -175,7 +186,7 @@ class JobKeeper(JobsKnown):
         """Lay out the files of a job again if any is gone or damaged; its last attempt, if that is over."""
         if self._is_ours(stored) and stored.lease is not None:
             await self.tell_address(stored.job_id, stored.lease.epoch)
-        await lay_out_files(self._store, self._places, stored)
+        await lay_out_files(self._store, self.places, stored)
         return attempt_record(stored.ended_attempt) if stored.ended_attempt is not None else None
 
     async def tell_address(self, job_id: str, epoch: int) -> None:
@@ -184,14 +195,14 @@ class JobKeeper(JobsKnown):
         Raises:
             OSError: it cannot be written down.
         """
-        if (url := self._places.url) is not None:
-            await asyncio.to_thread(write_address, self._places.address_of(job_id), url, epoch)
+        if (url := self.places.url) is not None:
+            await asyncio.to_thread(write_address, self.places.address_of(job_id), url, epoch)
 
     def _recover(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
         """Adopt the live driver, go on with what was decided but not done."""
         state = job.state
         row = stored.attempt
-        why = None if row is None else misplaced(row.runs_on, self._places.runs_on)
+        why = None if row is None else misplaced(row.runs_on, self.places.runs_on)
         if why is None and self.broker.grants_otherwise(state):
             job.slots_changed()
         if row is not None:
@@ -216,7 +227,7 @@ class JobKeeper(JobsKnown):
             self._recover(job, stored, dead)
         except Exception as error:
             log.error("a job could not be taken up", job=job.job_id, exc_info=error)
-            self._on_diverged(job.job_id)
+            self.diverged(job.job_id)
 
     async def _load_ended(self) -> None:
         summaries = await self._store.list_jobs(ended=True)
@@ -246,33 +257,21 @@ class JobKeeper(JobsKnown):
     ) -> Job:
         writer = JobWriter(
             self._store,
-            self._clock,
+            self.clock,
             state.job_id,
             epoch,
             state_seq=state_seq,
             effect_seq=effect_seq,
-            is_sure=self.lease_certainty.is_sure,
+            is_sure=self.is_sure,
         )
-        return Job(
-            state,
-            writer=writer,
-            clock=self._clock,
-            host=self._host,
-            broker=self.broker,
-            places=self._places,
-            submitted_ms=submitted_ms,
-            submitted_by=submitted_by,
-            on_ended=self._on_ended,
-            ended=self.ended,
-            on_lost=self.lose,
-            on_diverged=self._on_diverged,
-            is_sure=self.lease_certainty.is_sure,
-            validate_states=self._validate,
-        )
+        return Job(state, writer=writer, keeper=self, submitted_ms=submitted_ms, submitted_by=submitted_by)
 
     # -- letting go
 
-    def _on_ended(self, job_id: str) -> None:
+    def is_sure(self) -> bool:
+        return self.lease_certainty.is_sure()
+
+    def job_ended(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
         if job is not None:
             self.ended[job_id] = job.view()
@@ -285,7 +284,7 @@ class JobKeeper(JobsKnown):
             job.close()
             self.broker.let_go(job_id)
 
-    def _on_diverged(self, job_id: str) -> None:
+    def diverged(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
         if job is not None:
             job.close()
@@ -321,7 +320,7 @@ class JobKeeper(JobsKnown):
             self._set_aside(stored, UNKNOWN_SLOTS)
             return
         dead = await self._prepare(stored)
-        if not self.lease_certainty.is_sure():
+        if not self.is_sure():
             raise StoreUnavailable("Whether the job is still this control plane's has to be asked first.")
         job = self._take_up(stored)
         if job is None:
@@ -339,7 +338,7 @@ class JobKeeper(JobsKnown):
     async def take_up_all(self, page: list[StoredJob]) -> None:
         """Take up jobs whose leases this process has got while it runs."""
         for stored, dead in await self._prepare_all(page):
-            if self._closing or self._knows(stored.job_id) or not self.lease_certainty.is_sure():
+            if self._closing or self._knows(stored.job_id) or not self.is_sure():
                 continue
             if stored.summary.status.is_globally_terminal:
                 self.show_ended(stored)
@@ -358,7 +357,7 @@ class JobKeeper(JobsKnown):
             self.broker.keep(stored.job_id, slots_in(stored.state_text))
         self.unreadable.give_up(stored)
 
-    def _can_be_read(self, stored: StoredJob) -> None:
+    def can_be_read(self, stored: StoredJob) -> None:
         if stored.summary.status.is_globally_terminal:
             self.broker.forget(stored.job_id)
             self.show_ended(stored)

@@ -20,8 +20,8 @@ from app.scheduler.adaptive.state import Canceling, Created, Failing, JobState, 
 from app.scheduler.adaptive.version_state import JobVersion
 from app.scheduler.step import status_of
 from app.store.writes import AddArtifact, AddVersion
-from app.worker.job import JobPlaces
 from app.worker.job_files import artifacts_name, write_artifacts
+from app.worker.job_places import JobPlaces
 from app.worker.mailbox import RequestDecision
 from app.worker.recovery import JobKeeper
 from app.worker.submission import Submission

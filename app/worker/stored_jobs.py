@@ -11,8 +11,9 @@ from app.model.graphdoc import parse_document
 from app.scheduler.adaptive.state import JobState
 from app.store.queries import StoredJob
 from app.store.store import Store
-from app.worker.job import Job, JobPlaces
+from app.worker.job import Job
 from app.worker.job_files import are_intact, write_artifacts
+from app.worker.job_places import JobPlaces
 from app.worker.views import JobView
 
 log = structlog.get_logger()

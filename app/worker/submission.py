@@ -30,8 +30,8 @@ from app.store.store import Store
 from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
 from app.worker.artifacts import refused_artifacts
 from app.worker.clock import Clock
-from app.worker.job import JobPlaces
 from app.worker.job_files import touch, write_artifacts
+from app.worker.job_places import JobPlaces
 from app.worker.planning import Planner
 from app.worker.recovery import JobKeeper
 from app.worker.requirements import initial_requirements

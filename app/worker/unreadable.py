@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,11 +20,13 @@ from app.model.graphdoc import GraphErrors
 from app.model.plan import Slot
 from app.model.status import JobStatus
 from app.store.errors import StoreError
-from app.store.members import Member
 from app.store.queries import JobSummary, StoredJob
 from app.store.store import Store
 from app.worker.stored_jobs import read_view
 from app.worker.views import StateConflict
+
+if TYPE_CHECKING:
+    from app.worker.recovery import JobKeeper
 
 log = structlog.get_logger()
 
@@ -71,30 +73,15 @@ class UnreadableJob:
 
 
 class UnreadableJobs:
-    """Those of one control plane. ``readable`` is called with a job that can be read again, ``gone`` with the id of one
-    that is not in the database any more; ``unknown_slots`` tells of which jobs it cannot be read which slots they hold;
-    ``peers`` are the other control planes that are alive."""
+    """Those of one control plane."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        readable: Callable[[StoredJob], None],
-        gone: Callable[[str], None],
-        unknown_slots: Callable[[list[str]], Coroutine[Any, Any, set[str]]],
-        peers: Callable[[], Iterable[Member]],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
-    ) -> None:
+    def __init__(self, store: Store, keeper: JobKeeper) -> None:
         # Whether others could read what this one cannot: then leases are given up.
         self.has_others = False
         self._jobs: dict[str, UnreadableJob] = {}
         self._delays: dict[str, tuple[float, float]] = {}
         self._store = store
-        self._readable = readable
-        self._gone = gone
-        self._unknown_slots = unknown_slots
-        self._peers = peers
-        self._spawn = spawn
+        self._keeper = keeper
         self._looking = False
 
     def __contains__(self, job_id: object) -> bool:
@@ -137,15 +124,17 @@ class UnreadableJobs:
         self._delays.setdefault(stored.job_id, (now_s + LOOK_AGAIN_S, LOOK_AGAIN_S))
         if not self._looking:
             self._looking = True
-            self._spawn(self._look_again())
+            self._keeper.spawn(self._look_again())
 
     def _is_elsewhere(self, stored: StoredJob) -> bool:
-        return stored.lease is not None and stored.lease.owner in {one.member_id for one in self._peers()}
+        return stored.lease is not None and stored.lease.owner in {
+            one.member_id for one in self._keeper.peers
+        }
 
     def give_up(self, stored: StoredJob) -> None:
         """Let another server try: the lease is ours, and of no use to us."""
         if self.has_others and stored.lease is not None and not stored.summary.status.is_globally_terminal:
-            self._spawn(self._release(stored.job_id, stored.lease.epoch))
+            self._keeper.spawn(self._release(stored.job_id, stored.lease.epoch))
 
     async def _release(self, job_id: str, epoch: int) -> None:
         try:
@@ -181,19 +170,20 @@ class UnreadableJobs:
             return
         if stored is None:
             self.drop(job_id)
-            self._gone(job_id)
+            # What was kept for its driver is nobody's then.
+            self._keeper.broker.forget(job_id)
             return
         try:
             read_view(stored)
         except Exception as error:
             self.note(stored, error)
             return
-        if await self._unknown_slots([job_id]):
+        if await self._keeper.broker.look_up([job_id]):
             self.note(stored, UNKNOWN_SLOTS)
         elif job_id in self._jobs:
             log.info("a job can be read again", job=job_id)
             del self._jobs[job_id]
-            self._readable(stored)
+            self._keeper.can_be_read(stored)
 
 
 UNKNOWN_SLOTS = "Which slots it holds is written in a form that is not known here."

@@ -17,7 +17,7 @@ from app.store.store import Store
 from app.store.unreadable import end_unreadable
 from app.worker.clock import Clock
 from app.worker.drivers import kill_surely
-from app.worker.job import JobPlaces
+from app.worker.job_places import JobPlaces
 from app.worker.persistence import attempt_record
 from app.worker.recovery import JobKeeper
 from app.worker.views import StateConflict, Unavailable

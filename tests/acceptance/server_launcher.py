@@ -82,11 +82,11 @@ def around_transactions() -> None:
 def around_requests() -> None:
     before(ControlPlane, "update_requirements", lambda *_args, **_more: reached("put-received"))
 
-    def perform(_job: Job, _job_id: str, effect: Effect) -> None:
+    def perform(_job: Job, effect: Effect) -> None:
         if isinstance(effect, SendPlan):
             reached("plan-not-sent")
 
-    before(Job, "_perform", perform)
+    before(Job, "perform", perform)
 
 
 def around_the_driver_protocol() -> None:

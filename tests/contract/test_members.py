@@ -24,7 +24,7 @@ from app.store.leases import full_name
 from app.store.members import Member, Members
 from app.worker import ownership
 from app.worker.control_planes import ControlPlanes
-from app.worker.job import JobPlaces
+from app.worker.job_places import JobPlaces
 from tests.unit.worker.fakes import FakeHost, Rig, graph
 
 HOME = "here"

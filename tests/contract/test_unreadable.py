@@ -247,7 +247,7 @@ async def unreadable_to(one: Server, job: str) -> None:
 
 def load_again(one: Server, job: str) -> None:
     """It goes on from what the database says."""
-    one.rig.plane._keeper._on_diverged(job)
+    one.rig.plane._keeper.diverged(job)
 
 
 async def test_a_server_that_can_read_it_takes_it(

@@ -16,7 +16,8 @@ from app.store.members import Member, Members, task_manager_of
 from app.store.slot_table import SlotArbiter, SlotTable
 from app.store.writer import Writer
 from app.worker.control_planes import ControlPlanes
-from app.worker.job import Job, JobPlaces
+from app.worker.job import Job
+from app.worker.job_places import JobPlaces
 from tests.simulation.database import database
 from tests.simulation.oracles import Oracles
 from tests.simulation.plane import RENEW_EVERY_S, Incarnation

@@ -21,7 +21,8 @@ from app.scheduler.adaptive.effects import Effect
 from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitOfWork
 from app.store.writer import Writer
 from app.worker.control_plane import ControlPlane
-from app.worker.job import Job, JobPlaces
+from app.worker.job import Job
+from app.worker.job_places import JobPlaces
 from tests.simulation.database import database, let_go
 from tests.simulation.process import SimProcess
 from tests.simulation.world import CURRENT, SimClock, World
@@ -166,19 +167,19 @@ class Incarnation:
 
 def hook_effects() -> Callable[[], None]:
     """Let control planes be killed between two effects; returns what takes the hook away."""
-    original = Job._perform
+    original = Job.perform
 
-    def perform(self: Job, job_id: str, effect: Effect) -> None:
+    def perform(self: Job, effect: Effect) -> None:
         # Its own store says whose job it is: the call may come from a client's task.
         incarnation: Incarnation = self.writer._store._incarnation  # type: ignore[attr-defined]
         incarnation.before_effect(effect, self)
-        incarnation.world.tell(f"{incarnation}: job {job_id[-2:]} {effect}")
-        original(self, job_id, effect)
+        incarnation.world.tell(f"{incarnation}: job {self.job_id[-2:]} {effect}")
+        original(self, effect)
 
-    Job._perform = perform  # type: ignore[method-assign]
+    Job.perform = perform  # type: ignore[method-assign]
 
     def take_away() -> None:
-        Job._perform = original  # type: ignore[method-assign]
+        Job.perform = original  # type: ignore[method-assign]
 
     return take_away
 

@@ -24,7 +24,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.step import InvariantViolation, explain, status_of, step, validate
 from app.store import codec
-from app.worker.drivers import orders_for
+from app.worker.orders import orders_for
 from tests.unit.batch.driving import MB, BatchJob, chain, running
 
 

@@ -15,7 +15,7 @@ import pytest
 from app.cluster.ports import DriverRef
 from app.model.graphdoc_program import parse_program
 from app.model.planned import Planned
-from app.worker.job import JobPlaces
+from app.worker.job_places import JobPlaces
 from app.worker.planning import Planner
 from app.worker.views import Unavailable
 from tests.unit.worker.fakes import FakeDriver, FakeHost

@@ -15,7 +15,7 @@ from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.protocol import DriverSpec
 from app.settings import Settings
-from app.worker.job import JobPlaces
+from app.worker.job_places import JobPlaces
 from app.worker.submission import refused_by_places
 from tests.unit.model.documents import COUNTS, FLIGHTS, STORE, changed, document
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from app.model.rescale import TerminatedReason
-from app.scheduler.adaptive.state import JobState
 from app.store import Store
 from app.worker import stored_jobs
 from app.worker.implied import implied_effects
+from app.worker.job import Job
 from app.worker.slot_broker import OwnBroker
 from app.worker.views import RequirementsUpdate
 from tests.unit.worker.fakes import Rig, graph, rig_on
@@ -191,12 +191,12 @@ async def test_a_running_job_implies_nothing(sqlite_url: str, tmp_path: Path) ->
 def unbuildable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """From now on jobs of this name cannot be built, as if another version had stored them."""
 
-    def java_options(state: JobState) -> tuple[str, ...]:
-        if state.graph.name == name:
+    def java_options(job: Job) -> tuple[str, ...]:
+        if job.state.graph.name == name:
             raise ValueError("No closing quotation")
         return ()
 
-    monkeypatch.setattr("app.worker.job.java_options", java_options)
+    monkeypatch.setattr(Job, "java_options", property(java_options))
 
 
 async def test_a_job_that_cannot_be_built_is_left_alone_and_the_others_are_served(

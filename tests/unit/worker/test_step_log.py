@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from app.worker.region_log import log_regions
+from app.worker.step_log import log_regions
 from tests.unit.batch.driving import BatchJob, chain
 
 

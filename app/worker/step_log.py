@@ -1,4 +1,4 @@
-"""What happens to the regions of a BATCH job, for the server's log."""
+"""What a step of a job leaves in the server's log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from typing import Any
 from app.model.batch import RegionStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.layout import layout_of
+
+
+def log_transition(log: Any, event: str, before: JobState, after: JobState) -> None:
+    """A line for a phase that was entered."""
+    log.info(
+        "state",
+        attempt=after.attempt,
+        rescale=after.timeline.open.uuid if after.timeline.open else None,
+        trigger=event,
+        source=before.phase.kind,
+        target=after.phase.kind,
+    )
 
 
 def log_regions(log: Any, before: JobState, after: JobState) -> None:
