@@ -21,7 +21,7 @@ from app.scheduler.batch import executing, orders, scheduling
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import RegionState
 from app.scheduler.table import TABLE
-from app.worker import drivers
+from app.worker import orders as worker_orders
 
 
 @contextlib.contextmanager
@@ -112,7 +112,7 @@ def told_to_run_what_is_finished() -> contextlib.AbstractContextManager[None]:
         ]
         return (*finished, *made)
 
-    return instead(drivers, "region_orders", region_orders)
+    return instead(worker_orders, "region_orders", region_orders)
 
 
 def given_up_after_the_first_reader() -> contextlib.AbstractContextManager[None]:

@@ -111,9 +111,7 @@ class Life(RuleBasedStateMachine):
         for effect in job.effects:
             if isinstance(effect, StartAttempt):
                 assert not before.attempt_alive or _tells_death(event), "a second attempt while one may live"
-                assert effect.reuse_driver or not job.state.cluster_unreachable, (
-                    "a start in slots that may be gone"
-                )
+                assert effect.reuse_driver or not job.state.cluster_unreachable, "its slots may be gone"
             if isinstance(effect, ReleaseSlots):
                 # The plan before is in force no more once another one is, or nothing runs.
                 over = isinstance(event, PlanApplied) or _tells_death(event)
