@@ -1,4 +1,4 @@
-"""What the arbiter of shared slots does in each cycle of `app.worker.shared_broker`: decide, and write what follows."""
+"""What the arbiter of shared slots does in each cycle of `app.worker.shared_broker`: it decides, and writes it."""
 
 from __future__ import annotations
 
