@@ -15,7 +15,7 @@ from app.model.requirements import Bounds
 from app.scheduler import explain, slots, validate
 from app.scheduler.adaptive import draft, trial
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.batch import datasets, layout, regions
+from app.scheduler.batch import layout, regions
 from app.scheduler.batch.regions import Region, Regions
 from app.scheduler.slots import Demand
 from tests.simulation.planted_batch_bugs import instead
@@ -59,12 +59,8 @@ def dataset_shared_by_others() -> contextlib.AbstractContextManager[None]:
         found, keys = original(edge)
         return found, keys and ("k",)
 
-    original = datasets.partitioning
-    return laid_out_anew(
-        several(
-            instead(datasets, "partitioning", partitioning), instead(layout, "partitioning", partitioning)
-        )
-    )
+    original = layout.partitioning
+    return laid_out_anew(instead(layout, "partitioning", partitioning))
 
 
 def dataset_for_each_reader() -> contextlib.AbstractContextManager[None]:
@@ -74,12 +70,8 @@ def dataset_for_each_reader() -> contextlib.AbstractContextManager[None]:
         found, keys = original(edge)
         return (Partitioner.REBALANCE if found is Partitioner.BROADCAST else found), keys
 
-    original = datasets.partitioning
-    return laid_out_anew(
-        several(
-            instead(datasets, "partitioning", partitioning), instead(layout, "partitioning", partitioning)
-        )
-    )
+    original = layout.partitioning
+    return laid_out_anew(instead(layout, "partitioning", partitioning))
 
 
 def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager[None]:

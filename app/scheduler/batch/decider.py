@@ -11,9 +11,8 @@ from math import ceil
 
 from app.model.batch import DeciderRule, LimitedBy, Result, Skew, SkewStrategy
 from app.scheduler.batch import flip187
-from app.scheduler.batch.even_data import even_ranges, skewed
 from app.scheduler.batch.limits import Limits
-from app.scheduler.batch.ranges import by_count, by_remainder
+from app.scheduler.batch.ranges import by_count, by_remainder, even_ranges, skewed
 
 Groups = tuple[tuple[int, ...], ...]
 

@@ -21,10 +21,9 @@ from app.scheduler.adaptive.resources import replace_requirements
 from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing, Failure
 from app.scheduler.batch.explain import scope_of_bounds
-from app.scheduler.batch.failover import regions_to_restart
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, RegionState, Written
-from app.scheduler.batch.regions import Region
+from app.scheduler.batch.regions import Region, regions_to_restart
 from app.scheduler.batch.scheduling import (
     availability,
     bring_into_force,

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.batch import Skew
-from app.scheduler.batch.even_data import even_ranges, skewed
-from app.scheduler.batch.ranges import by_count, by_remainder
+from app.scheduler.batch.ranges import by_count, by_remainder, even_ranges, skewed
 
 
 @pytest.mark.parametrize(

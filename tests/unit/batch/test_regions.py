@@ -7,8 +7,7 @@ import random
 import pytest
 
 from app.model.jobgraph import Exchange
-from app.scheduler.batch.failover import regions_to_restart, startable
-from app.scheduler.batch.regions import regions_of
+from app.scheduler.batch.regions import regions_of, regions_to_restart, startable
 from tests.unit.batch.graphs import graph, key, names
 
 
