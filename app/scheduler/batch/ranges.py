@@ -2,9 +2,10 @@
 
 A result has as many subpartitions as its consumer may have tasks at most; rows with the same key are in the same one.
 
-Even amounts of data are production Flink's way (since 1.17, 2.x). A task reads subpartitions that follow each other, whole: a subpartition that is much larger than the others is found
-here and divided by Spark (flink-behaviour I.3 cuts it along the producer's partitions, which needs bytes per partition
-of the producer; Spark's adaptive execution has those, and knows which side of a join may be cut).
+Even amounts of data are production Flink's way (since 1.17, 2.x). A task reads subpartitions that follow each other,
+whole: a subpartition that is much larger than the others is found here and divided by Spark (flink-behaviour I.3 cuts
+it along the producer's partitions, which needs bytes per partition of the producer; Spark's adaptive execution has
+those, and knows which side of a join may be cut).
 """
 
 from __future__ import annotations
