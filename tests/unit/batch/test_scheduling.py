@@ -22,7 +22,9 @@ from app.scheduler.adaptive.events import (
     RegionFinished,
     StopRequested,
 )
-from app.scheduler.step import InvariantViolation, explain, status_of, step, validate
+from app.scheduler.explain import explain
+from app.scheduler.step import status_of, step
+from app.scheduler.validate import InvariantViolation, validate
 from app.store import codec
 from app.worker.orders import orders_for
 from tests.unit.batch.driving import MB, BatchJob, chain, running
