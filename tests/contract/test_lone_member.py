@@ -32,8 +32,8 @@ KUBERNETES = {
 class SomeCluster:
     """What is asked of a cluster here: whether it can be asked."""
 
-    def __init__(self, away: str = "") -> None:
-        self.away = away
+    def __init__(self, unreachable: str = "") -> None:
+        self.unreachable = unreachable
         self.periodic = Periodic()
 
 

@@ -21,22 +21,22 @@ class Server:
         return self.explanation
 
 
-def supply(*, away: bool, why: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"supply": {"total": 4, "idle": 0, "outOfSight": away, "why": list(why)}}
+def supply(*, unreachable: bool, why: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"supply": {"total": 4, "idle": 0, "outOfSight": unreachable, "why": list(why)}}
 
 
 def test_it_is_said_once_and_once_that_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
     server: Any = Server()
     watch = ClusterWatch(server, "a", every_s=0.0)
     for server.explanation in (
-        supply(cluster_unreachable=False),
-        supply(cluster_unreachable=True, why=(WHY,)),
-        supply(cluster_unreachable=True, why=(WHY,)),
+        supply(unreachable=False),
+        supply(unreachable=True, why=(WHY,)),
+        supply(unreachable=True, why=(WHY,)),
     ):
         watch.turn()
     told = f"Waiting on: {WHY} What was asked for is kept; Ctrl-C does not undo it.\n"
     assert capsys.readouterr().err == told
-    server.explanation = supply(cluster_unreachable=False)
+    server.explanation = supply(unreachable=False)
     watch.turn()
     watch.turn()
     assert capsys.readouterr().err == "Waiting on: the cluster can be asked again.\n"

@@ -177,7 +177,7 @@ def test_one_that_asks_for_patience_is_there_for_a_while(world: World) -> None:
 
 def test_a_document_of_another_kind_is_no_answer(world: World) -> None:
     world.api.quotas = {"kind": "Table", "rows": []}
-    assert run(look(world.cluster())).suspended
+    assert run(look(world.cluster())).unreachable
 
 
 def test_long_lists_are_read_page_by_page_and_again_if_the_rest_is_forgotten(

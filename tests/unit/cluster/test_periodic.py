@@ -55,19 +55,19 @@ def kubernetes() -> Any:
 
 def test_pauses_grow_up_to_a_limit_and_are_short_again_when_all_is_well() -> None:
     sleeps = Sleeps(12)
-    rounds, looks = Periodic(sleeps), 0
+    periodic, looks = Periodic(sleeps), 0
 
     async def once() -> None:
         nonlocal looks
         looks += 1
-        assert rounds.troubles == ([] if looks in (1, 2, 12) else [rounds.troubles[0]])
+        assert periodic.troubles == ([] if looks in (1, 2, 12) else [periodic.troubles[0]])
         if 2 <= looks <= 10:
             raise KeyError("a defect")
 
     with pytest.raises(Stop), capture_logs() as logs:
-        asyncio.run(rounds.go("looks", once, every_s=0.5))
+        asyncio.run(periodic.run("looks", once, every_s=0.5))
     assert sleeps.seconds == [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30, 0.5, 0.5]
-    assert rounds.troubles == []
+    assert periodic.troubles == []
     assert [(entry["log_level"], entry.get("exc_info")) for entry in logs][:1] == [("error", True)]
     assert len(logs) == 10 and logs[-1]["event"].endswith("is well again")
 
