@@ -4,9 +4,8 @@ Spark hands a batch to a sink in one of two ways: by ``Sink.addBatch``, and for 
 ``StreamingWrite``, which a ``Table`` makes for each batch. A query gets ones of ours, which call a `Passage` first and
 Spark's own then. They are put in while the query is being started, before its first batch.
 
-They are Java (`gate.java`), compiled in this process by Janino, with which Spark compiles its own code: from one in
-Python an error of Spark's would come to a program as another. Nothing of all this is
-a promise of Spark's: `self_test` looks for it.
+They are Java (`gate.java`): from one in Python an error of Spark's would come to a program as another. Nothing of all
+this is a promise of Spark's: `self_test` looks for it.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 from app.driver.failures import BoundaryStop, DriverError, one_line
+from app.driver.janino import compiled
 from app.driver.scala import java_list
 from app.driver.valves.spark import java_field, kind_of
 
@@ -174,10 +173,8 @@ def _class(name: str) -> Any:
     """One of ours, compiled once for the process."""
     if name not in _classes:
         jvm = _jvm()
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Class.forName(_SINK).getClassLoader())
-        compiler.cook(Path(__file__).with_name("gate.java").read_text(encoding="ascii"))
-        loader = compiler.getClassLoader()
+        spark_s = jvm.java.lang.Class.forName(_SINK).getClassLoader()
+        loader = compiled(jvm, "gate.java", spark_s).getClassLoader()
         for each in _CLASSES:
             _classes[each] = loader.loadClass(f"slotwise.{each}")
     return _classes[name]

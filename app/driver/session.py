@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import JARS_VARIABLE, JAVA_OPTIONS, archive_options
+from app.driver.localfiles import CHECKPOINT_FILES, checkpoint_files
 from app.driver.scala import scala_context
 from app.model.batch import Skew, SkewStrategy
 from app.model.clusterconf import refused_on_cluster
@@ -53,9 +54,9 @@ DEFAULT_CONF = {
     ),
     # A commit writes what the batch changed, not the whole state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Hadoop's local file system with checksums makes two files for each of Spark's, and a child process (chmod) for
-    # each file: with twelve state partitions a quarter of the time of a small batch.
-    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # Hadoop's local file system with checksums makes two files for each of Spark's, and child processes for each file.
+    # Where Spark runs in this process alone, `app.driver.localfiles` saves those too.
+    CHECKPOINT_FILES: "org.apache.hadoop.fs.local.RawLocalFs",
     # How often a query without data says so: a plan for an idle query is in force from then on.
     "spark.sql.streaming.noDataProgressEventInterval": "250ms",
     "spark.sql.streaming.pollingDelay": "100ms",
@@ -213,6 +214,9 @@ def open_session(
     try:
         # getOrCreate of a SparkSession would look for an active session of a context that was stopped.
         SparkSession._instantiatedSession = None
+        if not executors and CHECKPOINT_FILES not in chosen:
+            SparkContext._ensure_initialized()
+            settings.set(CHECKPOINT_FILES, checkpoint_files(SparkContext._jvm))
         context = SparkContext(conf=settings)
         context.setLogLevel("WARN")
         _expect_the_end(context)

@@ -16,7 +16,13 @@ from tests import environments
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 HERE = Path(__file__).parent
-FILES = ("test_valves.py", "test_valves_plans.py", "test_valves_writers.py", "test_gate.py")
+FILES = (
+    "test_valves.py",
+    "test_valves_plans.py",
+    "test_valves_writers.py",
+    "test_gate.py",
+    "test_local_files.py",
+)
 # PySpark 4.1 cannot redistribute state.
 MORE = {"4.2.0": ("test_program_repartition.py",)}
 
