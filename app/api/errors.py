@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import json_response
+from app.model.sentences import shown
 from app.worker.views import (
     ControlPlaneError,
     Fenced,
@@ -36,6 +41,7 @@ RETRY: Final = {"Retry-After": "1"}
 """The header of each 503: what kept the server from answering may be over soon."""
 _SENTENCES_MAX = 1000
 """More than any job graph that is allowed can have of a kind."""
+_PLACES = {"path": "path parameter", "query": "query parameter", "header": "header"}
 
 
 class ApiError(Exception):
@@ -75,3 +81,41 @@ def response_of(error: ApiError | ControlPlaneError) -> Response:
     again = status == 503 and not isinstance(error, InDoubt)
     headers = RETRY if again else None
     return error_response(status, error.errors, headers)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Have every refusal answered in the form of the contract."""
+    app.add_exception_handler(ApiError, _refused)
+    app.add_exception_handler(ControlPlaneError, _refused)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(HTTPException, _not_routed)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError | ControlPlaneError)
+    return response_of(error)
+
+
+async def _not_valid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return error_response(400, [_sentence(each) for each in error.errors()])
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    """A parameter that FastAPI refuses, in the words of its type (`app.api.parameters`)."""
+    place, name = error["loc"][:2]
+    what = error.get("ctx", {}).get("expected") or error["msg"]
+    found = "it is missing" if error["type"] == "missing" else f"found {shown(str(error['input']))}"
+    return f"The {_PLACES[place]} {name} should be {what}, {found}."
+
+
+async def _not_routed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"][:200]
+    if error.status_code == 404:
+        return error_response(404, [f"There is nothing at {path}: see /docs for what there is."])
+    if error.status_code == 405:
+        allowed = (error.headers or {})["Allow"]
+        sentence = f"The method {request.method[:20]} is not allowed on {path}: allowed are {allowed}."
+        return error_response(405, [sentence], {"Allow": allowed})
+    return error_response(error.status_code, [str(error.detail)], error.headers)

@@ -1,119 +1,25 @@
-"""Reading requests strictly: ids, query parameters, headers, bodies; each refusal names what was wrong."""
+"""Reading headers and bodies strictly; each refusal names what was wrong."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
-from app.api.auth import PRINCIPAL
 from app.api.errors import ApiError, bad_request
 from app.api.held_bytes import claim
 from app.model import sentences
-from app.model.ids import InvalidId, normalize_id
-from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
 BODY_LIMIT_BYTES = 1024 * 1024
-_MAX_QUERY_PARAMETERS = 32
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 T = TypeVar("T")
 
 # One thread: what is decoded is Python's work, and several would take the event loop's turns.
 _decoders = ThreadPoolExecutor(1, "decode")
-
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}\Z")
-
-
-def requested_by(request: Request) -> str:
-    """The authenticated name."""
-    name: str = request.scope[PRINCIPAL]
-    return name
-
-
-def path_id(request: Request, name: str) -> str:
-    """The id in the path under ``name``, in lower case."""
-    text: str = request.scope["path_params"][name]
-    try:
-        return normalize_id(text)
-    except InvalidId:
-        raise bad_request(
-            f"The path parameter {name} should be 32 hexadecimal digits, found {shown(text)}."
-        ) from None
-
-
-def query(request: Request, allowed: Collection[str] = ()) -> dict[str, str]:
-    """The query parameters, each at most once and of a known name."""
-    raw: bytes = request.scope["query_string"]
-    if not raw:
-        return {}
-    try:
-        pairs = parse_qsl(
-            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_PARAMETERS
-        )
-    except (ValueError, UnicodeDecodeError):
-        raise bad_request(
-            f"The query cannot be read: at most {_MAX_QUERY_PARAMETERS} percent-encoded UTF-8 parameters are"
-            " expected."
-        ) from None
-    found: dict[str, str] = {}
-    errors: list[str] = []
-    for name, value in pairs:
-        if name not in allowed:
-            known = ", ".join(sorted(allowed)) or "none"
-            errors.append(f"The query parameter {shown(name)} is not known here; allowed: {known}.")
-        elif name in found:
-            errors.append(f"The query parameter {name} is given twice.")
-        else:
-            found[name] = value
-    if errors:
-        raise bad_request(*errors)
-    return found
-
-
-def boolean(parameters: dict[str, str], name: str) -> bool:
-    """A true or false of the query; false when it is not given."""
-    value = parameters.get(name, "false")
-    if value not in ("true", "false"):
-        raise bad_request(f"The query parameter {name} should be true or false, found {shown(value)}.")
-    return value == "true"
-
-
-def whole_number(parameters: dict[str, str], name: str, lowest: int, highest: int) -> int | None:
-    """A whole number of the query within bounds; None when it is not given."""
-    value = parameters.get(name)
-    if value is None:
-        return None
-    if not _WHOLE_NUMBER.match(value) or not lowest <= int(value) <= highest:
-        raise bad_request(
-            f"The query parameter {name} should be a whole number between {lowest} and {highest}, found"
-            f" {shown(value)}."
-        )
-    return int(value)
-
-
-def one_of(
-    parameters: dict[str, str], name: str, values: Callable[[str], T], allowed: Collection[str]
-) -> T | None:
-    """A value out of a fixed set; None when it is not given."""
-    value = parameters.get(name)
-    if value is None:
-        return None
-    if value not in allowed:
-        raise bad_request(
-            f"The query parameter {name} should be one of {', '.join(allowed)}, found {shown(value)}."
-        )
-    return values(value)
-
-
-def names(parameters: dict[str, str], name: str) -> list[str] | None:
-    """A comma-separated list; None when it is not given or empty, which means everything."""
-    return [part for part in parameters.get(name, "").split(",") if part] or None
 
 
 def header(request: Request, name: str) -> str | None:

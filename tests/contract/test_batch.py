@@ -7,9 +7,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from app.api.openapi import build_openapi
-from app.api.operations import all_operations
-from app.api.routing import OperationTable
+from app.api.app import SlotwiseApi
 from tests.contract.world import RESTART_AT_ONCE, World, bounds, eventually, open_world
 
 BLOCKING = {"exchange": "BLOCKING"}
@@ -31,7 +29,7 @@ GRAPH: dict[str, Any] = {
     ],
 }
 
-DOCUMENT = build_openapi(OperationTable(all_operations()), "0.1.0", with_tokens=False)
+DOCUMENT = SlotwiseApi("0.1.0", with_tokens=False).openapi()
 
 
 def check_documented(path: str, answer: Any) -> None:

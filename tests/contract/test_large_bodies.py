@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from app.api.errors import bad_request
-from app.api.handlers import submission
-from app.api.handlers.submission import FORM_LIMIT_BYTES
 from app.api.requests import BODY_LIMIT_BYTES
+from app.api.routers import submission
+from app.api.routers.submission import FORM_LIMIT_BYTES
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from tests.contract.live import Answer, answered_meanwhile, exchange, listening
 from tests.contract.world import World, bounds, eventually

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
-from app.api.handlers.submission import FORM_LIMIT_BYTES
 from app.api.info import ServerInfo
 from app.api.requests import BODY_LIMIT_BYTES
+from app.api.routers.submission import FORM_LIMIT_BYTES
 from app.model.environment import MODULES, Looked
 from app.settings import Settings
 from app.worker.artifacts import NEEDED

@@ -10,7 +10,7 @@ import pytest
 
 from app.api import pieces
 from app.api.errors import ApiError
-from app.api.handlers.drivers import REPORTS_PER_CALL, _reports
+from app.api.routers.drivers import REPORTS_PER_CALL, _reports
 from app.driver.client import _body_of
 from app.model.batch import Result
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT

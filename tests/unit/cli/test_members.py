@@ -6,10 +6,24 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from app.api.examples.cluster import MEMBER
-
 Run = Callable[..., Any]
 PATH = "/cluster/members"
+MEMBER = {
+    "id": "control-1-4711-5f2c",
+    "url": "http://127.0.0.1:8081",
+    "host": "control-1",
+    "pid": 4711,
+    "version": "0.1.0",
+    "seat": 1,
+    "slots": 8,
+    "cluster": None,
+    "taskManager": "host",
+    "jobs": 3,
+    "state": "ALIVE",
+    "joinedTimestampInMillis": 1795204811989,
+    "isSelf": True,
+    "isArbiter": True,
+}
 OTHER = {**MEMBER, "seat": 2, "state": "LOST", "isArbiter": False}
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Depends, Query
+from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
-from app.api.context import Context
+from app.api.dependencies import Plane, Principal
+from app.api.documents import refusals, request_body
 from app.api.errors import bad_request
-from app.api.requests import kind_of, path_id, query, read_json_object, requested_by
+from app.api.parameters import JobId, TriggerId, expected
+from app.api.requests import kind_of, read_json_object
+from app.api.routes import Operation
+from app.api.schema import jobs as schema
+from app.api.schema.base import Empty
 from app.model.ids import InvalidId, normalize_id
 from app.model.sentences import shown
 from app.scheduler.adaptive.state import Stop
@@ -18,30 +25,63 @@ from app.scheduler.adaptive.state import Stop
 _STOP_FIELDS = ("targetDirectory", "drain", "formatType", "triggerId")
 _FORMATS = ("CANONICAL", "NATIVE")
 
+router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
 
-async def cancel(context: Context, request: Request) -> Response:
-    mode = query(request, ("mode",)).get("mode")
-    if mode != "cancel":
-        # Flink takes a missing one for cancel. Its clients always send it, and a request that forgets what it wants
-        # should not end a job.
-        found = "it is missing" if mode is None else f"found {shown(mode)}"
-        raise bad_request(
-            f"The query parameter mode should be cancel, {found}; to stop a job, POST to /stop."
-        )
-    await context.control_plane.cancel(path_id(request, "jobid"), requested_by=requested_by(request))
+
+def _cancel(value: str) -> str:
+    if value != "cancel":
+        raise expected("cancel; to stop a job, POST to /stop")
+    return value
+
+
+# Flink takes a missing one for cancel. Its clients always send it, and a request that forgets what it wants should not
+# end a job.
+Mode = Annotated[
+    str,
+    BeforeValidator(_cancel),
+    WithJsonSchema({"enum": ["cancel"]}),
+    Query(description="cancel is the only mode."),
+]
+
+
+@router.patch(
+    "",
+    status_code=202,
+    response_model=Empty,
+    responses=refusals({409: "The job has ended: it is FINISHED."}),
+)
+async def cancel_job(jobid: JobId, mode: Mode, plane: Plane, principal: Principal) -> Response:
+    """Cancel a job at once"""
+    await plane.cancel(jobid, requested_by=principal)
     return BytesResponse(EMPTY_OBJECT, 202)
 
 
-async def stop(context: Context, request: Request) -> Response:
-    query(request)
-    job_id = path_id(request, "jobid")
-    wanted = await read_json_object(
-        request, parse_stop, what='{} or {"triggerId": "<32 hexadecimal digits>"}', empty_ok=True
-    )
-    trigger_id = await context.control_plane.stop(
-        job_id, trigger_id=wanted, requested_by=requested_by(request)
-    )
+async def _trigger(request: Request, jobid: JobId) -> str | None:
+    what = '{} or {"triggerId": "<32 hexadecimal digits>"}'
+    return await read_json_object(request, parse_stop, what=what, empty_ok=True)
+
+
+@router.post(
+    "/stop",
+    status_code=202,
+    response_model=schema.StopAccepted,
+    responses=refusals({409: "The job is RESTARTING: it can be stopped while it is RUNNING."}),
+    openapi_extra=request_body(
+        "May be empty.", {"application/json": schema.StopBody.model_json_schema()}, required=False
+    ),
+)
+async def stop_job(
+    jobid: JobId, plane: Plane, principal: Principal, trigger: Annotated[str | None, Depends(_trigger)]
+) -> Response:
+    """Stop a job after the batch in flight, with a complete checkpoint"""
+    trigger_id = await plane.stop(jobid, trigger_id=trigger, requested_by=principal)
     return json_response({"request-id": trigger_id}, 202)
+
+
+@router.get("/savepoints/{triggerid}", response_model=schema.StopStatus)
+async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> Response:
+    """How a stop is going"""
+    return json_response(render_stop(plane.stop_operation(jobid, triggerid)))
 
 
 def parse_stop(body: dict[str, Any]) -> str | None:
@@ -74,14 +114,6 @@ def parse_stop(body: dict[str, Any]) -> str | None:
     if errors:
         raise bad_request(*errors)
     return trigger_id
-
-
-async def stop_status(context: Context, request: Request) -> Response:
-    query(request)
-    stop_operation = context.control_plane.stop_operation(
-        path_id(request, "jobid"), path_id(request, "triggerid")
-    )
-    return json_response(render_stop(stop_operation))
 
 
 def render_stop(stop_operation: Stop) -> dict[str, Any]:

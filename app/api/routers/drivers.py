@@ -9,16 +9,19 @@ import functools
 import re
 from concurrent.futures import ThreadPoolExecutor
 from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import json_response
-from app.api.context import Context
+from app.api.dependencies import Plane
 from app.api.errors import bad_request
+from app.api.parameters import JobId, WholeNumber
 from app.api.pieces import Pieces, decode_json, no_json
-from app.api.requests import decoded, header, path_id, query, read_body, whole_number
+from app.api.requests import decoded, header, read_body
+from app.api.routes import LocalOperation
 from app.model import protocol
 from app.model.batch import Result
 from app.model.protocol import (
@@ -45,6 +48,10 @@ D = TypeVar("D")
 # Not that of users, whose bodies may be made to be read slowly.
 _decoders = ThreadPoolExecutor(1, "decode-reports")
 
+router = APIRouter(
+    prefix="/internal/v1/jobs/{jobid}/attempts/{attempt}", include_in_schema=False, route_class=LocalOperation
+)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Caller:
@@ -54,43 +61,52 @@ class _Caller:
     epoch: int
 
 
-async def _caller(context: Context, request: Request) -> _Caller:
+async def _caller(request: Request, jobid: JobId, attempt: str, plane: Plane) -> _Caller:
     """Who calls, admitted by its secret before anything of the body is read."""
-    attempt: str = request.scope["path_params"]["attempt"]
     epoch = header(request, "x-slotwise-epoch") or ""
     scheme, _, secret = (header(request, "authorization") or "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise Fenced("The secret of the attempt is missing.")
     if not _NUMBER.match(attempt) or not _NUMBER.match(epoch):
         raise bad_request("The attempt in the path and the header X-Slotwise-Epoch should be whole numbers.")
-    caller = _Caller(path_id(request, "jobid"), int(attempt), secret.strip(), int(epoch))
-    await context.control_plane.admit_driver(caller.job_id, caller.attempt, caller.secret, caller.epoch)
+    caller = _Caller(jobid, int(attempt), secret.strip(), int(epoch))
+    await plane.admit_driver(caller.job_id, caller.attempt, caller.secret, caller.epoch)
     return caller
 
 
-async def register(context: Context, request: Request) -> Response:
-    query(request)
-    caller = await _caller(context, request)
+Caller = Annotated[_Caller, Depends(_caller)]
+_Number = Annotated[int, WholeNumber(0, _MAX_NUMBER), Query()]
+
+
+@router.post("/register")
+async def register(request: Request, caller: Caller, plane: Plane) -> Response:
     registration = _decode(Registration, decode_json(await read_body(request)))
-    orders = await context.control_plane.driver_register(
+    orders = await plane.driver_register(
         caller.job_id, caller.attempt, caller.secret, caller.epoch, registration
     )
     return _orders(orders)
 
 
-async def orders(context: Context, request: Request) -> Response:
-    parameters = query(request, ("plan", "stop", "slots", "restarts", "wait_ms"))
-    caller = await _caller(context, request)
-    answer = await context.control_plane.driver_orders(
+@router.get("/orders")
+async def orders(
+    caller: Caller,
+    plane: Plane,
+    plan: _Number = 0,
+    stop: str = "none",
+    slots: Annotated[int | None, WholeNumber(0, _MAX_NUMBER), Query()] = None,
+    restarts: str = "",
+    wait_ms: _Number = 0,
+) -> Response:
+    answer = await plane.driver_orders(
         caller.job_id,
         caller.attempt,
         caller.secret,
         caller.epoch,
-        plan=whole_number(parameters, "plan", 0, _MAX_NUMBER) or 0,
-        stop=parameters.get("stop", "none"),
-        slots=whole_number(parameters, "slots", 0, _MAX_NUMBER),
-        restarts=_restarts(parameters.get("restarts", "")),
-        wait_ms=min(whole_number(parameters, "wait_ms", 0, _MAX_NUMBER) or 0, _MAX_WAIT_MS),
+        plan=plan,
+        stop=stop,
+        slots=slots,
+        restarts=_restarts(restarts),
+        wait_ms=min(wait_ms, _MAX_WAIT_MS),
     )
     return _orders(answer)
 
@@ -105,11 +121,10 @@ def _restarts(text: str) -> dict[str, int]:
     return {query_key: int(number) for query_key, _, number in pairs}
 
 
-async def reports(context: Context, request: Request) -> Response:
-    query(request)
-    caller = await _caller(context, request)
+@router.post("/reports")
+async def reports(request: Request, caller: Caller, plane: Plane) -> Response:
     taken = await decoded(_reports, await read_body(request, REPORTS_LIMIT_BYTES), _decoders)
-    acknowledged = await context.control_plane.driver_reports(
+    acknowledged = await plane.driver_reports(
         caller.job_id, caller.attempt, caller.secret, caller.epoch, taken
     )
     return json_response(dataclasses.asdict(Acknowledgement(acknowledged)))

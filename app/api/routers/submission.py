@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from fastapi import APIRouter, Depends, Query
 from python_multipart.exceptions import MultipartParseError
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -12,20 +14,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import json_response
-from app.api.context import Context
+from app.api.dependencies import Plane, Principal
+from app.api.documents import answered, refusals, request_body
 from app.api.errors import ApiError, bad_request
+from app.api.parameters import Boolean
 from app.api.requests import (
     BODY_LIMIT_BYTES,
     body_chunks,
-    boolean,
     decoded,
     header,
-    query,
     read_body,
-    requested_by,
     too_large,
     while_connected,
 )
+from app.api.routes import Operation
+from app.api.schema.graph import GRAPH_SCHEMA, PROGRAM_SCHEMA
+from app.api.schema.jobs import Submitted
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.model.graphdoc import GraphErrors, to_document
 from app.model.graphdoc_program import ProgramDocument, parse_submitted
@@ -41,6 +45,26 @@ _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/
 _FORM = "multipart/form-data"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
 _FORM_HINT = "a part `graph`, and a part `files` for each file that the graph lists under artifacts"
+NOT_SUPPORTED = (
+    "The Content-Type 'text/html' is not supported: send application/json, application/yaml or "
+    "multipart/form-data."
+)
+_FILE = {"type": "string", "format": "binary"}
+BODY = request_body(
+    "The job graph, or the program.",
+    {
+        "application/json": {"anyOf": [GRAPH_SCHEMA, PROGRAM_SCHEMA]},
+        "application/yaml": {"type": "string"},
+        "multipart/form-data": {
+            "type": "object",
+            "required": ["graph"],
+            "properties": {"graph": _FILE, "files": {"type": "array", "items": _FILE}},
+        },
+    },
+)
+"""Of a route that takes a job graph or a program."""
+
+router = APIRouter(tags=["jobs"], route_class=Operation)
 
 
 @dataclass(slots=True)
@@ -58,19 +82,7 @@ class _InMemory(MultiPartParser):
     spool_max_size = FORM_LIMIT_BYTES
 
 
-async def submit(context: Context, request: Request) -> Response:
-    dry_run = boolean(query(request, ("dryRun",)), "dryRun")
-    graph, files = await read_submitted(request)
-    if isinstance(graph, ProgramDocument) or graph.runtime.is_own:
-        graph = await while_connected(request, context.control_plane.plan(graph, files))
-    if dry_run:
-        await context.control_plane.check(graph, files)
-        return json_response(masked_document(to_document(graph)))
-    job_id = await context.control_plane.submit(graph, files, requested_by=requested_by(request))
-    return json_response({"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}, 202, {"Location": f"/jobs/{job_id}"})
-
-
-async def read_submitted(request: Request) -> tuple[JobGraph | ProgramDocument, dict[str, bytes]]:
+async def _sent(request: Request) -> tuple[JobGraph | ProgramDocument, dict[str, bytes]]:
     """What a request sends: a graph or a program, and the files that go with it."""
     content_type = header(request, "content-type") or "application/json"
     media = content_type.partition(";")[0].strip().lower()
@@ -154,3 +166,51 @@ async def _take(form: _Form, name: str, part: UploadFile | str) -> None:
             form.files[file_name] = content
     else:
         form.errors.append(f"The part {shown(name)} is not known: {_FORM_HINT} is expected.")
+
+
+Sent = Annotated[tuple[JobGraph | ProgramDocument, dict[str, bytes]], Depends(_sent)]
+"""A graph or a program, and the files that go with it."""
+DryRun = Annotated[
+    Boolean,
+    Query(
+        alias="dryRun",
+        description="Answer (200) the document with everything resolved, the vertices of a program too; store nothing.",
+    ),
+]
+
+
+@router.post(
+    "/jobs",
+    status_code=202,
+    response_model=Submitted,
+    responses={
+        **answered(200, schema={"type": "object"}),
+        **refusals(
+            {
+                400: "vertices[1].inputs[0]: 'number' is not a vertex of the graph.",
+                409: "The checkpoint /data/counts of store is that of job counts, which is RUNNING: end that job "
+                "before.",
+                415: NOT_SUPPORTED,
+            }
+        ),
+    },
+    openapi_extra=BODY,
+)
+async def submit_job(
+    request: Request, plane: Plane, principal: Principal, sent: Sent, dry_run: DryRun = False
+) -> Response:
+    """Submit a job
+
+    The graph as JSON or YAML, or a multipart form with the part `graph` and the files that it lists under artifacts.
+    All errors of a graph are answered at once, each with its place. A document with `script` is a program: a driver
+    runs it up to where it waits for its queries, which takes some seconds, and its vertices are read from its plan.
+    Whoever hangs up meanwhile ends that. With `from` it goes on from a copy of another's checkpoint.
+    """
+    graph, files = sent
+    if isinstance(graph, ProgramDocument) or graph.runtime.is_own:
+        graph = await while_connected(request, plane.plan(graph, files))
+    if dry_run:
+        await plane.check(graph, files)
+        return json_response(masked_document(to_document(graph)))
+    job_id = await plane.submit(graph, files, requested_by=principal)
+    return json_response({"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}, 202, {"Location": f"/jobs/{job_id}"})

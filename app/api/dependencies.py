@@ -1,0 +1,98 @@
+"""What endpoints ask for: the control plane, the job of the path, who calls, and on what condition."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from app.api.auth import PRINCIPAL
+from app.api.errors import bad_request
+from app.api.info import ServerInfo
+from app.api.parameters import IdempotencyKey, IfMatch, JobId, Reason
+from app.model.sentences import shown
+from app.worker.facade import ControlPlaneFacade
+from app.worker.views import JobView, StaleVersion
+
+_ETAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\Z')
+_VERSION = re.compile(r"[1-9][0-9]{0,14}\Z")
+
+
+async def _control_plane(request: Request) -> ControlPlaneFacade:
+    plane: ControlPlaneFacade = request.app.state.control_plane
+    return plane
+
+
+async def _info(request: Request) -> ServerInfo:
+    info: ServerInfo = request.app.state.info
+    return info
+
+
+async def _now_ms(request: Request) -> int:
+    now_ms: int = request.app.state.clock.now_ms()
+    return now_ms
+
+
+async def _principal(request: Request) -> str:
+    name: str = request.scope[PRINCIPAL]
+    return name
+
+
+async def _job(request: Request, jobid: JobId) -> JobView:
+    view: JobView = request.app.state.control_plane.job(jobid)
+    return view
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a request that declares something carries in headers: for which version it is meant, what makes a repeated
+    request the same one, and why it is made."""
+
+    if_match: str | None
+    idempotency_key: str | None
+    reason: str | None
+
+    def version(self, current: int, subject: str) -> int | None:
+        """The version of If-Match; None without one or for `*`. ``subject`` begins a sentence: `The share is`.
+
+        Raises:
+            StaleVersion: it is an entity tag that can never be the current one.
+        """
+        value = self.if_match
+        if value is None or value == "*":
+            return None
+        match = _ETAG.match(value)
+        if match is None:
+            raise bad_request(
+                f'The header If-Match should be one entity tag as GET answers it, such as "{current}", found'
+                f" {shown(value)}."
+            )
+        if match[1] or not _VERSION.match(match[2]):
+            raise StaleVersion(f"{subject} at version {current}, not at {shown(value)} as If-Match demands.")
+        return int(match[2])
+
+
+async def _conditions(
+    if_match: IfMatch = None,
+    idempotency_key: IdempotencyKey = None,
+    reason: Reason = None,
+) -> Conditions:
+    return Conditions(if_match, idempotency_key, reason or None)
+
+
+def etag(version: int) -> str:
+    return f'"{version}"'
+
+
+Plane = Annotated[ControlPlaneFacade, Depends(_control_plane)]
+Info = Annotated[ServerInfo, Depends(_info)]
+Now = Annotated[int, Depends(_now_ms)]
+"""Epoch milliseconds."""
+Principal = Annotated[str, Depends(_principal)]
+"""The authenticated name."""
+Job = Annotated[JobView, Depends(_job)]
+"""The job that the path names."""
+Declared = Annotated[Conditions, Depends(_conditions)]

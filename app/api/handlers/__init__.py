@@ -1,1 +1,0 @@
-"""What each operation does: read the request, ask the control plane, render."""

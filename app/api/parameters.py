@@ -1,0 +1,116 @@
+"""Types of what paths, queries and headers carry. Each says in its own words what it
+expects, and FastAPI documents it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Header, Path
+from pydantic import BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from app.model.ids import InvalidId, normalize_id
+
+MAX_REASON_LENGTH = 1000
+MAX_IDEMPOTENCY_KEY_LENGTH = 255
+
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}\Z")
+_IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_HEX = WithJsonSchema({"type": "string", "pattern": "^[0-9a-fA-F]{32}$"})
+
+
+def expected(what: str) -> PydanticCustomError:
+    """A value is not ``what``, which goes on from *should be*."""
+    return PydanticCustomError("expected", "{expected}", {"expected": what})
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """Decimal digits within bounds."""
+
+    lowest: int
+    highest: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        number = core_schema.int_schema(ge=self.lowest, le=self.highest)
+        return core_schema.no_info_before_validator_function(self._read, number)
+
+    def _read(self, value: str) -> int:
+        if not _WHOLE_NUMBER.match(value) or not self.lowest <= int(value) <= self.highest:
+            raise expected(f"a whole number between {self.lowest} and {self.highest}")
+        return int(value)
+
+
+def _boolean(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise expected("true or false")
+    return value == "true"
+
+
+def _id(value: str) -> str:
+    try:
+        return normalize_id(value)
+    except InvalidId:
+        raise expected("32 hexadecimal digits") from None
+
+
+def _text(value: str) -> str:
+    """The text of a header: UTF-8 if it is that, else Latin-1."""
+    raw = value.encode("latin-1")
+    try:
+        return raw.decode().strip()
+    except UnicodeDecodeError:
+        return value.strip()
+
+
+def _reason(value: str) -> str:
+    text = _text(value)
+    if len(text) > MAX_REASON_LENGTH or _CONTROL.search(text):
+        raise expected(f"at most {MAX_REASON_LENGTH} characters without control characters")
+    return text
+
+
+def _idempotency_key(value: str) -> str:
+    text = _text(value)
+    if not _IDEMPOTENCY_KEY.match(text):
+        raise expected(f"1 to {MAX_IDEMPOTENCY_KEY_LENGTH} visible ASCII characters")
+    return text
+
+
+def names(text: str) -> list[str] | None:
+    """A comma-separated list; None when it is empty, which means everything."""
+    return [part for part in text.split(",") if part] or None
+
+
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
+_Id = Annotated[str, BeforeValidator(_id), _HEX]
+JobId = Annotated[_Id, Path(description="The job's id.")]
+VertexId = Annotated[_Id, Path(description="The vertex's id.")]
+RescaleUuid = Annotated[_Id, Path(description="The id of a rescale record.")]
+TriggerId = Annotated[_Id, Path(description="The id of a stop, as POST to stop answered it.")]
+TaskManagerId = Annotated[str, Path(min_length=1, description="The TaskManager's id.")]
+IfMatch = Annotated[
+    str | None,
+    BeforeValidator(_text),
+    WithJsonSchema({"type": "string", "pattern": r'^("[1-9][0-9]{0,14}"|\*)$'}),
+    Header(alias="If-Match", description="Only if what is declared is at this version (an ETag of GET)."),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    BeforeValidator(_idempotency_key),
+    WithJsonSchema({"type": "string", "pattern": "^[!-~]{1,255}$"}),
+    Header(
+        alias="Idempotency-Key",
+        description="A repeated request with the same key and body repeats its answer and changes nothing.",
+    ),
+]
+Reason = Annotated[
+    str | None,
+    BeforeValidator(_reason),
+    WithJsonSchema({"type": "string", "pattern": "^[ -~]{0,1000}$"}),
+    Header(alias="X-Slotwise-Reason", description="Why, in free text; kept with the change."),
+]

@@ -1,0 +1,36 @@
+"""Every operation of the API, by topic. What is not here is not there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from app.api.routers import (
+    cluster,
+    drivers,
+    endings,
+    jobs,
+    metrics,
+    pages,
+    requirements,
+    rescales,
+    slot_share,
+    submission,
+    versions,
+)
+
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    requirements.router,
+    slot_share.router,
+    rescales.router,
+    jobs.router,
+    submission.router,
+    endings.router,
+    versions.router,
+    metrics.router,
+    cluster.router,
+    cluster.health,
+    drivers.router,
+    pages.router,
+)

@@ -1,0 +1,146 @@
+"""Reading one job or all of them, and forgetting one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import EMPTY_OBJECT, BytesResponse, json_bytes, json_response
+from app.api.dependencies import Job, Now, Plane
+from app.api.documents import answered, refusals
+from app.api.errors import not_found
+from app.api.parameters import Boolean, JobId, VertexId, WholeNumber
+from app.api.render import jobs as render
+from app.api.render.decisions import decisions
+from app.api.render.exceptions import exception_history
+from app.api.render.execution import VertexExecution, vertex_executions
+from app.api.render.vertices import vertex_details
+from app.api.routes import Operation
+from app.api.schema import jobs as schema
+from app.api.schema.base import Empty
+from app.api.schema.decisions import Decision
+from app.model.graphdoc import to_document
+from app.model.masking import masked_document
+from app.worker.unreadable import UnreadableJob
+
+MAX_EXCEPTIONS = 1000
+_JOBS_AT_A_TIME = 100
+
+router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=Operation)
+
+
+@router.get("", response_model=schema.JobList)
+async def list_jobs(plane: Plane) -> Response:
+    """Ids and statuses of all jobs"""
+    return json_response(render.job_list(render.newest_first(plane.jobs(), plane.unreadable_jobs())))
+
+
+@router.get("/overview", response_model=schema.JobsOverview)
+async def get_jobs_overview(request: Request, plane: Plane, now_ms: Now) -> Response:
+    """All jobs, newest first"""
+    ended_jobs = request.app.state.ended_jobs
+    parts = []
+    for number, job in enumerate(render.newest_first(plane.jobs(), plane.unreadable_jobs()), 1):
+        if isinstance(job, UnreadableJob):
+            parts.append(json_bytes(render.unreadable_overview(job, now_ms)))
+        else:
+            parts.append(ended_jobs.bytes_of(job) or json_bytes(render.job_overview(job, now_ms)))
+        if number % _JOBS_AT_A_TIME == 0:
+            # Thousands of jobs take long to render: other requests have their turn in between.
+            await asyncio.sleep(0)
+    return BytesResponse(b'{"jobs":[' + b",".join(parts) + b"]}")
+
+
+@router.get("/{jobid}", response_model=schema.JobDetails)
+async def get_job(job: Job, now_ms: Now) -> Response:
+    """A job with its vertices and its plan"""
+    return json_response(render.job_details(job, now_ms))
+
+
+@router.delete(
+    "/{jobid}", response_model=Empty, responses=refusals({409: "The job has not ended: it is RUNNING."})
+)
+async def forget_job(jobid: JobId, plane: Plane) -> Response:
+    """Forget a job that has ended, with its history"""
+    await plane.forget(jobid)
+    return BytesResponse(EMPTY_OBJECT)
+
+
+@router.get("/{jobid}/plan", response_model=schema.JobPlan)
+async def get_job_plan(job: Job) -> Response:
+    """The plan in force"""
+    return json_response({"plan": render.job_plan(job)})
+
+
+@router.get("/{jobid}/graph", responses=answered(schema={"type": "object"}))
+async def get_job_graph(job: Job) -> Response:
+    """The job graph document as stored"""
+    return json_response(masked_document(to_document(job.state.graph)))
+
+
+@router.get("/{jobid}/config", response_model=schema.JobConfig)
+async def get_job_config(job: Job) -> Response:
+    """The configuration of a job"""
+    return json_response(render.job_config(job))
+
+
+@router.get("/{jobid}/status", response_model=schema.JobStatusAnswer)
+async def get_job_status(jobid: JobId, plane: Plane) -> Response:
+    """The status of a job"""
+    # It stands beside what may not be readable.
+    known = {job.job_id: job.status for job in plane.unreadable_jobs()}
+    found = known.get(jobid) or plane.job(jobid).status
+    return json_response({"status": found.value})
+
+
+@router.get("/{jobid}/exceptions", response_model=schema.JobExceptions)
+async def get_job_exceptions(
+    job: Job,
+    max_exceptions: Annotated[
+        int | None,
+        WholeNumber(1, MAX_EXCEPTIONS),
+        Query(alias="maxExceptions", description="At most so many."),
+    ] = None,
+) -> Response:
+    """What went wrong, newest first"""
+    return json_response(exception_history(job.state, max_exceptions))
+
+
+@router.get("/{jobid}/execution-result", response_model=schema.ExecutionResult)
+async def get_execution_result(job: Job) -> Response:
+    """How a job ended"""
+    return json_response(render.execution_result(job))
+
+
+@router.get("/{jobid}/decisions", response_model=list[Decision])
+async def get_decisions(
+    job: Job,
+    detail: Annotated[Boolean, Query(description="With the subpartitions of each task.")] = False,
+) -> Response:
+    """How parallel each vertex of a batch job was decided to run, newest first
+
+    The latest five of each vertex, kept as long as the job. A streaming job makes none, so its list is empty: see its
+    rescales.
+    """
+    return json_response(decisions(job, with_groups=detail))
+
+
+async def _vertex(vertexid: VertexId, job: Job) -> VertexExecution:
+    for execution in vertex_executions(job):
+        if execution.vertex.id == vertexid:
+            return execution
+    raise not_found(f"Job vertex {vertexid} was not found in job {job.state.job_id}.")
+
+
+Vertex = Annotated[VertexExecution, Depends(_vertex)]
+"""The vertex that the path names."""
+
+
+@router.get("/{jobid}/vertices/{vertexid}", response_model=schema.VertexDetails)
+async def get_vertex(job: Job, vertex: Vertex, now_ms: Now) -> Response:
+    """A vertex with its subtasks"""
+    return json_response(vertex_details(job, vertex, now_ms))

@@ -1,0 +1,267 @@
+"""GET and PUT of resource requirements (FLIP-291): the one call that the whole server is for; and the explanation of
+what follows from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
+from app.api.dependencies import Declared, Job, Plane, Principal, etag
+from app.api.documents import answered, refusals, request_body
+from app.api.errors import bad_request
+from app.api.parameters import Boolean, JobId
+from app.api.render import explanation as render
+from app.api.requests import kind_of, read_json_object
+from app.api.routes import Operation
+from app.api.schema.base import Empty
+from app.api.schema.rescales import DryRun, Explanation
+from app.model.graphdoc import MAX_VERTICES
+from app.model.ids import InvalidId, normalize_id
+from app.model.jobgraph import JobGraph
+from app.model.sentences import shown
+from app.scheduler.batch.scheduling import undecided
+from app.worker.views import RequirementsUpdate
+
+_KEYS_MAX = 2 * MAX_VERTICES
+# Of a vertex, beside its bounds: an extension of ours.
+_PARTITIONS = "statePartitions"
+_FORM = '{"<vertex id or name>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}, ...}'
+_BOUNDS = ("lowerBound", "upperBound")
+_PATH = "/jobs/{jobid}/resource-requirements"
+
+router = APIRouter(tags=["requirements"], route_class=Operation)
+
+
+def _schema(lowest: int, **members: Any) -> dict[str, Any]:
+    """The schema of bounds per vertex, each at least ``lowest``. ``members``: what a vertex has beside them."""
+    bound = {"type": "integer", "minimum": lowest, "maximum": 32768}
+    bounds = {
+        "type": "object",
+        "required": list(_BOUNDS),
+        "additionalProperties": False,
+        "properties": dict.fromkeys(_BOUNDS, bound),
+    }
+    vertex = {
+        "type": "object",
+        "required": ["parallelism"],
+        "additionalProperties": False,
+        "properties": {"parallelism": bounds, **members},
+    }
+    return {"type": "object", "additionalProperties": vertex}
+
+
+_ASKED = {
+    **_schema(
+        -1,
+        statePartitions={
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 32768,
+            "description": "Of a stateful vertex: into how many partitions its state is to be redistributed. Not below "
+            "the upper bound. Without it there are as many as before, or as the upper bound asks for.",
+        },
+    ),
+    "minProperties": 1,
+    "description": "Keys are vertex ids; a unique vertex name is accepted as well. Every vertex must be there.",
+}
+
+
+@router.get(
+    _PATH,
+    responses=answered(headers={"ETag": "The version of the requirements, for If-Match."}, schema=_schema(1)),
+)
+async def get_resource_requirements(job: Job) -> Response:
+    """The bounds of parallelism of every vertex
+
+    Resolved numbers: a bound that was given as -1 is shown as its default.
+    """
+    requirements = job.state.requirements
+    entries = [
+        f'"{vertex_id}":{{"parallelism":{{"lowerBound":{bounds.lower},"upperBound":{bounds.upper}}}}}'
+        for vertex_id, bounds in requirements
+    ]
+    body = "{" + ",".join(entries) + "}"
+    return BytesResponse(body.encode(), headers={"ETag": etag(requirements.version)})
+
+
+_Bounds = tuple[dict[str, tuple[int, int]], dict[str, int]]
+
+
+async def _bounds(request: Request, job: Job) -> _Bounds:
+    graph = job.state.graph
+    return await read_json_object(request, lambda body: parse_requirements(body, graph), what=_FORM)
+
+
+@router.put(
+    _PATH,
+    response_model=Empty | DryRun,
+    responses={
+        **answered(
+            headers={
+                "ETag": "The version now in force.",
+                "X-Slotwise-Undecided": "Of a BATCH job: the vertices whose parallelism is not decided yet, by id, "
+                "with commas between. The bounds count for them only.",
+            }
+        ),
+        **refusals(
+            {
+                400: "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is higher "
+                "than its upper bound 2.",
+                409: "The job has ended: it is FINISHED.",
+                412: 'The requirements are at version 3, not at "2" as If-Match demands.',
+            }
+        ),
+    },
+    openapi_extra=request_body(
+        "The bounds per vertex. The content type does not matter: the body is read as JSON, strictly.",
+        {"application/json": _ASKED},
+    ),
+)
+async def put_resource_requirements(
+    job: Job,
+    plane: Plane,
+    principal: Principal,
+    declared: Declared,
+    bounds: Annotated[_Bounds, Depends(_bounds)],
+    dry_run: Annotated[
+        Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")
+    ] = False,
+    retry: Annotated[
+        Boolean, Query(description="Try again what was taken back, with the same bounds.")
+    ] = False,
+) -> Response:
+    """Declare the bounds of parallelism of every vertex
+
+    Durable when it is answered. Bounds equal to those in force change nothing and record nothing. -1 asks for a
+    default: 1, and the vertex's max parallelism. With dryRun=true nothing changes, and the answer says what would
+    happen. An upper bound above the max parallelism of a stateful vertex, and statePartitions, redistribute its
+    state: the job drains and restarts. Bounds that were tried and taken back (explanation: rollback) are tried again
+    with retry=true. In reactive mode nobody declares bounds: 409.
+    """
+    job_id = job.state.job_id
+    update = RequirementsUpdate(
+        bounds=bounds[0],
+        state_partitions=bounds[1],
+        if_match=declared.version(job.state.requirements.version, "The requirements are"),
+        idempotency_key=declared.idempotency_key,
+        requested_by=principal,
+        reason=declared.reason,
+        retry=retry,
+    )
+    if dry_run:
+        return json_response(render.dry_run(await plane.dry_run(job_id, update)))
+    result = await plane.update_requirements(job_id, update)
+    headers = {"ETag": etag(result.version)}
+    if job.state.graph.runs_by_regions:
+        # Those that the bounds count for: what is decided stays.
+        left = undecided(plane.job(job_id).state)
+        headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)
+    return BytesResponse(EMPTY_OBJECT, headers=headers)
+
+
+@router.get("/jobs/{jobid}/explanation", response_model=Explanation)
+async def get_explanation(jobid: JobId, plane: Plane) -> Response:
+    """What is wanted, held and in force, and in words why they differ"""
+    return json_response(render.explanation(plane.explanation(jobid)))
+
+
+def parse_requirements(document: dict[str, Any], graph: JobGraph) -> _Bounds:
+    """The bounds per vertex id, and the numbers of state partitions where one is asked for. Keys that are no vertex of
+    ``graph`` are passed on: validation names them all.
+
+    Raises:
+        ApiError: 400 with every error of form.
+    """
+    if not document:
+        raise bad_request(f"The request body does not specify resource requirements: {_FORM} is expected.")
+    if len(document) > _KEYS_MAX:
+        raise bad_request(
+            f"The request body names {len(document)} vertices: no job has more than {MAX_VERTICES}."
+        )
+    bounds: dict[str, tuple[int, int]] = {}
+    partitions: dict[str, int] = {}
+    errors: list[str] = []
+    for key, entry in document.items():
+        vertex_id = _vertex_id(key, graph)
+        if vertex_id in bounds:
+            errors.append(
+                f"The bounds of job vertex {shown(key)} are given twice (its id and its name, or in two"
+                " cases)."
+            )
+            continue
+        found = _bounds_of(key, entry, errors)
+        bounds[vertex_id] = found
+        if isinstance(entry, dict) and _PARTITIONS in entry:
+            partitions[vertex_id] = _partitions(key, entry[_PARTITIONS], errors)
+    if errors:
+        raise bad_request(*errors)
+    return bounds, partitions
+
+
+def _partitions(key: str, value: Any, errors: list[str]) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        errors.append(
+            f"For job vertex {shown(key)}, {_PARTITIONS} should be an integer, found {kind_of(value)}."
+        )
+        return 0
+    return value
+
+
+def _vertex_id(key: str, graph: JobGraph) -> str:
+    try:
+        lowered = normalize_id(key)
+    except InvalidId:
+        lowered = None
+    if lowered is not None and lowered in graph.by_id:
+        return lowered
+    vertex = graph.by_name.get(key)
+    if vertex is not None:
+        return vertex.id
+    return lowered or key
+
+
+def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
+    place = f"job vertex {shown(key)}"
+    if not isinstance(entry, dict):
+        errors.append(f'For {place}, an object with "parallelism" is expected, found {kind_of(entry)}.')
+        return (0, 0)
+    errors.extend(
+        f"For {place}, the field {shown(name)} is not known: only parallelism and {_PARTITIONS} are."
+        for name in entry
+        if name not in ("parallelism", _PARTITIONS)
+    )
+    if "parallelism" not in entry:
+        errors.append(f"For {place}, the field parallelism is missing.")
+        return (0, 0)
+    parallelism = entry["parallelism"]
+    if not isinstance(parallelism, dict):
+        errors.append(
+            f"For {place}, parallelism should be an object with lowerBound and upperBound, found"
+            f" {kind_of(parallelism)}."
+        )
+        return (0, 0)
+    errors.extend(
+        f"For {place}, the field {shown(name)} in parallelism is not known: only lowerBound and upperBound"
+        " are."
+        for name in parallelism
+        if name not in _BOUNDS
+    )
+    lower, upper = (_bound(place, name, parallelism, errors) for name in _BOUNDS)
+    return (lower, upper)
+
+
+def _bound(place: str, name: str, parallelism: dict[str, Any], errors: list[str]) -> int:
+    if name not in parallelism:
+        errors.append(f"For {place}, the field {name} in parallelism is missing.")
+        return 0
+    value = parallelism[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        errors.append(
+            f"For {place}, {name} should be an integer (-1 for the default), found {kind_of(value)}."
+        )
+        return 0
+    return value

@@ -1,0 +1,117 @@
+"""The rescale history of a job: overview, history, summary, configuration, details (FLIP-495)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Query
+from pydantic.json_schema import SkipJsonSchema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import BytesResponse, json_response
+from app.api.dependencies import Job, Now, Plane
+from app.api.documents import answered
+from app.api.parameters import RescaleUuid, WholeNumber
+from app.api.render import rescales as render
+from app.api.routes import Operation
+from app.api.schema.rescales import Rescale, RescalesConfig, RescalesOverview, RescalesSummary
+from app.model.rescale import TerminalState, TriggerCause
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 1000
+_MAX_NUMBER = 10**15
+
+router = APIRouter(prefix="/jobs/{jobid}/rescales", tags=["rescales"], route_class=Operation)
+
+
+@router.get(
+    "/history",
+    response_model=list[Rescale],
+    responses=answered(headers={"Link": "The next page, if there is one."}),
+)
+async def get_rescale_history(
+    request: Request,
+    job: Job,
+    plane: Plane,
+    limit: Annotated[
+        int,
+        WholeNumber(1, MAX_LIMIT),
+        Query(description=f"At most so many records; {DEFAULT_LIMIT} if not given."),
+    ] = DEFAULT_LIMIT,
+    after: Annotated[
+        int | None,
+        WholeNumber(0, _MAX_NUMBER),
+        Query(description="Only records whose number is below this one."),
+    ] = None,
+    cause: Annotated[
+        TriggerCause | SkipJsonSchema[None], Query(description="Only records of this cause.")
+    ] = None,
+    state: Annotated[
+        TerminalState | SkipJsonSchema[None], Query(description="Only records that ended so.")
+    ] = None,
+) -> Response:
+    """The rescales of a job, newest first
+
+    One in progress has neither an end nor a terminal state. The next page is under Link, rel=next.
+    """
+    job_id, path = job.state.job_id, request.scope["path"]
+    answers, records = request.app.state.answers, request.app.state.records
+    key = f"{job_id}{path}?{request.scope['query_string'].decode('latin-1')}"
+    found: Response | None = answers.find(key, job.state.timeline)
+    if found is not None:
+        return found
+    # One more than asked for tells whether there is a next page.
+    listed = await plane.rescales(job_id, limit=limit + 1, after=after, cause=cause, state=state)
+    page = listed[:limit]
+    parts = [records.bytes_of(job_id, record, job.state.graph) for record in page]
+    headers = None
+    if len(listed) > limit:
+        following = {**request.query_params, "limit": str(limit), "after": str(page[-1].number)}
+        headers = {"Link": f'<{quote(path)}?{urlencode(following)}>; rel="next"'}
+    answer = BytesResponse(b"[" + b",".join(parts) + b"]", headers=headers)
+    kept: Response = answers.keep(key, job.state.timeline, answer)
+    return kept
+
+
+@router.get("/overview", response_model=RescalesOverview)
+async def get_rescales_overview(request: Request, job: Job, plane: Plane) -> Response:
+    """Counts, and the latest record of each outcome"""
+    answers, key = request.app.state.answers, f"{job.state.job_id}/overview"
+    found: Response | None = answers.find(key, job.state.timeline)
+    if found is not None:
+        return found
+    latest = {}
+    for state in (TerminalState.COMPLETED, TerminalState.FAILED, TerminalState.IGNORED):
+        records = await plane.rescales(job.state.job_id, limit=1, state=state)
+        latest[state.value.lower()] = render.rescale_record(records[0], job.state.graph) if records else None
+    answer = json_response({"rescalesCounts": render.rescale_counts(job.state), "latest": latest})
+    kept: Response = answers.keep(key, job.state.timeline, answer)
+    return kept
+
+
+@router.get("/summary", response_model=RescalesSummary)
+async def get_rescales_summary(request: Request, job: Job, plane: Plane) -> Response:
+    """Statistics of the durations"""
+    answers, key = request.app.state.answers, f"{job.state.job_id}/summary"
+    found: Response | None = answers.find(key, job.state.timeline)
+    if found is not None:
+        return found
+    durations_ms = await plane.rescale_durations(job.state.job_id)
+    answer = json_response(render.rescales_summary(job.state, durations_ms))
+    kept: Response = answers.keep(key, job.state.timeline, answer)
+    return kept
+
+
+@router.get("/config", response_model=RescalesConfig)
+async def get_rescales_config(job: Job) -> Response:
+    """The options that time rescales"""
+    return json_response(render.rescales_config(job.state))
+
+
+@router.get("/details/{rescaleuuid}", response_model=Rescale)
+async def get_rescale_details(rescaleuuid: RescaleUuid, job: Job, plane: Plane, now_ms: Now) -> Response:
+    """One rescale with the states of the scheduler"""
+    record = await plane.rescale(job.state.job_id, rescaleuuid)
+    return json_response(render.rescale_details(record, job.state, now_ms))

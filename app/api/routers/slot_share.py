@@ -1,0 +1,122 @@
+"""GET and PUT of a job's share of the slots: its weight, its priority and its cap."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
+from app.api.dependencies import Declared, Job, Plane, Principal, etag
+from app.api.documents import answered, refusals, request_body
+from app.api.errors import bad_request
+from app.api.requests import kind_of, read_json_object
+from app.api.routes import Operation
+from app.api.schema.base import Empty
+from app.api.schema.slot_share import SlotShare
+from app.model.sentences import shown
+from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
+from app.worker.slot_shares import SlotShareUpdate
+
+_FORM = '{"weight": 1, "priority": 0, "cap": null}'
+RANGES: dict[str, tuple[int, int]] = {
+    "weight": (1, WEIGHT_MAX),
+    "priority": (-PRIORITY_MAX, PRIORITY_MAX),
+    "cap": (1, CAP_MAX),
+}
+_PATH = "/jobs/{jobid}/slot-share"
+
+router = APIRouter(tags=["requirements"], route_class=Operation)
+
+
+@router.get(
+    _PATH,
+    response_model=SlotShare,
+    responses=answered(headers={"ETag": "The version of the slot share, for If-Match."}),
+)
+async def get_slot_share(job: Job) -> Response:
+    """The weight, priority and cap of a job among the others
+
+    As they were declared last, or given with the graph. What follows from them is in the explanation.
+    """
+    share = job.state.share
+    body = {"weight": share.weight, "priority": share.priority, "cap": share.cap}
+    return json_response(body, headers={"ETag": etag(share.version)})
+
+
+async def _numbers(request: Request, _: Job) -> dict[str, Any]:
+    return await read_json_object(request, parse_share, what=_FORM)
+
+
+@router.put(
+    _PATH,
+    response_model=Empty,
+    responses={
+        **answered(headers={"ETag": "The version now in force."}),
+        **refusals(
+            {
+                400: "The field weight should be a whole number between 1 and 1000, found '0'.",
+                409: "The cap of 1 slot(s) is below the 2 that the lower bounds need, so the job could not run: lower "
+                "the bounds first, or set the cap to at least 2.",
+                412: 'The slot share is at version 3, not at "x" as If-Match demands.',
+            }
+        ),
+    },
+    openapi_extra=request_body(
+        "All three fields. The content type does not matter: the body is read as JSON, strictly.",
+        {"application/json": SlotShare.model_json_schema()},
+    ),
+)
+async def put_slot_share(
+    job: Job,
+    plane: Plane,
+    principal: Principal,
+    declared: Declared,
+    numbers: Annotated[dict[str, Any], Depends(_numbers)],
+) -> Response:
+    """Declare the weight, priority and cap of a job among the others
+
+    Durable when it is answered, and the slots of all jobs are looked at again at once. What is in force already
+    changes nothing.
+    """
+    update = SlotShareUpdate(
+        **numbers,
+        if_match=declared.version(job.state.share.version, "The slot share is"),
+        requested_by=principal,
+        reason=declared.reason,
+        idempotency_key=declared.idempotency_key,
+    )
+    in_force = await plane.update_slot_share(job.state.job_id, update)
+    return BytesResponse(EMPTY_OBJECT, headers={"ETag": etag(in_force)})
+
+
+def parse_share(document: dict[str, Any]) -> dict[str, Any]:
+    """Weight, priority and cap of the body; all of them, so that none is changed by being forgotten.
+
+    Raises:
+        ApiError: 400 with every error.
+    """
+    errors = [
+        f"The field {shown(name)} is not known: only {', '.join(RANGES)} are."
+        for name in document
+        if name not in RANGES
+    ]
+    for name, (lowest, highest) in RANGES.items():
+        allowed = f"a whole number between {lowest} and {highest}" + (
+            ", or null for none" if name == "cap" else ""
+        )
+        if name not in document:
+            errors.append(f"The field {name} is missing: {allowed} is expected.")
+            continue
+        value = document[name]
+        if name == "cap" and value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            errors.append(f"The field {name} should be {allowed}, found {kind_of(value)}.")
+        elif not lowest <= value <= highest:
+            errors.append(f"The field {name} should be {allowed}, found {shown(str(value))}.")
+    if errors:
+        raise bad_request(*errors)
+    return {name: document[name] for name in RANGES}

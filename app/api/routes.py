@@ -1,0 +1,194 @@
+"""The operations as FastAPI's routes: each reads its query strictly and says how it may be refused; and how a path
+finds its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import ParamTypes
+from fastapi.routing import APIRoute
+from pydantic.alias_generators import to_camel
+from starlette._utils import get_route_path
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.api.documents import usual_refusals
+from app.api.errors import bad_request
+from app.model.sentences import shown
+
+_MAX_QUERY_PARAMETERS = 32
+_ROUTE_PARAMETER = re.compile(r"{(\w+)}\Z")
+
+
+class Operation(APIRoute):
+    """A route whose function is its documentation: the name is the operation id, the first paragraph of the docstring
+    the summary, the rest the description. Where several servers share the jobs, their owner answers.
+    """
+
+    is_forwarded: ClassVar = True
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        summary, _, description = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\n")
+        status = options["status_code"] or 200
+        has_body = "requestBody" in (options["openapi_extra"] or {})
+        usual = usual_refusals(path, options["methods"], has_body=has_body)
+        options |= {
+            "summary": " ".join(summary.split()),
+            "operation_id": to_camel(endpoint.__name__),
+            "response_description": HTTPStatus(status).phrase,
+            "response_model_exclude_unset": True,
+            "responses": {**usual, **(options["responses"] or {})},
+        }
+        super().__init__(path, endpoint, **options)
+        self.description = " ".join(description.split())
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        names: dict[ParamTypes, set[str]] = {place: set() for place in ParamTypes}
+        for each in get_flat_params(self.dependant):
+            names[each.field_info.in_].add(each.alias)  # type: ignore[attr-defined]
+        query_names = names[ParamTypes.query]
+        header_names = {name.lower().encode(): name for name in names[ParamTypes.header]}
+
+        async def strictly(request: Request) -> Response:
+            forwarding = request.app.state.forwarding if self.is_forwarded else None
+            if forwarding is not None:
+                elsewhere: Response | None = await forwarding.answer(request)
+                if elsewhere is not None:
+                    return elsewhere
+            query: bytes = request.scope["query_string"]
+            if query:
+                _check_query(query, query_names)
+            if header_names:
+                _check_headers(request.scope["headers"], header_names)
+            return await handle(request)
+
+        return strictly
+
+
+class LocalOperation(Operation):
+    """Answered by the server that is asked, whoever owns the job."""
+
+    is_forwarded = False
+
+
+def _check_query(raw: bytes, known: Collection[str]) -> None:
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_PARAMETERS
+        )
+    except (ValueError, UnicodeDecodeError):
+        raise bad_request(
+            f"The query cannot be read: at most {_MAX_QUERY_PARAMETERS} percent-encoded UTF-8 parameters are"
+            " expected."
+        ) from None
+    found: set[str] = set()
+    errors: list[str] = []
+    for name, _ in pairs:
+        if name not in known:
+            allowed = ", ".join(sorted(known)) or "none"
+            errors.append(f"The query parameter {shown(name)} is not known here; allowed: {allowed}.")
+        elif name in found:
+            errors.append(f"The query parameter {name} is given twice.")
+        found.add(name)
+    if errors:
+        raise bad_request(*errors)
+
+
+def _check_headers(headers: Iterable[tuple[bytes, bytes]], known: dict[bytes, str]) -> None:
+    found: set[bytes] = set()
+    for name, _ in headers:
+        if name in known:
+            if name in found:
+                raise bad_request(f"The header {known[name]} is given twice.")
+            found.add(name)
+
+
+@dataclass(slots=True)
+class _Node:
+    children: dict[str, _Node] = field(default_factory=dict)
+    parameter: tuple[str, _Node] | None = None
+    routes: dict[str, APIRoute] = field(default_factory=dict)
+
+    @property
+    def allow(self) -> str:
+        methods = {"OPTIONS", *self.routes}
+        if "GET" in methods:
+            methods.add("HEAD")
+        return ", ".join(sorted(methods))
+
+
+class Routes(APIRouter):
+    """The router of the application. It finds routes in a tree of path segments, where FastAPI's tries one pattern
+    after the other, and knows all methods of a path, so that a wrong one is answered 405 with a complete `Allow`.
+    """
+
+    def __init__(self, routers: Iterable[APIRouter]) -> None:
+        super().__init__()
+        self._root = _Node()
+        for router in routers:
+            for route in router.routes:
+                assert isinstance(route, APIRoute)
+                self.routes.append(route)
+                self._add(route)
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().app(scope, receive, send)
+            return
+        found = self._find(get_route_path(scope))
+        if found is None:
+            raise HTTPException(404)
+        node, scope["path_params"] = found
+        method: str = scope["method"]
+        # HEAD is GET without the body.
+        route = node.routes.get("GET" if method == "HEAD" else method)
+        if route is not None:
+            scope["route"], scope["endpoint"] = route, route.endpoint
+            await route.app(scope, receive, send)
+        elif method == "OPTIONS":
+            await Response(status_code=204, headers={"Allow": node.allow})(scope, receive, send)
+        else:
+            raise HTTPException(405, headers={"Allow": node.allow})
+
+    def _find(self, path: str) -> tuple[_Node, dict[str, str]] | None:
+        """What a path leads to, with or without one slash behind it, and its parameters."""
+        if path.endswith("/") and len(path) > 1:
+            path = path[:-1]
+        node = self._root
+        parameters: dict[str, str] = {}
+        for segment in path.split("/")[1:]:
+            child = node.children.get(segment)
+            if child is None:
+                if node.parameter is None or not segment:
+                    return None
+                name, child = node.parameter
+                parameters[name] = segment
+            node = child
+        return (node, parameters) if node.routes else None
+
+    def _add(self, route: APIRoute) -> None:
+        node = self._root
+        for segment in route.path.split("/")[1:]:
+            match = _ROUTE_PARAMETER.match(segment)
+            if match is None:
+                node = node.children.setdefault(segment, _Node())
+                continue
+            if node.parameter is None:
+                node.parameter = (match[1], _Node())
+            assert node.parameter[0] == match[1], f"{route.path}: one place of a path has one parameter name"
+            node = node.parameter[1]
+        for method in route.methods or ():
+            assert method not in node.routes, f"{method} {route.path} is there twice"
+            node.routes[method] = route
