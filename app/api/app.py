@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from app.api.answers import json_bytes
+from app.api.answers import model_bytes
 from app.api.auth import Tokens
 from app.api.documents import openapi_document
 from app.api.errors import add_error_handlers
@@ -85,8 +85,8 @@ def _document(version: str, *, with_tokens: bool) -> dict[str, Any]:
 
 
 def _record_bytes(record: RescaleRecord, graph: JobGraph) -> bytes:
-    return json_bytes(rescale_record(record, graph))
+    return model_bytes(rescale_record(record, graph))
 
 
 def _ended_job_bytes(view: JobView) -> bytes:
-    return json_bytes(job_overview(view, view.ended_ms or 0))
+    return model_bytes(job_overview(view, view.ended_ms or 0))

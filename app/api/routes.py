@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.answers import Answer
 from app.api.documents import usual_refusals
 from app.api.errors import bad_request
 from app.model.sentences import shown
@@ -47,6 +48,7 @@ class Operation(APIRoute):
             "summary": " ".join(summary.split()),
             "operation_id": to_camel(endpoint.__name__),
             "response_description": HTTPStatus(status).phrase,
+            "response_class": Answer,
             "response_model_exclude_unset": True,
             "responses": {**usual, **(options["responses"] or {})},
         }

@@ -116,7 +116,7 @@ async def test_overview_and_summary_agree_with_the_history(any_world: World) -> 
         assert overview["latest"][state.lower()] == (records[0] if records else None)
         durations = [record["endTimestampInMillis"] - record["startTimestampInMillis"] for record in records]
         found = summary[f"{state.lower()}RescalesDurationStatsInMillis"]
-        assert found == statistics(durations)
+        assert found == statistics(durations).model_dump()
     assert (
         summary["rescalesDurationStatsInMillis"]["max"]
         >= summary["completedRescalesDurationStatsInMillis"]["max"]
@@ -210,7 +210,7 @@ async def test_the_history_of_a_job_that_has_ended_outlives_the_control_plane(
     ],
 )
 def test_percentiles(values: list[int], p50: float, p90: float, p999: float) -> None:
-    found = statistics(values)
+    found = statistics(values).model_dump()
     assert (found["p50"], found["p90"], found["p999"]) == (p50, p90, p999)
     assert (found["min"], found["max"], found["avg"]) == (
         min(values),

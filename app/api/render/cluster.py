@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.api.info import ServerInfo
+from app.api.render.rescales import cores
+from app.api.schema import cluster as schema
 from app.model.clustersettings import KUBERNETES
 from app.model.status import JobStatus
 from app.settings import Settings
@@ -23,109 +25,89 @@ from app.worker.views import JobView, TaskManager
 FLINK_API_VERSION = "2.3.0"
 """The release of Flink whose REST API this one follows."""
 
-UNKNOWN = -1
-
-MEMORY_PARTS = (
-    "frameworkHeap",
-    "taskHeap",
-    "frameworkOffHeap",
-    "taskOffHeap",
-    "networkMemory",
-    "managedMemory",
-    "jvmMetaspace",
-    "jvmOverhead",
-    "totalFlinkMemory",
-)
-TASK_MANAGER_METRICS = (
-    "heapUsed",
-    "heapCommitted",
-    "heapMax",
-    "nonHeapUsed",
-    "nonHeapCommitted",
-    "nonHeapMax",
-    "directCount",
-    "directUsed",
-    "directMax",
-    "mappedCount",
-    "mappedUsed",
-    "mappedMax",
-    "nettyShuffleMemorySegmentsAvailable",
-    "nettyShuffleMemorySegmentsUsed",
-    "nettyShuffleMemorySegmentsTotal",
-    "nettyShuffleMemoryAvailable",
-    "nettyShuffleMemoryUsed",
-    "nettyShuffleMemoryTotal",
+_UNKNOWN = -1
+_UNKNOWN_MEMORY = dict.fromkeys(schema.MemoryConfiguration.model_fields, _UNKNOWN)
+_UNKNOWN_METRICS = schema.TaskManagerMetrics(
+    **dict.fromkeys(set(schema.TaskManagerMetrics.model_fields) - {"garbage_collectors"}, _UNKNOWN),
+    garbage_collectors=[],
 )
 
 
-def dashboard_config(info: ServerInfo) -> dict[str, Any]:
-    return {
-        "refresh-interval": 3000,
-        "timezone-name": "Coordinated Universal Time",
-        "timezone-offset": 0,
-        "flink-version": FLINK_API_VERSION,
-        "flink-revision": f"slotwise {info.version}",
-        "features": {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False},
-        "slotwise-version": info.version,
-    }
+def dashboard_config(info: ServerInfo) -> schema.DashboardConfig:
+    return schema.DashboardConfig(
+        refresh_interval=3000,
+        timezone_name="Coordinated Universal Time",
+        timezone_offset=0,
+        flink_version=FLINK_API_VERSION,
+        flink_revision=f"slotwise {info.version}",
+        features=schema.Features(web_submit=False, web_cancel=True, web_rescale=True, web_history=False),
+        slotwise_version=info.version,
+    )
 
 
 def cluster_overview(
     info: ServerInfo, managers: Sequence[TaskManager], statuses: Sequence[JobStatus]
-) -> dict[str, Any]:
+) -> schema.ClusterOverview:
     """``statuses``: of all jobs."""
-    return {
-        "taskmanagers": len(managers),
-        "slots-total": sum(manager.slots for manager in managers),
-        "slots-available": sum(manager.free_slots for manager in managers),
-        "jobs-running": sum(1 for status in statuses if not status.is_globally_terminal),
-        "jobs-finished": statuses.count(JobStatus.FINISHED),
-        "jobs-cancelled": statuses.count(JobStatus.CANCELED),
-        "jobs-failed": statuses.count(JobStatus.FAILED),
-        "flink-version": FLINK_API_VERSION,
-        "flink-commit": f"slotwise {info.version}",
-        "slotwise-version": info.version,
-    }
+    return schema.ClusterOverview(
+        taskmanagers=len(managers),
+        slots_total=sum(manager.slots for manager in managers),
+        slots_available=sum(manager.free_slots for manager in managers),
+        jobs_running=sum(1 for status in statuses if not status.is_globally_terminal),
+        jobs_finished=statuses.count(JobStatus.FINISHED),
+        jobs_cancelled=statuses.count(JobStatus.CANCELED),
+        jobs_failed=statuses.count(JobStatus.FAILED),
+        flink_version=FLINK_API_VERSION,
+        flink_commit=f"slotwise {info.version}",
+        slotwise_version=info.version,
+    )
 
 
-def configuration(info: ServerInfo) -> list[dict[str, str]]:
-    return [{"key": key, "value": value} for key, value in info.shown_settings().items()]
+def configuration(info: ServerInfo) -> list[schema.ConfigurationEntry]:
+    return [schema.ConfigurationEntry(key=key, value=value) for key, value in info.shown_settings().items()]
 
 
-def task_manager(manager: TaskManager, views: Sequence[JobView], now_ms: int) -> dict[str, Any]:
+def task_manager(manager: TaskManager, views: Sequence[JobView], now_ms: int) -> schema.TaskManager:
+    return schema.TaskManager(**_of_task_manager(manager, allocated_slots(manager, views), now_ms))
+
+
+def task_manager_details(
+    manager: TaskManager, views: Sequence[JobView], now_ms: int
+) -> schema.TaskManagerDetails:
+    slots = allocated_slots(manager, views)
+    return schema.TaskManagerDetails(
+        **_of_task_manager(manager, slots, now_ms), allocated_slots=slots, metrics=_UNKNOWN_METRICS
+    )
+
+
+def _of_task_manager(
+    manager: TaskManager, slots: Sequence[schema.AllocatedSlot], now_ms: int
+) -> dict[str, Any]:
+    """The fields of a TaskManager, with its details and without."""
     return {
         "id": manager.id,
         "path": manager.host,
-        "dataPort": UNKNOWN,
-        "jmxPort": UNKNOWN,
-        "timeSinceLastHeartbeat": now_ms,
-        "slotsNumber": manager.slots,
-        "freeSlots": manager.free_slots,
-        "assignedTasks": sum(slot["assignedTasks"] for slot in allocated_slots(manager, views)),
-        "totalResource": _cores(manager.slots),
-        "freeResource": _cores(manager.free_slots),
-        "hardware": {
-            "cpuCores": manager.cpu_cores,
-            "physicalMemory": manager.memory_bytes,
-            "freeMemory": manager.free_memory_bytes,
-            "managedMemory": UNKNOWN,
-        },
-        "memoryConfiguration": {
-            **dict.fromkeys(MEMORY_PARTS, UNKNOWN),
-            "totalProcessMemory": manager.memory_bytes,
-        },
+        "data_port": _UNKNOWN,
+        "jmx_port": _UNKNOWN,
+        "time_since_last_heartbeat": now_ms,
+        "slots_number": manager.slots,
+        "free_slots": manager.free_slots,
+        "assigned_tasks": sum(slot.assigned_tasks for slot in slots),
+        "total_resource": cores(manager.slots),
+        "free_resource": cores(manager.free_slots),
+        "hardware": schema.Hardware(
+            cpu_cores=manager.cpu_cores,
+            physical_memory=manager.memory_bytes,
+            free_memory=manager.free_memory_bytes,
+            managed_memory=_UNKNOWN,
+        ),
+        "memory_configuration": schema.MemoryConfiguration(
+            **{**_UNKNOWN_MEMORY, "total_process_memory": manager.memory_bytes}
+        ),
     }
 
 
-def task_manager_details(manager: TaskManager, views: Sequence[JobView], now_ms: int) -> dict[str, Any]:
-    return {
-        **task_manager(manager, views, now_ms),
-        "allocatedSlots": allocated_slots(manager, views),
-        "metrics": {**dict.fromkeys(TASK_MANAGER_METRICS, UNKNOWN), "garbageCollectors": []},
-    }
-
-
-def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[dict[str, Any]]:
+def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[schema.AllocatedSlot]:
     """The slots of a TaskManager that jobs hold. A slot's tasks are one of each vertex whose parallelism
     reaches it.
     """
@@ -140,34 +122,31 @@ def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[dict
                 tasks[slot_id] = tasks.get(slot_id, 0) + 1
         for slot in view.state.slots:
             if slot.task_manager_id == manager.id:
+                assigned = tasks.get(slot.id, 0)
                 result.append(
-                    {
-                        "jobId": view.state.job_id,
-                        "resource": _cores(1),
-                        "assignedTasks": tasks.get(slot.id, 0),
-                    }
+                    schema.AllocatedSlot(job_id=view.state.job_id, resource=cores(1), assigned_tasks=assigned)
                 )
     return result
 
 
-def member(view: MemberView) -> dict[str, Any]:
+def member(view: MemberView) -> schema.Member:
     one = view.member
-    return {
-        "id": one.member_id.rpartition("/")[2],
-        "url": one.url,
-        "host": one.host,
-        "pid": one.pid,
-        "version": one.version,
-        "seat": one.seat,
-        "slots": one.slots,
-        "cluster": one.cluster or None,
-        "taskManager": one.task_manager,
-        "jobs": view.jobs,
-        "state": "ALIVE" if view.is_alive else "LOST",
-        "joinedTimestampInMillis": view.joined_ms,
-        "isSelf": view.is_self,
-        "isArbiter": view.is_arbiter,
-    }
+    return schema.Member(
+        id=one.member_id.rpartition("/")[2],
+        url=one.url,
+        host=one.host,
+        pid=one.pid,
+        version=one.version,
+        seat=one.seat,
+        slots=one.slots,
+        cluster=one.cluster or None,
+        task_manager=one.task_manager,
+        jobs=view.jobs,
+        state="ALIVE" if view.is_alive else "LOST",
+        joined_timestamp_in_millis=view.joined_ms,
+        is_self=view.is_self,
+        is_arbiter=view.is_arbiter,
+    )
 
 
 def why_alone(settings: Settings) -> str:
@@ -179,7 +158,7 @@ def why_alone(settings: Settings) -> str:
     return "No other server can share these jobs: that takes a PostgreSQL database."
 
 
-def lone_member(info: ServerInfo, views: Sequence[JobView]) -> dict[str, Any]:
+def lone_member(info: ServerInfo, views: Sequence[JobView]) -> schema.Member:
     """This server, where no other one can share its jobs."""
     host = socket.gethostname()
     one = Member(
@@ -196,14 +175,3 @@ def lone_member(info: ServerInfo, views: Sequence[JobView]) -> dict[str, Any]:
     )
     jobs = sum(1 for view in views if not view.status.is_globally_terminal)
     return member(MemberView(one, info.started_ms, is_alive=True, jobs=jobs, is_self=True))
-
-
-def _cores(count: int) -> dict[str, Any]:
-    return {
-        "cpuCores": float(count),
-        "taskHeapMemory": 0,
-        "taskOffHeapMemory": 0,
-        "managedMemory": 0,
-        "networkMemory": 0,
-        "extendedResources": {},
-    }

@@ -8,8 +8,9 @@ follows from the state of the job's scheduler, and its task counters from the pa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from app.api.schema.jobs import ExecutionState, RegionProgress
 from app.model.batch import RegionStatus
 from app.model.jobgraph import JobVertex
 from app.model.status import JobStatus
@@ -29,25 +30,9 @@ from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import BatchProgress, Decision
 from app.worker.views import JobView
 
-EXECUTION_STATES = (
-    "CREATED",
-    "SCHEDULED",
-    "DEPLOYING",
-    "INITIALIZING",
-    "RUNNING",
-    "FINISHED",
-    "CANCELING",
-    "CANCELED",
-    "FAILED",
-    "RECONCILING",
+_FINISHED_PROGRESS: Final = RegionProgress(
+    tasks_done=None, tasks_known=None, percent=100, estimated_rest_in_millis=0
 )
-
-_FINISHED_PROGRESS: Final = {
-    "tasksDone": None,
-    "tasksKnown": None,
-    "percent": 100,
-    "estimatedRestInMillis": 0,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +46,7 @@ class VertexExecution:
     vertex: JobVertex
     parallelism: int
     tasks: int
-    status: str
+    status: ExecutionState
     start_ms: int
     end_ms: int
     read: tuple[int, int] | None = None
@@ -155,7 +140,7 @@ def _counted(view: JobView, region: int, run: int) -> TaskCount | None:
     return TaskCount(report.tasks_done, report.tasks_total)
 
 
-def region_progress(execution: VertexExecution, now_ms: int) -> dict[str, Any] | None:
+def region_progress(execution: VertexExecution, now_ms: int) -> RegionProgress | None:
     """How far the region of a vertex is, an addition of ours; None in a STREAMING job and where nothing is known."""
     if not execution.is_batch:
         return None
@@ -164,12 +149,12 @@ def region_progress(execution: VertexExecution, now_ms: int) -> dict[str, Any] |
     count = execution.counted
     if count is None:
         return None
-    return {
-        "tasksDone": count.done,
-        "tasksKnown": count.known,
-        "percent": percent(count),
-        "estimatedRestInMillis": rest_ms(count, execution.duration_ms(now_ms)),
-    }
+    return RegionProgress(
+        tasks_done=count.done,
+        tasks_known=count.known,
+        percent=percent(count),
+        estimated_rest_in_millis=rest_ms(count, execution.duration_ms(now_ms)),
+    )
 
 
 def _read(decision: Decision | None) -> tuple[int, int] | None:
@@ -178,7 +163,7 @@ def _read(decision: Decision | None) -> tuple[int, int] | None:
     return decision.bytes + decision.broadcast_bytes, decision.rows
 
 
-def region_status(state: JobState, status: RegionStatus) -> str:
+def region_status(state: JobState, status: RegionStatus) -> ExecutionState:
     """The status of the tasks of a region: its own, unless the attempt or the job is at its end."""
     if status is RegionStatus.FINISHED:
         return "FINISHED"
@@ -200,7 +185,7 @@ def parallelism_deployed(state: JobState) -> dict[str, int] | None:
     return {vertex.vertex_id: vertex.post for vertex in last.vertices if vertex.post is not None} or None
 
 
-def _task_status(state: JobState, deployed: bool) -> str:
+def _task_status(state: JobState, deployed: bool) -> ExecutionState:
     match state.phase:
         case Executing() | Rescaling() | StopWithSavepoint():
             return "RUNNING"

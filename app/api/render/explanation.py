@@ -2,104 +2,106 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from app.api.schema import rescales as schema
+from app.api.schema.slot_share import ShareExplained, ShareReason
 from app.scheduler.adaptive.state import JobState
 from app.worker.views import DryRun, Explanation
 
 
-def explanation(value: Explanation) -> dict[str, Any]:
+def explanation(value: Explanation) -> schema.Explanation:
     state = value.state
     bounds = state.requirements.as_dict()
-    return {
-        "jid": state.job_id,
-        "name": state.graph.name,
-        "status": value.status.value,
-        "schedulerState": state.phase.kind,
-        "requirementsVersion": state.requirements.version,
-        "slots": {
-            "desired": value.desired_slots,
-            "minimal": value.minimal_slots,
-            "held": value.held_slots,
-            "used": value.used_slots,
-        },
-        "slotShare": _slot_share(value),
-        "executors": _executors(value),
-        "supply": {
-            "total": value.supply.total,
-            "idle": value.supply.idle,
-            "outOfSight": value.supply.is_blind,
-            "why": list(value.supply.why),
-        },
-        "vertices": {
-            vertex.id: {
-                "name": vertex.name,
-                "lowerBound": bounds[vertex.id].lower,
-                "upperBound": bounds[vertex.id].upper,
-                "maxParallelism": vertex.max_parallelism,
-                "attainable": None if value.attainable is None else value.attainable.get(vertex.id),
-                "inForce": None if value.in_force is None else value.in_force.get(vertex.id),
-            }
+    return schema.Explanation(
+        jid=state.job_id,
+        name=state.graph.name,
+        status=value.status,
+        scheduler_state=state.phase.kind,
+        requirements_version=state.requirements.version,
+        slots=schema.SlotsExplained(
+            desired=value.desired_slots,
+            minimal=value.minimal_slots,
+            held=value.held_slots,
+            used=value.used_slots,
+        ),
+        slot_share=_slot_share(value),
+        executors=_executors(value),
+        supply=schema.SupplyExplained(
+            total=value.supply.total,
+            idle=value.supply.idle,
+            out_of_sight=value.supply.is_blind,
+            why=list(value.supply.why),
+        ),
+        vertices={
+            vertex.id: schema.VertexExplained(
+                name=vertex.name,
+                lower_bound=bounds[vertex.id].lower,
+                upper_bound=bounds[vertex.id].upper,
+                max_parallelism=vertex.max_parallelism,
+                attainable=None if value.attainable is None else value.attainable.get(vertex.id),
+                in_force=None if value.in_force is None else value.in_force.get(vertex.id),
+            )
             for vertex in state.graph.vertices
         },
-        "reactive": state.options.is_reactive,
-        "rollback": _rollback(state),
-        "onTrialUntilInMillis": None if state.watch is None else state.watch.until_ms,
-        "sentences": list(value.sentences),
-        "violations": list(value.violations),
-        "lastBatchTimestampInMillis": value.last_batch_ms,
-    }
+        reactive=state.options.is_reactive,
+        rollback=_rollback(state),
+        on_trial_until_in_millis=None if state.watch is None else state.watch.until_ms,
+        sentences=list(value.sentences),
+        violations=list(value.violations),
+        last_batch_timestamp_in_millis=value.last_batch_ms,
+    )
 
 
-def _executors(value: Explanation) -> dict[str, Any] | None:
+def _executors(value: Explanation) -> schema.ExecutorsExplained | None:
     seen = value.executors
     if seen is None:
         return None
-    return {"present": seen.present, "wanted": seen.wanted, "shortSinceInMillis": seen.short_since_ms}
+    return schema.ExecutorsExplained(
+        present=seen.present, wanted=seen.wanted, short_since_in_millis=seen.short_since_ms
+    )
 
 
-def _slot_share(value: Explanation) -> dict[str, Any]:
+def _slot_share(value: Explanation) -> ShareExplained:
     share, verdict = value.state.share, value.verdict
-    return {
-        "weight": share.weight,
-        "priority": share.priority,
-        "cap": share.cap,
-        "version": share.version,
-        "requestedBy": share.requested_by,
-        "reason": share.reason,
-        "changedTimestampInMillis": share.changed_ms,
-        "share": None if verdict is None else verdict.share,
-        "allowed": None if verdict is None else verdict.allowed,
-        "why": None if verdict is None else verdict.why.value,
-        "missing": 0 if verdict is None else verdict.missing,
-        "dueTimestampInMillis": None if verdict is None else verdict.due_ms,
-    }
+    return ShareExplained(
+        weight=share.weight,
+        priority=share.priority,
+        cap=share.cap,
+        version=share.version,
+        requested_by=share.requested_by,
+        reason=share.reason,
+        changed_timestamp_in_millis=share.changed_ms,
+        share=None if verdict is None else verdict.share,
+        allowed=None if verdict is None else verdict.allowed,
+        why=None if verdict is None else ShareReason(verdict.why.value),
+        missing=0 if verdict is None else verdict.missing,
+        due_timestamp_in_millis=None if verdict is None else verdict.due_ms,
+    )
 
 
-def _rollback(state: JobState) -> dict[str, Any] | None:
+def _rollback(state: JobState) -> schema.RollbackExplained | None:
     taken = state.taken_back
     if taken is None:
         return None
-    return {
-        "rescale": taken.record or None,
-        "timestampInMillis": taken.at_ms,
-        "reason": taken.why,
-        "tried": dict(taken.tried),
-        "backAt": dict(taken.good),
-    }
+    return schema.RollbackExplained(
+        rescale=taken.record or None,
+        timestamp_in_millis=taken.at_ms,
+        reason=taken.why,
+        tried=dict(taken.tried),
+        back_at=dict(taken.good),
+    )
 
 
-def dry_run(value: DryRun) -> dict[str, Any]:
-    return {
-        "bounds": {
-            vertex_id: {"lowerBound": bounds.lower, "upperBound": bounds.upper}
+def dry_run(value: DryRun) -> schema.DryRun:
+    return schema.DryRun(
+        bounds={
+            vertex_id: schema.ResolvedBounds(lower_bound=bounds.lower, upper_bound=bounds.upper)
             for vertex_id, bounds in value.bounds.items()
         },
-        "currentParallelism": value.current,
-        "parallelism": value.parallelism,
-        "slotsBefore": value.slots_before,
-        "slotsAfter": value.slots_after,
-        "rung": None if value.rung is None else value.rung.value,
-        "refused": list(value.refused),
-        "explanation": list(value.explanation),
-    }
+        current_parallelism=value.current,
+        parallelism=value.parallelism,
+        slots_before=value.slots_before,
+        slots_after=value.slots_after,
+        rung=value.rung,
+        refused=list(value.refused),
+        explanation=list(value.explanation),
+    )

@@ -5,14 +5,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Final, Literal, get_args
 
-from app.api.render.execution import (
-    EXECUTION_STATES,
-    VertexExecution,
-    region_progress,
-    vertex_executions,
-)
+from app.api.render.execution import VertexExecution, region_progress, vertex_executions
+from app.api.schema import jobs as schema
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import JobOptions
@@ -23,11 +19,10 @@ from app.worker.under_way import is_under_way
 from app.worker.unreadable import UnreadableJob
 from app.worker.views import JobView
 
-SCHEDULER_TYPE = "Adaptive"
-
-_NO_TASKS = dict.fromkeys(EXECUTION_STATES, 0)
+_SCHEDULER_TYPE: Final = "Adaptive"
+_NO_TASKS: dict[str, int] = dict.fromkeys(get_args(schema.ExecutionState), 0)
 _NO_TIMESTAMPS = {status.value: 0 for status in JobStatus}
-_APPLICATION_STATUS = {
+_APPLICATION_STATUS: dict[JobStatus, Literal["SUCCEEDED", "CANCELED", "FAILED"]] = {
     JobStatus.FINISHED: "SUCCEEDED",
     JobStatus.CANCELED: "CANCELED",
     JobStatus.FAILED: "FAILED",
@@ -35,19 +30,19 @@ _APPLICATION_STATUS = {
 
 # What Flink measures per task over its whole life and Spark does not: present for Flink's clients, marked
 # incomplete.
-NOT_MEASURED: dict[str, Any] = {
-    "read-bytes": 0,
-    "read-bytes-complete": False,
-    "write-bytes": 0,
-    "write-bytes-complete": False,
-    "read-records": 0,
-    "read-records-complete": False,
-    "write-records": 0,
-    "write-records-complete": False,
-    "accumulated-backpressured-time": 0,
-    "accumulated-idle-time": 0,
-    "accumulated-busy-time": 0.0,
-}
+NOT_MEASURED = schema.IoMetrics(
+    read_bytes=0,
+    read_bytes_complete=False,
+    write_bytes=0,
+    write_bytes_complete=False,
+    read_records=0,
+    read_records_complete=False,
+    write_records=0,
+    write_records_complete=False,
+    accumulated_backpressured_time=0,
+    accumulated_idle_time=0,
+    accumulated_busy_time=0.0,
+)
 
 
 def newest_first(
@@ -59,183 +54,184 @@ def newest_first(
     return sorted([*views, *unreadable], key=lambda one: (one.submitted_ms, one.job_id), reverse=True)
 
 
-def job_list(jobs: Iterable[JobView | UnreadableJob]) -> dict[str, Any]:
-    return {"jobs": [_id_and_status(job) for job in jobs]}
+def job_list(jobs: Iterable[JobView | UnreadableJob]) -> schema.JobList:
+    return schema.JobList(jobs=[_id_and_status(job) for job in jobs])
 
 
-def _id_and_status(job: JobView | UnreadableJob) -> dict[str, str]:
-    told = {"id": job.job_id, "status": job.status.value}
-    return {**told, "unreadable": job.why} if isinstance(job, UnreadableJob) else told
+def _id_and_status(job: JobView | UnreadableJob) -> schema.JobIdAndStatus:
+    if isinstance(job, UnreadableJob):
+        return schema.JobIdAndStatus(id=job.job_id, status=job.status, unreadable=job.why)
+    return schema.JobIdAndStatus(id=job.job_id, status=job.status)
 
 
-def unreadable_overview(job: UnreadableJob, now_ms: int) -> dict[str, Any]:
+def unreadable_overview(job: UnreadableJob, now_ms: int) -> schema.JobOverview:
     """A job of which only what stands beside its documents is known, as the list of all jobs shows it."""
     summary = job.summary
     ended_ms = summary.ended_ms
-    return {
-        "jid": job.job_id,
-        "name": summary.name,
-        "jobType": summary.type,
-        "schedulerType": SCHEDULER_TYPE,
-        "start-time": summary.submitted_ms,
-        "end-time": -1 if ended_ms is None else ended_ms,
-        "duration": max(0, (now_ms if ended_ms is None else ended_ms) - summary.submitted_ms),
-        "state": summary.status.value,
-        "last-modification": summary.submitted_ms if ended_ms is None else ended_ms,
-        "tasks": {**{name.lower(): count for name, count in _NO_TASKS.items()}, "total": 0},
-        "pending-operators": 0,
-        "lastFailure": None,
-        "unreadable": job.why,
-    }
+    return schema.JobOverview(
+        jid=job.job_id,
+        name=summary.name,
+        job_type=summary.type,
+        scheduler_type=_SCHEDULER_TYPE,
+        start_time=summary.submitted_ms,
+        end_time=-1 if ended_ms is None else ended_ms,
+        duration=max(0, (now_ms if ended_ms is None else ended_ms) - summary.submitted_ms),
+        state=summary.status,
+        last_modification=summary.submitted_ms if ended_ms is None else ended_ms,
+        tasks=_overview_tasks(_NO_TASKS),
+        pending_operators=0,
+        last_failure=None,
+        unreadable=job.why,
+    )
 
 
-def job_overview(view: JobView, now_ms: int) -> dict[str, Any]:
+def job_overview(view: JobView, now_ms: int) -> schema.JobOverview:
     """A job as the list of all jobs shows it."""
-    tasks = {name.lower(): count for name, count in _NO_TASKS.items()}
-    total = 0
+    tasks = dict(_NO_TASKS)
     for execution in vertex_executions(view):
-        tasks[execution.status.lower()] += execution.tasks
-        total += execution.tasks
-    return {
-        "jid": view.state.job_id,
-        "name": view.state.graph.name,
-        "jobType": view.state.graph.type.value,
-        "schedulerType": SCHEDULER_TYPE,
-        "start-time": view.submitted_ms,
-        "end-time": _end_ms(view),
-        "duration": _duration_ms(view, now_ms),
-        "state": view.status.value,
-        "last-modification": last_modification_ms(view),
-        "tasks": {**tasks, "total": total},
-        "pending-operators": 0,
-        "lastFailure": _last_failure(view.state),
-    }
+        tasks[execution.status] += execution.tasks
+    return schema.JobOverview(
+        jid=view.state.job_id,
+        name=view.state.graph.name,
+        job_type=view.state.graph.type,
+        scheduler_type=_SCHEDULER_TYPE,
+        start_time=view.submitted_ms,
+        end_time=_end_ms(view),
+        duration=_duration_ms(view, now_ms),
+        state=view.status,
+        last_modification=last_modification_ms(view),
+        tasks=_overview_tasks(tasks),
+        pending_operators=0,
+        last_failure=_last_failure(view.state),
+    )
 
 
-def _last_failure(state: JobState) -> dict[str, Any] | None:
+def _overview_tasks(tasks: dict[str, int]) -> schema.OverviewTaskCounts:
+    by_state = {name.lower(): count for name, count in tasks.items()}
+    return schema.OverviewTaskCounts(**by_state, total=sum(tasks.values()))
+
+
+def _last_failure(state: JobState) -> schema.LastFailure | None:
     failure = last_failure(state)
     if failure is None:
         return None
-    return {"timestampInMillis": failure.at_ms, "attempt": failure.attempt, "message": failure.error}
+    return schema.LastFailure(
+        timestamp_in_millis=failure.at_ms, attempt=failure.attempt, message=failure.error
+    )
 
 
-def job_details(view: JobView, now_ms: int) -> dict[str, Any]:
+def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
     state = view.state
     executions = vertex_executions(view)
     status_counts = dict(_NO_TASKS)
     for execution in executions:
         status_counts[execution.status] += 1
-    timestamps = dict(_NO_TIMESTAMPS)
-    for status, since_ms in state.status_since_ms:
-        timestamps[status.value] = since_ms
-    return {
-        "jid": state.job_id,
-        "application-id": state.job_id,
-        "name": state.graph.name,
-        "isStoppable": False,
-        "state": view.status.value,
-        "job-type": state.graph.type.value,
-        "schedulerType": SCHEDULER_TYPE,
-        "start-time": view.submitted_ms,
-        "end-time": _end_ms(view),
-        "duration": _duration_ms(view, now_ms),
-        "maxParallelism": state.graph.max_parallelism,
-        "now": now_ms,
-        "timestamps": timestamps,
-        "vertices": [_vertex(execution, now_ms) for execution in executions],
-        "status-counts": status_counts,
-        "plan": job_plan(view, executions),
-        "pending-operators": 0,
-        "schedulerState": state.phase.kind,
-        "attempt": state.attempt,
-        "driverPid": view.driver_pid,
-        "submittedBy": view.submitted_by,
-        "underWay": is_under_way(view, now_ms),
-        "lastFailure": _last_failure(state),
-        "queries": [
-            {"id": batch.query_id, "runId": batch.run_id, "batchId": batch.batch_id}
+    timestamps = _NO_TIMESTAMPS | {status.value: since_ms for status, since_ms in state.status_since_ms}
+    return schema.JobDetails(
+        jid=state.job_id,
+        application_id=state.job_id,
+        name=state.graph.name,
+        is_stoppable=False,
+        state=view.status,
+        job_type=state.graph.type,
+        scheduler_type=_SCHEDULER_TYPE,
+        start_time=view.submitted_ms,
+        end_time=_end_ms(view),
+        duration=_duration_ms(view, now_ms),
+        max_parallelism=state.graph.max_parallelism,
+        now=now_ms,
+        timestamps=schema.Timestamps(**timestamps),
+        vertices=[_vertex(execution, now_ms) for execution in executions],
+        status_counts=schema.TaskCounts(**status_counts),
+        plan=job_plan(view, executions),
+        pending_operators=0,
+        scheduler_state=state.phase.kind,
+        attempt=state.attempt,
+        driver_pid=view.driver_pid,
+        submitted_by=view.submitted_by,
+        under_way=is_under_way(view, now_ms),
+        last_failure=_last_failure(state),
+        queries=[
+            schema.StreamingQuery(id=batch.query_id, run_id=batch.run_id, batch_id=batch.batch_id)
             for batch in view.last_batches.values()
         ],
-    }
+    )
 
 
-def _vertex(execution: VertexExecution, now_ms: int) -> dict[str, Any]:
+def _vertex(execution: VertexExecution, now_ms: int) -> schema.VertexSummary:
     vertex = execution.vertex
-    return {
-        "id": vertex.id,
-        "slotSharingGroupId": vertex.slot_sharing_group_id,
-        "name": vertex.name,
-        "maxParallelism": vertex.max_parallelism,
-        "parallelism": execution.parallelism,
-        "status": execution.status,
-        "start-time": execution.start_ms,
-        "end-time": execution.end_ms,
-        "duration": execution.duration_ms(now_ms),
-        "tasks": {**_NO_TASKS, execution.status: execution.tasks},
-        "metrics": io_metrics(execution),
-        "progress": region_progress(execution, now_ms),
-    }
+    return schema.VertexSummary(
+        id=vertex.id,
+        slot_sharing_group_id=vertex.slot_sharing_group_id,
+        name=vertex.name,
+        max_parallelism=vertex.max_parallelism,
+        parallelism=execution.parallelism,
+        status=execution.status,
+        start_time=execution.start_ms,
+        end_time=execution.end_ms,
+        duration=execution.duration_ms(now_ms),
+        tasks=schema.TaskCounts(**{**_NO_TASKS, execution.status: execution.tasks}),
+        metrics=io_metrics(execution),
+        progress=region_progress(execution, now_ms),
+    )
 
 
-def io_metrics(execution: VertexExecution) -> dict[str, Any]:
+def io_metrics(execution: VertexExecution) -> schema.IoMetrics:
     """Flink's I/O metrics of a vertex: of a batch job what it read and wrote between regions, else nothing is known."""
-    if execution.read is None and execution.written is None:
-        return NOT_MEASURED
-    found = dict(NOT_MEASURED)
+    found: dict[str, int | bool] = {}
     for name, figures in (("read", execution.read), ("write", execution.written)):
         if figures is not None:
-            found[f"{name}-bytes"], found[f"{name}-records"] = figures
-            found[f"{name}-bytes-complete"] = found[f"{name}-records-complete"] = True
-    return found
+            found[f"{name}_bytes"], found[f"{name}_records"] = figures
+            found[f"{name}_bytes_complete"] = found[f"{name}_records_complete"] = True
+    return NOT_MEASURED.model_copy(update=found) if found else NOT_MEASURED
 
 
-def job_plan(view: JobView, executions: list[VertexExecution] | None = None) -> dict[str, Any]:
+def job_plan(view: JobView, executions: list[VertexExecution] | None = None) -> schema.Plan:
     graph = view.state.graph
-    return {
-        "jid": view.state.job_id,
-        "name": graph.name,
-        "type": graph.type.value,
-        "nodes": [_plan_node(execution) for execution in executions or vertex_executions(view)],
-    }
+    return schema.Plan(
+        jid=view.state.job_id,
+        name=graph.name,
+        type=graph.type,
+        nodes=[_plan_node(execution) for execution in executions or vertex_executions(view)],
+    )
 
 
-def _plan_node(execution: VertexExecution) -> dict[str, Any]:
+def _plan_node(execution: VertexExecution) -> schema.PlanNode:
     vertex = execution.vertex
-    node: dict[str, Any] = {
-        "id": vertex.id,
-        "operator": "",
-        "parallelism": execution.parallelism,
-        "operator_strategy": "",
-        "description": html.escape(vertex.name) + "<br/>",
-        "optimizer_properties": {},
-    }
+    node = schema.PlanNode(
+        id=vertex.id,
+        operator="",
+        parallelism=execution.parallelism,
+        operator_strategy="",
+        description=html.escape(vertex.name) + "<br/>",
+        optimizer_properties={},
+    )
     if vertex.inputs:
-        node["inputs"] = [
-            {
-                "id": edge.vertex_id,
-                "num": number,
-                "exchange": "blocking" if edge.exchange is Exchange.BLOCKING else "pipelined_bounded",
-                "ship_strategy": edge.partitioner.value,
-            }
+        node.inputs = [
+            schema.PlanInput(
+                id=edge.vertex_id,
+                num=number,
+                exchange="blocking" if edge.exchange is Exchange.BLOCKING else "pipelined_bounded",
+                ship_strategy=edge.partitioner,
+            )
             for number, edge in enumerate(vertex.inputs)
         ]
     return node
 
 
-def job_config(view: JobView) -> dict[str, Any]:
+def job_config(view: JobView) -> schema.JobConfig:
     state = view.state
-    return {
-        "jid": state.job_id,
-        "name": state.graph.name,
-        "execution-config": {
-            "restart-strategy": restart_strategy_sentence(state.options),
-            "job-parallelism": max(
-                (execution.parallelism for execution in vertex_executions(view)), default=0
-            ),
-            "object-reuse-mode": False,
-            "user-config": user_config(state.graph),
-        },
-    }
+    parallelisms = [execution.parallelism for execution in vertex_executions(view)]
+    return schema.JobConfig(
+        jid=state.job_id,
+        name=state.graph.name,
+        execution_config=schema.ExecutionConfig(
+            restart_strategy=restart_strategy_sentence(state.options),
+            job_parallelism=max(parallelisms, default=0),
+            object_reuse_mode=False,
+            user_config=user_config(state.graph),
+        ),
+    )
 
 
 def user_config(graph: JobGraph) -> dict[str, str]:
@@ -263,31 +259,32 @@ def restart_strategy_sentence(options: JobOptions) -> str:
     )
 
 
-def execution_result(view: JobView) -> dict[str, Any]:
+def execution_result(view: JobView) -> schema.ExecutionResult:
     application_status = _APPLICATION_STATUS.get(view.status)
     if application_status is None or view.ended_ms is None:
-        return {"status": {"id": "IN_PROGRESS"}}
-    result: dict[str, Any] = {
-        "id": view.state.job_id,
-        "name": view.state.graph.name,
-        "application-status": application_status,
-        "accumulator-results": {},
-        "net-runtime": max(0, view.ended_ms - view.submitted_ms),
-        "application-id": view.state.job_id,
-        "start-time": view.submitted_ms,
-        "end-time": view.ended_ms,
-    }
+        return schema.ExecutionResult(status=schema.OperationStatus(id="IN_PROGRESS"))
+    result = schema.JobResult(
+        id=view.state.job_id,
+        name=view.state.graph.name,
+        application_status=application_status,
+        accumulator_results={},
+        net_runtime=max(0, view.ended_ms - view.submitted_ms),
+        application_id=view.state.job_id,
+        start_time=view.submitted_ms,
+        end_time=view.ended_ms,
+    )
     if view.status is JobStatus.FAILED:
-        result["failure-cause"] = _failure_cause(view)
-    return {"status": {"id": "COMPLETED"}, "job-execution-result": result}
+        result.failure_cause = _failure_cause(view)
+    return schema.ExecutionResult(status=schema.OperationStatus(id="COMPLETED"), job_execution_result=result)
 
 
-def _failure_cause(view: JobView) -> dict[str, str]:
+def _failure_cause(view: JobView) -> schema.FailureCause:
     if view.state.failures:
         failure = view.state.failures[-1][0]
-        return {"class": exception_name(failure.error), "stack-trace": failure.stack or failure.error}
+        stack = failure.stack or failure.error
+        return schema.FailureCause(class_name=exception_name(failure.error), stack_trace=stack)
     cause = getattr(view.state.phase, "cause", None) or "The job failed."
-    return {"class": exception_name(cause), "stack-trace": cause}
+    return schema.FailureCause(class_name=exception_name(cause), stack_trace=cause)
 
 
 _EXCEPTION_NAME = re.compile(r"([A-Za-z_][\w.$]*(?:Error|Exception|Failure|Interrupt|Exit))\b")

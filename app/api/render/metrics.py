@@ -9,8 +9,8 @@ values per task: `sum` and `avg` are known, `min`, `max` and `skew` are left out
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
+from app.api.schema.jobs import AggregatedMetric, Metric
 from app.model.protocol import Report, VertexBatch
 from app.model.status import JobStatus
 from app.worker.batches_seen import Window, window
@@ -65,11 +65,11 @@ def server_metrics(managers: Sequence[TaskManager], views: Sequence[JobView]) ->
     }
 
 
-def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[dict[str, str]]:
+def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[Metric]:
     """Ids only when no names are asked for, as Flink does; names that are not known are left out."""
     if wanted is None:
-        return [{"id": name} for name in metrics]
-    return [{"id": name, "value": metrics[name]} for name in dict.fromkeys(wanted) if name in metrics]
+        return [Metric(id=name) for name in metrics]
+    return [Metric(id=name, value=metrics[name]) for name in dict.fromkeys(wanted) if name in metrics]
 
 
 def vertex_metrics(view: JobView, vertex_id: str, now_ms: int) -> dict[str, tuple[float, int]]:
@@ -103,21 +103,18 @@ def _total(over: Window, vertex_id: str, field: str) -> float:
 
 def aggregated_metrics(
     metrics: dict[str, tuple[float, int]], wanted: Iterable[str] | None, aggregations: Collection[str]
-) -> list[dict[str, Any]]:
+) -> list[AggregatedMetric]:
     if wanted is None:
-        return [{"id": name} for name in metrics]
+        return [AggregatedMetric(id=name) for name in metrics]
     result = []
     for name in dict.fromkeys(wanted):
         if name not in metrics:
             continue
         total, subtasks = metrics[name]
-        values: dict[str, Any] = {}
-        if "sum" in aggregations:
-            values["sum"] = total
-        if "avg" in aggregations:
-            values["avg"] = total / subtasks
+        known = {"sum": total, "avg": total / subtasks}
+        values = {aggregation: value for aggregation, value in known.items() if aggregation in aggregations}
         if values:
-            result.append({"id": name, **values})
+            result.append(AggregatedMetric(id=name, **values))
     return result
 
 

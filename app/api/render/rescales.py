@@ -6,62 +6,69 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal
 
+from app.api.schema.rescales import (
+    DurationStatistics,
+    Rescale,
+    RescaleCounts,
+    RescalesConfig,
+    RescalesSummary,
+    ResourceProfile,
+    SchedulerStateSpan,
+    SlotGroupRescale,
+    VertexRescale,
+)
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord, StateSpan, TerminalState
 from app.scheduler.adaptive.state import JobState
 
-# Flink's rendering of a profile that is not known: slots here are cores, without a memory of their own.
-UNKNOWN_PROFILE: dict[str, Any] = {
-    "cpuCores": -1.0,
-    "taskHeapMemory": -1,
-    "taskOffHeapMemory": -1,
-    "managedMemory": -1,
-    "networkMemory": -1,
-    "extendedResources": {},
-}
-SLOT_PROFILE: dict[str, Any] = {
-    "cpuCores": 1.0,
-    "taskHeapMemory": 0,
-    "taskOffHeapMemory": 0,
-    "managedMemory": 0,
-    "networkMemory": 0,
-    "extendedResources": {},
-}
 
-_PERCENTILES = (("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p999", 99.9))
+def cores(count: float, memory: int = 0) -> ResourceProfile:
+    """Slots here are cores, without a memory of their own."""
+    return ResourceProfile(
+        cpu_cores=count,
+        task_heap_memory=memory,
+        task_off_heap_memory=memory,
+        managed_memory=memory,
+        network_memory=memory,
+        extended_resources={},
+    )
+
+
+# Flink's rendering of a profile that is not known.
+_UNKNOWN_PROFILE = cores(-1.0, -1)
+_SLOT_PROFILE = cores(1.0)
 
 
 def rescale_record(
-    record: RescaleRecord, graph: JobGraph, spans: list[dict[str, Any]] | None = None
-) -> dict[str, Any]:
+    record: RescaleRecord, graph: JobGraph, spans: Sequence[SchedulerStateSpan] = ()
+) -> Rescale:
     """A record; without ``spans`` as the history and the overview show it."""
-    terminal = record.terminal_state
-    return {
-        "rescaleUuid": record.uuid,
-        "resourceRequirementsUuid": record.requirements_uuid,
-        "rescaleAttemptId": record.attempt_id,
-        "vertices": _vertices(record, graph),
-        "slots": _slots(record),
-        "schedulerStates": spans or [],
-        "startTimestampInMillis": record.start_ms,
-        "endTimestampInMillis": record.end_ms,
-        "terminalState": None if terminal is None else terminal.value,
-        "triggerCause": record.cause.value,
-        "terminatedReason": None if record.reason is None else record.reason.value,
-        "number": record.number,
-        "requestedBy": record.requested_by,
-        "reason": record.request_reason,
-        "message": record.message,
-        "rung": None if record.rung is None else record.rung.value,
-        "outputGapInMillis": record.output_gap_ms,
-        "reprocessedRecords": record.reprocessed_records,
-        "rollbackOf": record.rollback_of,
-    }
+    return Rescale(
+        rescale_uuid=record.uuid,
+        resource_requirements_uuid=record.requirements_uuid,
+        rescale_attempt_id=record.attempt_id,
+        vertices=_vertices(record, graph),
+        slots=_slots(record),
+        scheduler_states=list(spans),
+        start_timestamp_in_millis=record.start_ms,
+        end_timestamp_in_millis=record.end_ms,
+        terminal_state=record.terminal_state,
+        trigger_cause=record.cause,
+        terminated_reason=record.reason,
+        number=record.number,
+        requested_by=record.requested_by,
+        reason=record.request_reason,
+        message=record.message,
+        rung=record.rung,
+        output_gap_in_millis=record.output_gap_ms,
+        reprocessed_records=record.reprocessed_records,
+        rollback_of=record.rollback_of,
+    )
 
 
-def rescale_details(record: RescaleRecord, state: JobState, now_ms: int) -> dict[str, Any]:
+def rescale_details(record: RescaleRecord, state: JobState, now_ms: int) -> Rescale:
     """A record with its scheduler states; the state that an open record is in lasts until now."""
     spans = [_span(span, now_ms) for span in record.spans]
     if record.is_open and (not record.spans or record.spans[-1].leave_ms is not None):
@@ -70,90 +77,96 @@ def rescale_details(record: RescaleRecord, state: JobState, now_ms: int) -> dict
     return rescale_record(record, state.graph, spans)
 
 
-def _vertices(record: RescaleRecord, graph: JobGraph) -> dict[str, Any]:
-    result: dict[str, Any] = {}
+def _vertices(record: RescaleRecord, graph: JobGraph) -> dict[str, VertexRescale]:
+    result = {}
     for entry in record.vertices:
         vertex = graph.by_id.get(entry.vertex_id)
         if vertex is None:
             # Of a version of the job that had it.
             continue
-        result[entry.vertex_id] = {
-            "jobVertexId": entry.vertex_id,
-            "jobVertexName": vertex.name,
-            "slotSharingGroupId": vertex.slot_sharing_group_id,
-            "slotSharingGroupName": vertex.slot_sharing_group,
-            "desiredParallelism": entry.desired,
-            "sufficientParallelism": entry.sufficient,
-            "preRescaleParallelism": entry.pre,
-            "postRescaleParallelism": entry.post,
-        }
+        result[entry.vertex_id] = VertexRescale(
+            job_vertex_id=entry.vertex_id,
+            job_vertex_name=vertex.name,
+            slot_sharing_group_id=vertex.slot_sharing_group_id,
+            slot_sharing_group_name=vertex.slot_sharing_group,
+            desired_parallelism=entry.desired,
+            sufficient_parallelism=entry.sufficient,
+            pre_rescale_parallelism=entry.pre,
+            post_rescale_parallelism=entry.post,
+        )
     return result
 
 
-def _slots(record: RescaleRecord) -> dict[str, Any]:
+def _slots(record: RescaleRecord) -> dict[str, SlotGroupRescale]:
     return {
-        group.group_id: {
-            "slotSharingGroupId": group.group_id,
-            "slotSharingGroupName": group.group_name,
-            "requestResourceProfile": UNKNOWN_PROFILE,
-            "desiredSlots": group.desired,
-            "minimalRequiredSlots": group.minimal,
-            "preRescaleSlots": group.pre,
-            "postRescaleSlots": group.post,
-            "acquiredResourceProfile": UNKNOWN_PROFILE if group.post is None else SLOT_PROFILE,
-        }
+        group.group_id: SlotGroupRescale(
+            slot_sharing_group_id=group.group_id,
+            slot_sharing_group_name=group.group_name,
+            request_resource_profile=_UNKNOWN_PROFILE,
+            desired_slots=group.desired,
+            minimal_required_slots=group.minimal,
+            pre_rescale_slots=group.pre,
+            post_rescale_slots=group.post,
+            acquired_resource_profile=_UNKNOWN_PROFILE if group.post is None else _SLOT_PROFILE,
+        )
         for group in record.groups
     }
 
 
-def _span(span: StateSpan, now_ms: int) -> dict[str, Any]:
+def _span(span: StateSpan, now_ms: int) -> SchedulerStateSpan:
     leave_ms = max(now_ms, span.enter_ms) if span.leave_ms is None else span.leave_ms
-    return {
-        "state": span.state,
-        "enterTimestampInMillis": span.enter_ms,
-        "leaveTimestampInMillis": leave_ms,
-        "durationInMillis": leave_ms - span.enter_ms,
-        "stringifiedException": span.exception,
-    }
+    return SchedulerStateSpan(
+        state=span.state,
+        enter_timestamp_in_millis=span.enter_ms,
+        leave_timestamp_in_millis=leave_ms,
+        duration_in_millis=leave_ms - span.enter_ms,
+        stringified_exception=span.exception,
+    )
 
 
-def rescale_counts(state: JobState) -> dict[str, int]:
+def rescale_counts(state: JobState) -> RescaleCounts:
     """How many records ended how, over the life of the job, evicted ones included."""
     counts = dict(state.timeline.counts)
-    return {
-        "ignored": counts.get(TerminalState.IGNORED, 0),
-        "inProgress": 0 if state.timeline.open is None else 1,
-        "completed": counts.get(TerminalState.COMPLETED, 0),
-        "failed": counts.get(TerminalState.FAILED, 0),
-    }
+    return RescaleCounts(
+        ignored=counts.get(TerminalState.IGNORED, 0),
+        in_progress=0 if state.timeline.open is None else 1,
+        completed=counts.get(TerminalState.COMPLETED, 0),
+        failed=counts.get(TerminalState.FAILED, 0),
+    )
 
 
-def rescales_summary(state: JobState, durations_ms: Mapping[TerminalState, Sequence[int]]) -> dict[str, Any]:
-    def of(*terminal_states: TerminalState) -> dict[str, Any]:
+def rescales_summary(state: JobState, durations_ms: Mapping[TerminalState, Sequence[int]]) -> RescalesSummary:
+    def of(*terminal_states: TerminalState) -> DurationStatistics:
         return statistics([value for terminal in terminal_states for value in durations_ms.get(terminal, ())])
 
-    return {
-        "rescalesCounts": rescale_counts(state),
-        "rescalesDurationStatsInMillis": of(*TerminalState),
-        "completedRescalesDurationStatsInMillis": of(TerminalState.COMPLETED),
-        "ignoredRescalesDurationStatsInMillis": of(TerminalState.IGNORED),
-        "failedRescalesDurationStatsInMillis": of(TerminalState.FAILED),
-    }
+    return RescalesSummary(
+        rescales_counts=rescale_counts(state),
+        rescales_duration_stats_in_millis=of(*TerminalState),
+        completed_rescales_duration_stats_in_millis=of(TerminalState.COMPLETED),
+        ignored_rescales_duration_stats_in_millis=of(TerminalState.IGNORED),
+        failed_rescales_duration_stats_in_millis=of(TerminalState.FAILED),
+    )
 
 
-def statistics(values: Sequence[int]) -> dict[str, Any]:
+def statistics(values: Sequence[int]) -> DurationStatistics:
     """Minimum, maximum, integer average and percentiles; percentiles of nothing are the text NaN, as Flink
     writes it.
     """
-    if not values:
-        return {"min": 0, "max": 0, "avg": 0, **{name: "NaN" for name, _ in _PERCENTILES}}
-    ordered = sorted(values)
-    return {
-        "min": ordered[0],
-        "max": ordered[-1],
-        "avg": sum(ordered) // len(ordered),
-        **{name: percentile(ordered, percent) for name, percent in _PERCENTILES},
-    }
+    ordered = sorted(values) or [0]
+
+    def at(percent: float) -> float | Literal["NaN"]:
+        return percentile(ordered, percent) if values else "NaN"
+
+    return DurationStatistics(
+        min=ordered[0],
+        max=ordered[-1],
+        avg=sum(ordered) // len(ordered),
+        p50=at(50.0),
+        p90=at(90.0),
+        p95=at(95.0),
+        p99=at(99.0),
+        p999=at(99.9),
+    )
 
 
 def percentile(ordered: Sequence[int], percent: float) -> float:
@@ -170,19 +183,19 @@ def percentile(ordered: Sequence[int], percent: float) -> float:
     return low + (rank - below) * (high - low)
 
 
-def rescales_config(state: JobState) -> dict[str, Any]:
+def rescales_config(state: JobState) -> RescalesConfig:
     options = state.options
-    return {
-        "rescaleHistoryMax": options.rescale_history_size,
-        "schedulerExecutionMode": "REACTIVE" if options.is_reactive else None,
-        "submissionResourceWaitTimeoutInMillis": options.submission_wait_ms,
-        "submissionResourceStabilizationTimeoutInMillis": options.submission_stabilization_ms,
-        "slotIdleTimeoutInMillis": options.slot_idle_timeout_ms,
-        "executingCooldownTimeoutInMillis": options.executing_cooldown_ms,
-        "executingResourceStabilizationTimeoutInMillis": options.executing_stabilization_ms,
-        "maximumDelayForTriggeringRescaleInMillis": options.max_delay_ms,
-        "rescaleOnFailedCheckpointCount": options.max_checkpoint_failures,
-        "inPlaceCooldownTimeoutInMillis": options.in_place_cooldown_ms,
-        "inPlaceResourceStabilizationTimeoutInMillis": options.in_place_stabilization_ms,
-        "inPlaceMaximumDelayInMillis": options.in_place_max_delay_ms,
-    }
+    return RescalesConfig(
+        rescale_history_max=options.rescale_history_size,
+        scheduler_execution_mode="REACTIVE" if options.is_reactive else None,
+        submission_resource_wait_timeout_in_millis=options.submission_wait_ms,
+        submission_resource_stabilization_timeout_in_millis=options.submission_stabilization_ms,
+        slot_idle_timeout_in_millis=options.slot_idle_timeout_ms,
+        executing_cooldown_timeout_in_millis=options.executing_cooldown_ms,
+        executing_resource_stabilization_timeout_in_millis=options.executing_stabilization_ms,
+        maximum_delay_for_triggering_rescale_in_millis=options.max_delay_ms,
+        rescale_on_failed_checkpoint_count=options.max_checkpoint_failures,
+        in_place_cooldown_timeout_in_millis=options.in_place_cooldown_ms,
+        in_place_resource_stabilization_timeout_in_millis=options.in_place_stabilization_ms,
+        in_place_maximum_delay_in_millis=options.in_place_max_delay_ms,
+    )

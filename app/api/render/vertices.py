@@ -2,60 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from app.api.render.execution import VertexExecution, region_progress
 from app.api.render.jobs import NOT_MEASURED
+from app.api.schema import jobs as schema
 from app.model.plan import Slot
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
 from app.worker.views import JobView
 
-_AGGREGATES = ("min", "max", "avg", "sum", "median", "p25", "p75", "p95")
+_SUMMED = [name for name in NOT_MEASURED.model_dump(by_alias=True) if not name.endswith("-complete")]
 
 
-def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> dict[str, Any]:
+def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> schema.VertexDetails:
     vertex = execution.vertex
     duration_ms = execution.duration_ms(now_ms)
     slots = _slots_of(view.state, vertex.slot_sharing_group)
-    subtasks = [
-        _subtask(index, execution, view.state.attempt, slots, duration_ms) for index in range(execution.tasks)
-    ]
-    return {
-        "id": vertex.id,
-        "name": vertex.name,
-        "parallelism": execution.parallelism,
-        "maxParallelism": vertex.max_parallelism,
-        "now": now_ms,
-        "subtasks": subtasks,
-        "aggregated": {
-            "metrics": {
-                name: _aggregate([0] * len(subtasks))
-                for name in NOT_MEASURED
-                if not name.endswith("-complete")
-            },
-            "status-duration": {execution.status: _aggregate([max(0, duration_ms)] * len(subtasks))},
-        },
-        "progress": region_progress(execution, now_ms),
-    }
+    count = execution.tasks
+    return schema.VertexDetails(
+        id=vertex.id,
+        name=vertex.name,
+        parallelism=execution.parallelism,
+        max_parallelism=vertex.max_parallelism,
+        now=now_ms,
+        subtasks=[
+            _subtask(index, execution, view.state.attempt, slots, duration_ms) for index in range(count)
+        ],
+        aggregated=schema.VertexAggregates(
+            metrics={name: _aggregate(0, count) for name in _SUMMED},
+            status_duration={execution.status: _aggregate(max(0, duration_ms), count)},
+        ),
+        progress=region_progress(execution, now_ms),
+    )
 
 
 def _subtask(
     index: int, execution: VertexExecution, attempt: int, slots: tuple[Slot, ...], duration_ms: int
-) -> dict[str, Any]:
+) -> schema.Subtask:
     task_manager = slots[index].task_manager_id if index < len(slots) else "(unassigned)"
-    return {
-        "subtask": index,
-        "status": execution.status,
-        "attempt": max(0, attempt - 1),
-        "endpoint": task_manager,
-        "start-time": execution.start_ms,
-        "end-time": execution.end_ms,
-        "duration": duration_ms,
-        "metrics": NOT_MEASURED,
-        "taskmanager-id": task_manager,
-        "status-duration": {execution.status: max(0, duration_ms)},
-        "start_time": execution.start_ms,
-    }
+    return schema.Subtask(
+        subtask=index,
+        status=execution.status,
+        attempt=max(0, attempt - 1),
+        endpoint=task_manager,
+        start_time=execution.start_ms,
+        end_time=execution.end_ms,
+        duration=duration_ms,
+        metrics=NOT_MEASURED,
+        taskmanager_id=task_manager,
+        status_duration={execution.status: max(0, duration_ms)},
+        start_time_again=execution.start_ms,
+    )
 
 
 def _slots_of(state: JobState, group: str) -> tuple[Slot, ...]:
@@ -68,9 +63,9 @@ def _slots_of(state: JobState, group: str) -> tuple[Slot, ...]:
     return tuple(held[slot_id] for slot_id in ids if slot_id in held)
 
 
-def _aggregate(values: list[int]) -> dict[str, int]:
+def _aggregate(value: int, count: int) -> schema.Aggregate:
     """All subtasks of a vertex run for the same time: its aggregates are exact."""
-    if not values:
-        return dict.fromkeys(_AGGREGATES, 0)
-    first = values[0]
-    return {**dict.fromkeys(_AGGREGATES, first), "sum": sum(values)}
+    each = value if count else 0
+    return schema.Aggregate(
+        min=each, max=each, avg=each, sum=each * count, median=each, p25=each, p75=each, p95=each
+    )

@@ -7,9 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query
 from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
-from starlette.responses import Response
 
-from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
 from app.api.dependencies import Plane, Principal
 from app.api.documents import refusals, request_body
 from app.api.errors import bad_request
@@ -47,13 +45,12 @@ Mode = Annotated[
 @router.patch(
     "",
     status_code=202,
-    response_model=Empty,
     responses=refusals({409: "The job has ended: it is FINISHED."}),
 )
-async def cancel_job(jobid: JobId, mode: Mode, plane: Plane, principal: Principal) -> Response:
+async def cancel_job(jobid: JobId, mode: Mode, plane: Plane, principal: Principal) -> Empty:
     """Cancel a job at once"""
     await plane.cancel(jobid, requested_by=principal)
-    return BytesResponse(EMPTY_OBJECT, 202)
+    return Empty()
 
 
 async def _trigger(request: Request, jobid: JobId) -> str | None:
@@ -64,24 +61,25 @@ async def _trigger(request: Request, jobid: JobId) -> str | None:
 @router.post(
     "/stop",
     status_code=202,
-    response_model=schema.StopAccepted,
     responses=refusals({409: "The job is RESTARTING: it can be stopped while it is RUNNING."}),
     openapi_extra=request_body(
-        "May be empty.", {"application/json": schema.StopBody.model_json_schema()}, required=False
+        "May be empty.",
+        {"application/json": schema.StopBody.model_json_schema(mode="serialization")},
+        required=False,
     ),
 )
 async def stop_job(
     jobid: JobId, plane: Plane, principal: Principal, trigger: Annotated[str | None, Depends(_trigger)]
-) -> Response:
+) -> schema.StopAccepted:
     """Stop a job after the batch in flight, with a complete checkpoint"""
     trigger_id = await plane.stop(jobid, trigger_id=trigger, requested_by=principal)
-    return json_response({"request-id": trigger_id}, 202)
+    return schema.StopAccepted(request_id=trigger_id)
 
 
-@router.get("/savepoints/{triggerid}", response_model=schema.StopStatus)
-async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> Response:
+@router.get("/savepoints/{triggerid}")
+async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> schema.StopStatus:
     """How a stop is going"""
-    return json_response(render_stop(plane.stop_operation(jobid, triggerid)))
+    return render_stop(plane.stop_operation(jobid, triggerid))
 
 
 def parse_stop(body: dict[str, Any]) -> str | None:
@@ -116,11 +114,13 @@ def parse_stop(body: dict[str, Any]) -> str | None:
     return trigger_id
 
 
-def render_stop(stop_operation: Stop) -> dict[str, Any]:
+def render_stop(stop: Stop) -> schema.StopStatus:
     """Flink's asynchronous operation: in progress, or completed with a location or a failure cause."""
-    if stop_operation.state == "IN_PROGRESS":
-        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
-    if stop_operation.error is not None:
-        cause = {"class": "StopFailed", "stack-trace": stop_operation.error}
-        return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
-    return {"status": {"id": "COMPLETED"}, "operation": {"location": stop_operation.location}}
+    if stop.state == "IN_PROGRESS":
+        return schema.StopStatus(status=schema.OperationStatus(id="IN_PROGRESS"), operation=None)
+    if stop.error is not None:
+        cause = schema.FailureCause(class_name="StopFailed", stack_trace=stop.error)
+        outcome = schema.StopOutcome(failure_cause=cause)
+    else:
+        outcome = schema.StopOutcome(location=stop.location)
+    return schema.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.answers import EMPTY_OBJECT, BytesResponse, json_bytes, json_response
+from app.api.answers import BytesResponse, json_response, model_bytes
 from app.api.dependencies import Job, Now, Plane
 from app.api.documents import answered, refusals
 from app.api.errors import not_found
@@ -33,10 +33,10 @@ _JOBS_AT_A_TIME = 100
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=Operation)
 
 
-@router.get("", response_model=schema.JobList)
-async def list_jobs(plane: Plane) -> Response:
+@router.get("")
+async def list_jobs(plane: Plane) -> schema.JobList:
     """Ids and statuses of all jobs"""
-    return json_response(render.job_list(render.newest_first(plane.jobs(), plane.unreadable_jobs())))
+    return render.job_list(render.newest_first(plane.jobs(), plane.unreadable_jobs()))
 
 
 @router.get("/overview", response_model=schema.JobsOverview)
@@ -46,34 +46,32 @@ async def get_jobs_overview(request: Request, plane: Plane, now_ms: Now) -> Resp
     parts = []
     for number, job in enumerate(render.newest_first(plane.jobs(), plane.unreadable_jobs()), 1):
         if isinstance(job, UnreadableJob):
-            parts.append(json_bytes(render.unreadable_overview(job, now_ms)))
+            parts.append(model_bytes(render.unreadable_overview(job, now_ms)))
         else:
-            parts.append(ended_jobs.bytes_of(job) or json_bytes(render.job_overview(job, now_ms)))
+            parts.append(ended_jobs.bytes_of(job) or model_bytes(render.job_overview(job, now_ms)))
         if number % _JOBS_AT_A_TIME == 0:
             # Thousands of jobs take long to render: other requests have their turn in between.
             await asyncio.sleep(0)
     return BytesResponse(b'{"jobs":[' + b",".join(parts) + b"]}")
 
 
-@router.get("/{jobid}", response_model=schema.JobDetails)
-async def get_job(job: Job, now_ms: Now) -> Response:
+@router.get("/{jobid}")
+async def get_job(job: Job, now_ms: Now) -> schema.JobDetails:
     """A job with its vertices and its plan"""
-    return json_response(render.job_details(job, now_ms))
+    return render.job_details(job, now_ms)
 
 
-@router.delete(
-    "/{jobid}", response_model=Empty, responses=refusals({409: "The job has not ended: it is RUNNING."})
-)
-async def forget_job(jobid: JobId, plane: Plane) -> Response:
+@router.delete("/{jobid}", responses=refusals({409: "The job has not ended: it is RUNNING."}))
+async def forget_job(jobid: JobId, plane: Plane) -> Empty:
     """Forget a job that has ended, with its history"""
     await plane.forget(jobid)
-    return BytesResponse(EMPTY_OBJECT)
+    return Empty()
 
 
-@router.get("/{jobid}/plan", response_model=schema.JobPlan)
-async def get_job_plan(job: Job) -> Response:
+@router.get("/{jobid}/plan")
+async def get_job_plan(job: Job) -> schema.JobPlan:
     """The plan in force"""
-    return json_response({"plan": render.job_plan(job)})
+    return schema.JobPlan(plan=render.job_plan(job))
 
 
 @router.get("/{jobid}/graph", responses=answered(schema={"type": "object"}))
@@ -82,22 +80,21 @@ async def get_job_graph(job: Job) -> Response:
     return json_response(masked_document(to_document(job.state.graph)))
 
 
-@router.get("/{jobid}/config", response_model=schema.JobConfig)
-async def get_job_config(job: Job) -> Response:
+@router.get("/{jobid}/config")
+async def get_job_config(job: Job) -> schema.JobConfig:
     """The configuration of a job"""
-    return json_response(render.job_config(job))
+    return render.job_config(job)
 
 
-@router.get("/{jobid}/status", response_model=schema.JobStatusAnswer)
-async def get_job_status(jobid: JobId, plane: Plane) -> Response:
+@router.get("/{jobid}/status")
+async def get_job_status(jobid: JobId, plane: Plane) -> schema.JobStatusAnswer:
     """The status of a job"""
     # It stands beside what may not be readable.
     known = {job.job_id: job.status for job in plane.unreadable_jobs()}
-    found = known.get(jobid) or plane.job(jobid).status
-    return json_response({"status": found.value})
+    return schema.JobStatusAnswer(status=known.get(jobid) or plane.job(jobid).status)
 
 
-@router.get("/{jobid}/exceptions", response_model=schema.JobExceptions)
+@router.get("/{jobid}/exceptions")
 async def get_job_exceptions(
     job: Job,
     max_exceptions: Annotated[
@@ -105,28 +102,28 @@ async def get_job_exceptions(
         WholeNumber(1, MAX_EXCEPTIONS),
         Query(alias="maxExceptions", description="At most so many."),
     ] = None,
-) -> Response:
+) -> schema.JobExceptions:
     """What went wrong, newest first"""
-    return json_response(exception_history(job.state, max_exceptions))
+    return exception_history(job.state, max_exceptions)
 
 
-@router.get("/{jobid}/execution-result", response_model=schema.ExecutionResult)
-async def get_execution_result(job: Job) -> Response:
+@router.get("/{jobid}/execution-result")
+async def get_execution_result(job: Job) -> schema.ExecutionResult:
     """How a job ended"""
-    return json_response(render.execution_result(job))
+    return render.execution_result(job)
 
 
-@router.get("/{jobid}/decisions", response_model=list[Decision])
+@router.get("/{jobid}/decisions")
 async def get_decisions(
     job: Job,
     detail: Annotated[Boolean, Query(description="With the subpartitions of each task.")] = False,
-) -> Response:
+) -> list[Decision]:
     """How parallel each vertex of a batch job was decided to run, newest first
 
     The latest five of each vertex, kept as long as the job. A streaming job makes none, so its list is empty: see its
     rescales.
     """
-    return json_response(decisions(job, with_groups=detail))
+    return decisions(job, with_groups=detail)
 
 
 async def _vertex(vertexid: VertexId, job: Job) -> VertexExecution:
@@ -140,7 +137,7 @@ Vertex = Annotated[VertexExecution, Depends(_vertex)]
 """The vertex that the path names."""
 
 
-@router.get("/{jobid}/vertices/{vertexid}", response_model=schema.VertexDetails)
-async def get_vertex(job: Job, vertex: Vertex, now_ms: Now) -> Response:
+@router.get("/{jobid}/vertices/{vertexid}")
+async def get_vertex(job: Job, vertex: Vertex, now_ms: Now) -> schema.VertexDetails:
     """A vertex with its subtasks"""
-    return json_response(vertex_details(job, vertex, now_ms))
+    return vertex_details(job, vertex, now_ms)

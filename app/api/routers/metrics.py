@@ -6,9 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BeforeValidator, WithJsonSchema
-from starlette.responses import Response
 
-from app.api.answers import json_response
 from app.api.dependencies import Job, Now, Plane
 from app.api.parameters import expected, names
 from app.api.render import metrics as render
@@ -44,24 +42,22 @@ Aggregations = Annotated[
 ]
 
 
-@router.get("/jobmanager/metrics", response_model=list[Metric])
-async def get_server_metrics(plane: Plane, get: Get = "") -> Response:
+@router.get("/jobmanager/metrics")
+async def get_server_metrics(plane: Plane, get: Get = "") -> list[Metric]:
     """Metrics of the control plane"""
-    return json_response(
-        render.metric_list(render.server_metrics(plane.task_managers(), plane.jobs()), names(get))
-    )
+    return render.metric_list(render.server_metrics(plane.task_managers(), plane.jobs()), names(get))
 
 
-@router.get("/jobs/{jobid}/metrics", response_model=list[Metric])
-async def get_job_metrics(job: Job, now_ms: Now, get: Get = "") -> Response:
+@router.get("/jobs/{jobid}/metrics")
+async def get_job_metrics(job: Job, now_ms: Now, get: Get = "") -> list[Metric]:
     """Metrics of a job"""
-    return json_response(render.metric_list(render.job_metrics(job, now_ms), names(get)))
+    return render.metric_list(render.job_metrics(job, now_ms), names(get))
 
 
-@router.get("/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics", response_model=list[AggregatedMetric])
+@router.get("/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics")
 async def get_vertex_subtask_metrics(
     job: Job, vertex: Vertex, now_ms: Now, get: Get = "", agg: Aggregations = _ALL
-) -> Response:
+) -> list[AggregatedMetric]:
     """Metrics of a vertex in the last minute
 
     Rates are over the last minute, or over twice the time of the last micro-batch if that is longer: they fall to 0
@@ -69,4 +65,4 @@ async def get_vertex_subtask_metrics(
     at lastBatchTimestamp. Empty before the first batch.
     """
     values = render.vertex_metrics(job, vertex.vertex.id, now_ms)
-    return json_response(render.aggregated_metrics(values, names(get), agg.split(",")))
+    return render.aggregated_metrics(values, names(get), agg.split(","))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
+from app.api.answers import BytesResponse
 from app.api.dependencies import Declared, Job, Plane, Principal, etag
 from app.api.documents import answered, refusals, request_body
 from app.api.errors import bad_request
@@ -98,7 +98,6 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
 
 @router.put(
     _PATH,
-    response_model=Empty | DryRun,
     responses={
         **answered(
             headers={
@@ -122,6 +121,7 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
     ),
 )
 async def put_resource_requirements(
+    response: Response,
     job: Job,
     plane: Plane,
     principal: Principal,
@@ -133,7 +133,7 @@ async def put_resource_requirements(
     retry: Annotated[
         Boolean, Query(description="Try again what was taken back, with the same bounds.")
     ] = False,
-) -> Response:
+) -> Empty | DryRun:
     """Declare the bounds of parallelism of every vertex
 
     Durable when it is answered. Bounds equal to those in force change nothing and record nothing. -1 asks for a
@@ -153,20 +153,20 @@ async def put_resource_requirements(
         retry=retry,
     )
     if dry_run:
-        return json_response(render.dry_run(await plane.dry_run(job_id, update)))
+        return render.dry_run(await plane.dry_run(job_id, update))
     result = await plane.update_requirements(job_id, update)
-    headers = {"ETag": etag(result.version)}
+    response.headers["ETag"] = etag(result.version)
     if job.state.graph.runs_by_regions:
         # Those that the bounds count for: what is decided stays.
         left = undecided(plane.job(job_id).state)
-        headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)
-    return BytesResponse(EMPTY_OBJECT, headers=headers)
+        response.headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)
+    return Empty()
 
 
-@router.get("/jobs/{jobid}/explanation", response_model=Explanation)
-async def get_explanation(jobid: JobId, plane: Plane) -> Response:
+@router.get("/jobs/{jobid}/explanation")
+async def get_explanation(jobid: JobId, plane: Plane) -> Explanation:
     """What is wanted, held and in force, and in words why they differ"""
-    return json_response(render.explanation(plane.explanation(jobid)))
+    return render.explanation(plane.explanation(jobid))
 
 
 def parse_requirements(document: dict[str, Any], graph: JobGraph) -> _Bounds:

@@ -10,13 +10,13 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.answers import BytesResponse, json_response
+from app.api.answers import BytesResponse, model_bytes
 from app.api.dependencies import Job, Now, Plane
 from app.api.documents import answered
 from app.api.parameters import RescaleUuid, WholeNumber
 from app.api.render import rescales as render
 from app.api.routes import Operation
-from app.api.schema.rescales import Rescale, RescalesConfig, RescalesOverview, RescalesSummary
+from app.api.schema.rescales import LatestRescales, Rescale, RescalesConfig, RescalesOverview, RescalesSummary
 from app.model.rescale import TerminalState, TriggerCause
 
 DEFAULT_LIMIT = 50
@@ -86,7 +86,10 @@ async def get_rescales_overview(request: Request, job: Job, plane: Plane) -> Res
     for state in (TerminalState.COMPLETED, TerminalState.FAILED, TerminalState.IGNORED):
         records = await plane.rescales(job.state.job_id, limit=1, state=state)
         latest[state.value.lower()] = render.rescale_record(records[0], job.state.graph) if records else None
-    answer = json_response({"rescalesCounts": render.rescale_counts(job.state), "latest": latest})
+    overview = RescalesOverview(
+        rescales_counts=render.rescale_counts(job.state), latest=LatestRescales(**latest)
+    )
+    answer = BytesResponse(model_bytes(overview))
     kept: Response = answers.keep(key, job.state.timeline, answer)
     return kept
 
@@ -99,19 +102,19 @@ async def get_rescales_summary(request: Request, job: Job, plane: Plane) -> Resp
     if found is not None:
         return found
     durations_ms = await plane.rescale_durations(job.state.job_id)
-    answer = json_response(render.rescales_summary(job.state, durations_ms))
+    answer = BytesResponse(model_bytes(render.rescales_summary(job.state, durations_ms)))
     kept: Response = answers.keep(key, job.state.timeline, answer)
     return kept
 
 
-@router.get("/config", response_model=RescalesConfig)
-async def get_rescales_config(job: Job) -> Response:
+@router.get("/config")
+async def get_rescales_config(job: Job) -> RescalesConfig:
     """The options that time rescales"""
-    return json_response(render.rescales_config(job.state))
+    return render.rescales_config(job.state)
 
 
-@router.get("/details/{rescaleuuid}", response_model=Rescale)
-async def get_rescale_details(rescaleuuid: RescaleUuid, job: Job, plane: Plane, now_ms: Now) -> Response:
+@router.get("/details/{rescaleuuid}")
+async def get_rescale_details(rescaleuuid: RescaleUuid, job: Job, plane: Plane, now_ms: Now) -> Rescale:
     """One rescale with the states of the scheduler"""
     record = await plane.rescale(job.state.job_id, rescaleuuid)
-    return json_response(render.rescale_details(record, job.state, now_ms))
+    return render.rescale_details(record, job.state, now_ms)

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.answers import EMPTY_OBJECT, BytesResponse, json_response
 from app.api.dependencies import Declared, Job, Plane, Principal, etag
 from app.api.documents import answered, refusals, request_body
 from app.api.errors import bad_request
@@ -33,17 +32,16 @@ router = APIRouter(tags=["requirements"], route_class=Operation)
 
 @router.get(
     _PATH,
-    response_model=SlotShare,
     responses=answered(headers={"ETag": "The version of the slot share, for If-Match."}),
 )
-async def get_slot_share(job: Job) -> Response:
+async def get_slot_share(job: Job, response: Response) -> SlotShare:
     """The weight, priority and cap of a job among the others
 
     As they were declared last, or given with the graph. What follows from them is in the explanation.
     """
     share = job.state.share
-    body = {"weight": share.weight, "priority": share.priority, "cap": share.cap}
-    return json_response(body, headers={"ETag": etag(share.version)})
+    response.headers["ETag"] = etag(share.version)
+    return SlotShare(weight=share.weight, priority=share.priority, cap=share.cap)
 
 
 async def _numbers(request: Request, _: Job) -> dict[str, Any]:
@@ -52,7 +50,6 @@ async def _numbers(request: Request, _: Job) -> dict[str, Any]:
 
 @router.put(
     _PATH,
-    response_model=Empty,
     responses={
         **answered(headers={"ETag": "The version now in force."}),
         **refusals(
@@ -70,12 +67,13 @@ async def _numbers(request: Request, _: Job) -> dict[str, Any]:
     ),
 )
 async def put_slot_share(
+    response: Response,
     job: Job,
     plane: Plane,
     principal: Principal,
     declared: Declared,
     numbers: Annotated[dict[str, Any], Depends(_numbers)],
-) -> Response:
+) -> Empty:
     """Declare the weight, priority and cap of a job among the others
 
     Durable when it is answered, and the slots of all jobs are looked at again at once. What is in force already
@@ -89,7 +87,8 @@ async def put_slot_share(
         idempotency_key=declared.idempotency_key,
     )
     in_force = await plane.update_slot_share(job.state.job_id, update)
-    return BytesResponse(EMPTY_OBJECT, headers={"ETag": etag(in_force)})
+    response.headers["ETag"] = etag(in_force)
+    return Empty()
 
 
 def parse_share(document: dict[str, Any]) -> dict[str, Any]:

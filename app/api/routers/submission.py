@@ -197,8 +197,13 @@ DryRun = Annotated[
     openapi_extra=BODY,
 )
 async def submit_job(
-    request: Request, plane: Plane, principal: Principal, sent: Sent, dry_run: DryRun = False
-) -> Response:
+    request: Request,
+    response: Response,
+    plane: Plane,
+    principal: Principal,
+    sent: Sent,
+    dry_run: DryRun = False,
+) -> Response | Submitted:
     """Submit a job
 
     The graph as JSON or YAML, or a multipart form with the part `graph` and the files that it lists under artifacts.
@@ -213,4 +218,5 @@ async def submit_job(
         await plane.check(graph, files)
         return json_response(masked_document(to_document(graph)))
     job_id = await plane.submit(graph, files, requested_by=principal)
-    return json_response({"jobid": job_id, "jobUrl": f"/jobs/{job_id}"}, 202, {"Location": f"/jobs/{job_id}"})
+    response.headers["Location"] = url = f"/jobs/{job_id}"
+    return Submitted(jobid=job_id, job_url=url)

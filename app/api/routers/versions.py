@@ -40,8 +40,14 @@ router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
     openapi_extra=BODY,
 )
 async def replace_job(
-    request: Request, jobid: JobId, plane: Plane, principal: Principal, sent: Sent, dry_run: DryRun = False
-) -> Response:
+    request: Request,
+    response: Response,
+    jobid: JobId,
+    plane: Plane,
+    principal: Principal,
+    sent: Sent,
+    dry_run: DryRun = False,
+) -> Response | schema.Replaced:
     """Replace a running job by a new version of it
 
     The new version, a graph or a program as in POST /jobs, is planned and compared with the checkpoints of the job
@@ -56,25 +62,26 @@ async def replace_job(
         return json_response(masked_document(to_document(graph)))
     number = await plane.replace(jobid, graph, files, requested_by=principal)
     url = f"/jobs/{jobid}/versions"
-    return json_response({"version": number, "versionsUrl": url}, 202, {"Location": url})
+    response.headers["Location"] = url
+    return schema.Replaced(version=number, versions_url=url)
 
 
-@router.get("/versions", response_model=schema.JobVersions)
-async def get_job_versions(job: Job) -> Response:
+@router.get("/versions")
+async def get_job_versions(job: Job) -> schema.JobVersions:
     """The versions of a job, newest first"""
     own = job.state.versions
     notes = own.notes or (
         VersionNote(own.current, job.submitted_ms, "IN_FORCE", job.submitted_by, job.submitted_ms),
     )
     versions = [
-        {
-            "version": note.number,
-            "outcome": note.outcome,
-            "since": note.since_ms,
-            "requestedBy": note.requested_by,
-            "requested": note.requested_ms or note.since_ms,
-            "why": note.why or None,
-        }
+        schema.Version(
+            version=note.number,
+            outcome=note.outcome,
+            since=note.since_ms,
+            requested_by=note.requested_by,
+            requested=note.requested_ms or note.since_ms,
+            why=note.why or None,
+        )
         for note in reversed(notes)
     ]
-    return json_response({"current": own.current, "versions": versions})
+    return schema.JobVersions(current=own.current, versions=versions)

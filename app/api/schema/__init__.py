@@ -1,3 +1,1 @@
-"""The JSON of the API as Pydantic models: what the OpenAPI document says. Answers are not run through them;
-the contract tests check that every answer has exactly this form.
-"""
+"""The JSON of the API as Pydantic models: answers are made of them, and so is the OpenAPI document."""

@@ -1,19 +1,36 @@
-"""What the models share."""
+"""What the models share. They are the one description of an answer: it and the OpenAPI document are made of them."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasGenerator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 Id = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="32 lower-case hexadecimal digits.")]
 Millis = Annotated[int, Field(description="Epoch milliseconds.")]
 
 
-class Schema(BaseModel):
-    """A closed object: a field that is not listed is never there."""
+def _hyphened(name: str) -> str:
+    return name.replace("_", "-")
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+class Schema(BaseModel):
+    """A closed object: a field that is not listed is never there. One with a default is there only if it is set."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Camel(Schema):
+    """Fields are writtenLikeThis."""
+
+    model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=to_camel))
+
+
+class Hyphened(Schema):
+    """Fields are written-like-this."""
+
+    model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=_hyphened))
 
 
 class Errors(Schema):

@@ -6,40 +6,38 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schema.base import Id, Millis, Schema
+from app.api.schema.base import Camel, Hyphened, Id, Millis, Schema
 from app.api.schema.rescales import ResourceProfile
 
 
-class Features(Schema):
-    submit: bool = Field(alias="web-submit")
-    cancel: bool = Field(alias="web-cancel")
-    rescale: bool = Field(alias="web-rescale")
-    history: bool = Field(alias="web-history")
+class Features(Hyphened):
+    web_submit: bool
+    web_cancel: bool
+    web_rescale: bool
+    web_history: bool
 
 
-class DashboardConfig(Schema):
-    refresh_interval: int = Field(alias="refresh-interval")
-    timezone_name: str = Field(alias="timezone-name")
-    timezone_offset: int = Field(alias="timezone-offset")
-    flink_version: str = Field(
-        alias="flink-version", description="The release of Flink whose REST API is followed."
-    )
-    flink_revision: str = Field(alias="flink-revision")
+class DashboardConfig(Hyphened):
+    refresh_interval: int
+    timezone_name: str
+    timezone_offset: int
+    flink_version: str = Field(description="The release of Flink whose REST API is followed.")
+    flink_revision: str
     features: Features
-    slotwise_version: str = Field(alias="slotwise-version")
+    slotwise_version: str
 
 
-class ClusterOverview(Schema):
+class ClusterOverview(Hyphened):
     taskmanagers: int
-    slots_total: int = Field(alias="slots-total")
-    slots_available: int = Field(alias="slots-available")
-    jobs_running: int = Field(alias="jobs-running", description="Jobs that have not ended.")
-    jobs_finished: int = Field(alias="jobs-finished")
-    jobs_cancelled: int = Field(alias="jobs-cancelled")
-    jobs_failed: int = Field(alias="jobs-failed")
-    flink_version: str = Field(alias="flink-version")
-    flink_commit: str = Field(alias="flink-commit")
-    slotwise_version: str = Field(alias="slotwise-version")
+    slots_total: int
+    slots_available: int
+    jobs_running: int = Field(description="Jobs that have not ended.")
+    jobs_finished: int
+    jobs_cancelled: int
+    jobs_failed: int
+    flink_version: str
+    flink_commit: str
+    slotwise_version: str
 
 
 class ConfigurationEntry(Schema):
@@ -47,53 +45,51 @@ class ConfigurationEntry(Schema):
     value: str
 
 
-class Hardware(Schema):
-    cpu_cores: int = Field(alias="cpuCores")
-    physical_memory: int = Field(alias="physicalMemory", description="Bytes.")
-    free_memory: int = Field(alias="freeMemory", description="Bytes.")
-    managed_memory: int = Field(alias="managedMemory", description="-1: not known.")
+class Hardware(Camel):
+    cpu_cores: int
+    physical_memory: int = Field(description="Bytes.")
+    free_memory: int = Field(description="Bytes.")
+    managed_memory: int = Field(description="-1: not known.")
 
 
-class MemoryConfiguration(Schema):
+class MemoryConfiguration(Camel):
     """Bytes; -1 for Flink's parts of a TaskManager's memory, which a host does not have."""
 
-    framework_heap: int = Field(alias="frameworkHeap")
-    task_heap: int = Field(alias="taskHeap")
-    framework_off_heap: int = Field(alias="frameworkOffHeap")
-    task_off_heap: int = Field(alias="taskOffHeap")
-    network: int = Field(alias="networkMemory")
-    managed: int = Field(alias="managedMemory")
-    metaspace: int = Field(alias="jvmMetaspace")
-    overhead: int = Field(alias="jvmOverhead")
-    total_flink: int = Field(alias="totalFlinkMemory")
-    total_process: int = Field(alias="totalProcessMemory")
+    framework_heap: int
+    task_heap: int
+    framework_off_heap: int
+    task_off_heap: int
+    network_memory: int
+    managed_memory: int
+    jvm_metaspace: int
+    jvm_overhead: int
+    total_flink_memory: int
+    total_process_memory: int
 
 
-class TaskManager(Schema):
+class TaskManager(Camel):
     id: str
     path: str
-    data_port: int = Field(alias="dataPort")
-    jmx_port: int = Field(alias="jmxPort")
-    heartbeat: Millis = Field(
-        alias="timeSinceLastHeartbeat", description="When it was last seen, epoch milliseconds."
-    )
-    slots: int = Field(alias="slotsNumber")
-    free_slots: int = Field(alias="freeSlots")
-    assigned_tasks: int = Field(alias="assignedTasks")
-    total: ResourceProfile = Field(alias="totalResource")
-    free: ResourceProfile = Field(alias="freeResource")
+    data_port: int
+    jmx_port: int
+    time_since_last_heartbeat: Millis = Field(description="When it was last seen, epoch milliseconds.")
+    slots_number: int
+    free_slots: int
+    assigned_tasks: int
+    total_resource: ResourceProfile
+    free_resource: ResourceProfile
     hardware: Hardware
-    memory: MemoryConfiguration = Field(alias="memoryConfiguration")
+    memory_configuration: MemoryConfiguration
 
 
 class TaskManagers(Schema):
     taskmanagers: list[TaskManager]
 
 
-class AllocatedSlot(Schema):
-    job_id: Id = Field(alias="jobId")
+class AllocatedSlot(Camel):
+    job_id: Id
     resource: ResourceProfile
-    assigned_tasks: int = Field(alias="assignedTasks")
+    assigned_tasks: int
 
 
 class GarbageCollector(Schema):
@@ -102,36 +98,36 @@ class GarbageCollector(Schema):
     time: int
 
 
-class TaskManagerMetrics(Schema):
+class TaskManagerMetrics(Camel):
     """Of the JVM of a Flink TaskManager: -1, not known."""
 
-    heap_used: int = Field(alias="heapUsed")
-    heap_committed: int = Field(alias="heapCommitted")
-    heap_max: int = Field(alias="heapMax")
-    non_heap_used: int = Field(alias="nonHeapUsed")
-    non_heap_committed: int = Field(alias="nonHeapCommitted")
-    non_heap_max: int = Field(alias="nonHeapMax")
-    direct_count: int = Field(alias="directCount")
-    direct_used: int = Field(alias="directUsed")
-    direct_max: int = Field(alias="directMax")
-    mapped_count: int = Field(alias="mappedCount")
-    mapped_used: int = Field(alias="mappedUsed")
-    mapped_max: int = Field(alias="mappedMax")
-    segments_available: int = Field(alias="nettyShuffleMemorySegmentsAvailable")
-    segments_used: int = Field(alias="nettyShuffleMemorySegmentsUsed")
-    segments_total: int = Field(alias="nettyShuffleMemorySegmentsTotal")
-    netty_available: int = Field(alias="nettyShuffleMemoryAvailable")
-    netty_used: int = Field(alias="nettyShuffleMemoryUsed")
-    netty_total: int = Field(alias="nettyShuffleMemoryTotal")
-    collectors: list[GarbageCollector] = Field(alias="garbageCollectors")
+    heap_used: int
+    heap_committed: int
+    heap_max: int
+    non_heap_used: int
+    non_heap_committed: int
+    non_heap_max: int
+    direct_count: int
+    direct_used: int
+    direct_max: int
+    mapped_count: int
+    mapped_used: int
+    mapped_max: int
+    netty_shuffle_memory_segments_available: int
+    netty_shuffle_memory_segments_used: int
+    netty_shuffle_memory_segments_total: int
+    netty_shuffle_memory_available: int
+    netty_shuffle_memory_used: int
+    netty_shuffle_memory_total: int
+    garbage_collectors: list[GarbageCollector]
 
 
 class TaskManagerDetails(TaskManager):
-    allocated_slots: list[AllocatedSlot] = Field(alias="allocatedSlots")
+    allocated_slots: list[AllocatedSlot]
     metrics: TaskManagerMetrics
 
 
-class Member(Schema):
+class Member(Camel):
     id: str
     url: str = Field(description="Where it listens.")
     host: str
@@ -144,16 +140,14 @@ class Member(Schema):
     cluster: str | None = Field(
         description="The master of the cluster that its jobs run on; null: on its host."
     )
-    task_manager: str = Field(alias="taskManager", description="The TaskManager under which it offers them.")
+    task_manager: str = Field(description="The TaskManager under which it offers them.")
     jobs: int = Field(description="Jobs that it owns and that have not ended.")
     state: Literal["ALIVE", "LOST"] = Field(
         description="LOST: it has not renewed its leases in time, or is dead."
     )
-    joined: Millis = Field(alias="joinedTimestampInMillis")
-    is_self: bool = Field(alias="isSelf", description="Whether it is the one that answers.")
-    is_arbiter: bool = Field(
-        alias="isArbiter", description="Whether it decides about the slots of all. Any of them can."
-    )
+    joined_timestamp_in_millis: Millis
+    is_self: bool = Field(description="Whether it is the one that answers.")
+    is_arbiter: bool = Field(description="Whether it decides about the slots of all. Any of them can.")
 
 
 class Members(Schema):

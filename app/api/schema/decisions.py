@@ -6,10 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schema.base import Id, Millis, Schema
+from app.api.schema.base import Camel, Id, Millis
+from app.model.batch import LimitedBy
+
+Rule = Literal["flip-187", "even-data", "fixed", "source", "pipelined"]
 
 
-class RegionRun(Schema):
+class RegionRun(Camel):
     """The run of a region that a decision was for."""
 
     state: Literal["RUNNING", "FINISHED", "DISCARDED"] = Field(
@@ -18,40 +21,37 @@ class RegionRun(Schema):
             " was lost."
         )
     )
-    start: Millis = Field(alias="startTimestampInMillis")
-    end: int | None = Field(
-        alias="endTimestampInMillis",
+    start_timestamp_in_millis: Millis
+    end_timestamp_in_millis: int | None = Field(
         description="When it was finished; null if it was not, and of all but the last run of a region.",
     )
     written_bytes: int | None = Field(
-        alias="writtenBytes",
         description="What the vertex left for other regions; null while not finished, and if nobody reads it.",
     )
-    written_rows: int | None = Field(alias="writtenRows")
+    written_rows: int | None
 
 
-class Decision(Schema):
+class Decision(Camel):
     """The parallelism of a vertex for one run of its region, with the numbers that led to it."""
 
-    vertex_id: Id = Field(alias="vertexId")
-    vertex_name: str = Field(alias="vertexName")
+    vertex_id: Id
+    vertex_name: str
     region: int = Field(description="Regions are numbered from 0, producers first.")
     run: int = Field(description="Runs of a region are numbered from 1.")
-    timestamp: Millis = Field(alias="timestampInMillis")
-    rule: Literal["flip-187", "even-data", "fixed", "source", "pipelined"] = Field(
+    timestamp_in_millis: Millis
+    rule: Rule = Field(
         description=(
             "fixed: the bounds leave no choice. source: from the sizes of its files; the highest possible if they are"
             " not known. pipelined: Spark divides the rows, and the parallelism is its limit."
         )
     )
     parallelism: int
-    lower: int = Field(alias="lowerBound", description="The client's, as it was when it was decided.")
-    upper: int = Field(alias="upperBound")
+    lower_bound: int = Field(description="The client's, as it was when it was decided.")
+    upper_bound: int
     limit: int | None = Field(
         description="What the decision had to keep to beside the bounds; null if that made no difference."
     )
-    limited_by: Literal["slots", "options", "subpartitions"] | None = Field(
-        alias="limitedBy",
+    limited_by: LimitedBy | None = Field(
         description=(
             "slots: more tasks of a source would only wait for one. options: those of auto-parallelism, which may also"
             " ask for more tasks. subpartitions: the inputs are written in so many parts; then the parallelism may be"
@@ -64,12 +64,11 @@ class Decision(Schema):
         description="Of the inputs from other regions, without broadcast ones; of files."
     )
     rows: int | None = Field(description="Of the inputs from other regions, broadcast ones once.")
-    broadcast_bytes: int = Field(alias="broadcastBytes", description="What each task reads whole.")
+    broadcast_bytes: int = Field(description="What each task reads whole.")
     counted_broadcast_bytes: int = Field(
-        alias="countedBroadcastBytes",
         description="Of rule flip-187: what of the volume of each task was set aside for them, at most half.",
     )
-    volume_bytes: int = Field(alias="volumeBytes", description="About so much a task is to read.")
+    volume_bytes: int = Field(description="About so much a task is to read.")
     subpartitions: int | None = Field(
         description="Of the inputs that are partitioned by keys; the smallest number if they differ."
     )
@@ -83,4 +82,4 @@ class Decision(Schema):
         )
     )
     sentence: str = Field(description="The same in words.")
-    region_run: RegionRun = Field(alias="regionRun")
+    region_run: RegionRun

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from app.api.schema.base import Id, Millis, Schema
+from app.api.schema.base import Camel, Hyphened, Id, Millis, Schema
 from app.model.jobgraph import JobType, Partitioner
 from app.model.status import JobStatus
 
-
-class ExecutionState(StrEnum):
-    CREATED = "CREATED"
-    SCHEDULED = "SCHEDULED"
-    DEPLOYING = "DEPLOYING"
-    INITIALIZING = "INITIALIZING"
-    RUNNING = "RUNNING"
-    FINISHED = "FINISHED"
-    CANCELING = "CANCELING"
-    CANCELED = "CANCELED"
-    FAILED = "FAILED"
-    RECONCILING = "RECONCILING"
+ExecutionState = Literal[
+    "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED",
+    "RECONCILING",
+]  # fmt: skip
 
 
 class TaskCounts(Schema):
@@ -73,28 +64,30 @@ class JobList(Schema):
     jobs: list[JobIdAndStatus]
 
 
-class LastFailure(Schema):
+class LastFailure(Camel):
     """Why the attempt before failed. Told from then on until the job has got over it: until the next attempt has had
     its first batch, or no region of a BATCH job has to run again."""
 
-    at: Millis = Field(alias="timestampInMillis")
+    timestamp_in_millis: Millis
     attempt: int
     message: str
 
 
-class JobOverview(Schema):
+class JobOverview(Camel):
     jid: Id
     name: str
-    job_type: JobType = Field(alias="jobType")
-    scheduler_type: Literal["Adaptive"] = Field(alias="schedulerType")
-    start_time: Millis = Field(alias="start-time")
-    end_time: int = Field(alias="end-time", description="Epoch milliseconds, -1 while the job has not ended.")
+    job_type: JobType | str = Field(description="Of one that cannot be read, what was stored.")
+    scheduler_type: Literal["Adaptive"]
+    start_time: Millis = Field(serialization_alias="start-time")
+    end_time: int = Field(
+        serialization_alias="end-time", description="Epoch milliseconds, -1 while the job has not ended."
+    )
     duration: int = Field(description="Milliseconds since the submission, until the end.")
     state: JobStatus
-    last_modification: Millis = Field(alias="last-modification")
+    last_modification: Millis = Field(serialization_alias="last-modification")
     tasks: OverviewTaskCounts
-    pending_operators: int = Field(alias="pending-operators")
-    last_failure: LastFailure | None = Field(alias="lastFailure", description="Beyond Flink.")
+    pending_operators: int = Field(serialization_alias="pending-operators")
+    last_failure: LastFailure | None = Field(description="Beyond Flink.")
     unreadable: Unreadable = None
 
 
@@ -102,34 +95,31 @@ class JobsOverview(Schema):
     jobs: list[JobOverview]
 
 
-class IoMetrics(Schema):
+class IoMetrics(Hyphened):
     """Totals over the life of a task in Flink. Spark does not count them per task: marked as incomplete."""
 
-    read_bytes: int = Field(alias="read-bytes")
-    read_bytes_complete: bool = Field(alias="read-bytes-complete")
-    write_bytes: int = Field(alias="write-bytes")
-    write_bytes_complete: bool = Field(alias="write-bytes-complete")
-    read_records: int = Field(alias="read-records")
-    read_records_complete: bool = Field(alias="read-records-complete")
-    write_records: int = Field(alias="write-records")
-    write_records_complete: bool = Field(alias="write-records-complete")
-    backpressured: int = Field(alias="accumulated-backpressured-time")
-    idle: int = Field(alias="accumulated-idle-time")
-    busy: float = Field(alias="accumulated-busy-time")
+    read_bytes: int
+    read_bytes_complete: bool
+    write_bytes: int
+    write_bytes_complete: bool
+    read_records: int
+    read_records_complete: bool
+    write_records: int
+    write_records_complete: bool
+    accumulated_backpressured_time: int
+    accumulated_idle_time: int
+    accumulated_busy_time: float
 
 
-class RegionProgress(Schema):
+class RegionProgress(Camel):
     """How far the region of a vertex of a BATCH job is. Its vertices have the same: they are one Spark plan."""
 
-    tasks_done: int | None = Field(
-        alias="tasksDone", description="Spark tasks that are done; null once the region is finished."
-    )
+    tasks_done: int | None = Field(description="Spark tasks that are done; null once the region is finished.")
     tasks_known: int | None = Field(
-        alias="tasksKnown", description="Spark tasks known so far: Spark plans further stages as it goes."
+        description="Spark tasks known so far: Spark plans further stages as it goes."
     )
     percent: int = Field(ge=0, le=100, description="Of the tasks known; 100 only if the region is finished.")
-    rest: int | None = Field(
-        alias="estimatedRestInMillis",
+    estimated_rest_in_millis: int | None = Field(
         description="If tasks go on as before; null while none is done, and when all that are known are.",
     )
 
@@ -137,17 +127,17 @@ class RegionProgress(Schema):
 _PROGRESS = "Beyond Flink; null in a STREAMING job, and where nothing is known."
 
 
-class VertexSummary(Schema):
+class VertexSummary(Camel):
     id: Id
-    slot_sharing_group_id: Id = Field(alias="slotSharingGroupId")
+    slot_sharing_group_id: Id
     name: str
-    max_parallelism: int = Field(alias="maxParallelism")
+    max_parallelism: int
     parallelism: int = Field(description="In force; the upper bound while nothing was ever deployed.")
     status: ExecutionState
     start_time: int = Field(
-        alias="start-time", description="Epoch milliseconds of the last (re)start, or -1."
+        serialization_alias="start-time", description="Epoch milliseconds of the last (re)start, or -1."
     )
-    end_time: int = Field(alias="end-time")
+    end_time: int = Field(serialization_alias="end-time")
     duration: int
     tasks: TaskCounts
     metrics: IoMetrics
@@ -198,85 +188,77 @@ class Timestamps(Schema):
     RECONCILING: int
 
 
-class StreamingQuery(Schema):
+class StreamingQuery(Camel):
     id: str = Field(description="Spark's id of the query, of its checkpoint.")
-    run_id: str = Field(
-        alias="runId", description="Spark's id of this start of it; another one after each restart."
-    )
-    batch_id: int = Field(alias="batchId", description="The last micro-batch that it has committed.")
+    run_id: str = Field(description="Spark's id of this start of it; another one after each restart.")
+    batch_id: int = Field(description="The last micro-batch that it has committed.")
 
 
-class JobDetails(Schema):
+class JobDetails(Camel):
     jid: Id
-    application_id: Id = Field(alias="application-id")
+    application_id: Id = Field(serialization_alias="application-id")
     name: str
-    is_stoppable: bool = Field(alias="isStoppable")
+    is_stoppable: bool
     state: JobStatus
-    job_type: JobType = Field(alias="job-type")
-    scheduler_type: Literal["Adaptive"] = Field(alias="schedulerType")
-    start_time: Millis = Field(alias="start-time")
-    end_time: int = Field(alias="end-time")
+    job_type: JobType = Field(serialization_alias="job-type")
+    scheduler_type: Literal["Adaptive"]
+    start_time: Millis = Field(serialization_alias="start-time")
+    end_time: int = Field(serialization_alias="end-time")
     duration: int
-    max_parallelism: int = Field(alias="maxParallelism")
+    max_parallelism: int
     now: Millis
     timestamps: Timestamps
     vertices: list[VertexSummary]
-    status_counts: TaskCounts = Field(alias="status-counts")
+    status_counts: TaskCounts = Field(serialization_alias="status-counts")
     plan: Plan
-    pending_operators: int = Field(alias="pending-operators")
-    scheduler_state: str = Field(alias="schedulerState", description="FLIP-160's state, or Rescaling.")
+    pending_operators: int = Field(serialization_alias="pending-operators")
+    scheduler_state: str = Field(description="FLIP-160's state, or Rescaling.")
     attempt: int = Field(description="How many drivers or queries were started so far.")
-    driver_pid: int | None = Field(alias="driverPid")
-    submitted_by: str | None = Field(alias="submittedBy")
+    driver_pid: int | None
+    submitted_by: str | None
     under_way: bool = Field(
-        alias="underWay",
         description="Whether the present attempt has processed something: of a STREAMING job, whether the parallelism "
         "in force has had a batch, or its sources have nothing; of a BATCH job, whether a task is done.",
     )
-    last_failure: LastFailure | None = Field(alias="lastFailure", description="Beyond Flink.")
+    last_failure: LastFailure | None = Field(description="Beyond Flink.")
     queries: list[StreamingQuery] = Field(
         description="Of a STREAMING job: its queries, once they have had a batch."
     )
 
 
-class ExecutionConfig(Schema):
-    restart_strategy: str = Field(alias="restart-strategy")
-    job_parallelism: int = Field(alias="job-parallelism")
-    object_reuse_mode: bool = Field(alias="object-reuse-mode")
-    user_config: dict[str, str] = Field(
-        alias="user-config", description="Values that look like secrets are hidden."
-    )
+class ExecutionConfig(Hyphened):
+    restart_strategy: str
+    job_parallelism: int
+    object_reuse_mode: bool
+    user_config: dict[str, str] = Field(description="Values that look like secrets are hidden.")
 
 
-class JobConfig(Schema):
+class JobConfig(Hyphened):
     jid: Id
     name: str
-    execution_config: ExecutionConfig = Field(alias="execution-config")
+    execution_config: ExecutionConfig
 
 
 class JobStatusAnswer(Schema):
     status: JobStatus
 
 
-class ExceptionInfo(Schema):
-    exception_name: str = Field(alias="exceptionName")
+class ExceptionInfo(Camel):
+    exception_name: str
     stacktrace: str = Field(
         description="The stack trace of the job's own code, or the sentence if there is none."
     )
     timestamp: Millis
     failure_labels: dict[str, str] = Field(
-        alias="failureLabels",
         description="failover: local if only its query was restarted. why: what in its causes decided.",
     )
-    task_name: str | None = Field(
-        default=None, alias="taskName", description="Absent for a failure of the whole job."
-    )
+    task_name: str | None = Field(default=None, description="Absent for a failure of the whole job.")
     message: str
     attempt: int
 
 
 class RootExceptionInfo(ExceptionInfo):
-    concurrent_exceptions: list[ExceptionInfo] = Field(alias="concurrentExceptions")
+    concurrent_exceptions: list[ExceptionInfo]
 
 
 class ExceptionHistory(Schema):
@@ -284,56 +266,52 @@ class ExceptionHistory(Schema):
     truncated: bool
 
 
-class JobExceptions(Schema):
-    exception_history: ExceptionHistory = Field(alias="exceptionHistory")
+class JobExceptions(Camel):
+    exception_history: ExceptionHistory
 
 
-class FailureCause(Schema):
-    class_name: str = Field(alias="class")
-    stack_trace: str = Field(alias="stack-trace")
+class FailureCause(Hyphened):
+    class_name: str = Field(serialization_alias="class")
+    stack_trace: str
 
 
 class OperationStatus(Schema):
     id: Literal["IN_PROGRESS", "COMPLETED"]
 
 
-class JobResult(Schema):
+class JobResult(Hyphened):
     id: Id
     name: str
-    application_status: Literal["SUCCEEDED", "CANCELED", "FAILED"] = Field(alias="application-status")
-    accumulator_results: dict[str, Any] = Field(alias="accumulator-results")
-    net_runtime: int = Field(alias="net-runtime")
-    application_id: Id = Field(alias="application-id")
-    start_time: Millis = Field(alias="start-time")
-    end_time: Millis = Field(alias="end-time")
-    failure_cause: FailureCause | None = Field(
-        default=None, alias="failure-cause", description="Only if it failed."
-    )
+    application_status: Literal["SUCCEEDED", "CANCELED", "FAILED"]
+    accumulator_results: dict[str, Any]
+    net_runtime: int
+    application_id: Id
+    start_time: Millis
+    end_time: Millis
+    failure_cause: FailureCause | None = Field(default=None, description="Only if it failed.")
 
 
-class ExecutionResult(Schema):
+class ExecutionResult(Hyphened):
     status: OperationStatus
-    result: JobResult | None = Field(
-        default=None, alias="job-execution-result", description="Once it has ended."
-    )
+    job_execution_result: JobResult | None = Field(default=None, description="Once it has ended.")
 
 
-class StopBody(Schema):
+class StopBody(Camel):
     """What Flink's client sends. There is no target directory: the job stops on its own checkpoint."""
 
-    target_directory: None = Field(default=None, alias="targetDirectory")
+    target_directory: None = None
     drain: bool | None = None
-    format_type: Literal["CANONICAL", "NATIVE"] | None = Field(default=None, alias="formatType")
-    trigger_id: str | None = Field(default=None, alias="triggerId", pattern="^[0-9a-fA-F]{32}$")
+    format_type: Literal["CANONICAL", "NATIVE"] | None = None
+    trigger_id: str | None = Field(default=None, pattern="^[0-9a-fA-F]{32}$")
 
 
-class StopAccepted(Schema):
-    request_id: Id = Field(alias="request-id")
+class StopAccepted(Hyphened):
+    request_id: Id
 
 
-class StopOutcome(Schema):
+class StopOutcome(Hyphened):
     location: str | None = Field(default=None, description="The job's checkpoint.")
-    failure_cause: FailureCause | None = Field(default=None, alias="failure-cause")
+    failure_cause: FailureCause | None = None
 
 
 class StopStatus(Schema):
@@ -341,9 +319,9 @@ class StopStatus(Schema):
     operation: StopOutcome | None
 
 
-class Submitted(Schema):
+class Submitted(Camel):
     jobid: Id
-    job_url: str = Field(alias="jobUrl")
+    job_url: str
 
 
 class Metric(Schema):
@@ -368,30 +346,30 @@ class Aggregate(Schema):
     p95: int
 
 
-class Subtask(Schema):
+class Subtask(Hyphened):
     subtask: int
     status: ExecutionState
     attempt: int
     endpoint: str
-    start_time: int = Field(alias="start-time")
-    end_time: int = Field(alias="end-time")
+    start_time: int
+    end_time: int
     duration: int
     metrics: IoMetrics
-    taskmanager_id: str = Field(alias="taskmanager-id")
-    status_duration: dict[ExecutionState, int] = Field(alias="status-duration")
-    start_time_again: int = Field(alias="start_time")
+    taskmanager_id: str
+    status_duration: dict[ExecutionState, int]
+    start_time_again: int = Field(serialization_alias="start_time")
 
 
-class VertexAggregates(Schema):
+class VertexAggregates(Hyphened):
     metrics: dict[str, Aggregate]
-    status_duration: dict[ExecutionState, Aggregate] = Field(alias="status-duration")
+    status_duration: dict[ExecutionState, Aggregate]
 
 
-class VertexDetails(Schema):
+class VertexDetails(Camel):
     id: Id
     name: str
     parallelism: int
-    max_parallelism: int = Field(alias="maxParallelism")
+    max_parallelism: int
     now: Millis
     subtasks: list[Subtask]
     aggregated: VertexAggregates

@@ -6,89 +6,86 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from app.api.schema.base import Id, Millis, Schema
+from app.api.schema.base import Camel, Id, Millis, Schema
 from app.api.schema.slot_share import ShareExplained
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
 from app.model.status import JobStatus
 
 
-class ResourceProfile(Schema):
+class ResourceProfile(Camel):
     """-1: not known (Flink's mark)."""
 
-    cpu_cores: float = Field(alias="cpuCores")
-    task_heap: int = Field(alias="taskHeapMemory")
-    task_off_heap: int = Field(alias="taskOffHeapMemory")
-    managed: int = Field(alias="managedMemory")
-    network: int = Field(alias="networkMemory")
-    extended: dict[str, Any] = Field(alias="extendedResources")
+    cpu_cores: float
+    task_heap_memory: int
+    task_off_heap_memory: int
+    managed_memory: int
+    network_memory: int
+    extended_resources: dict[str, Any]
 
 
-class VertexRescale(Schema):
-    id: Id = Field(alias="jobVertexId")
-    name: str = Field(alias="jobVertexName")
-    group_id: Id = Field(alias="slotSharingGroupId")
-    group_name: str = Field(alias="slotSharingGroupName")
-    desired: int = Field(alias="desiredParallelism", description="The upper bound.")
-    sufficient: int = Field(alias="sufficientParallelism", description="The lower bound.")
-    pre: int | None = Field(alias="preRescaleParallelism")
-    post: int | None = Field(alias="postRescaleParallelism")
+class VertexRescale(Camel):
+    job_vertex_id: Id
+    job_vertex_name: str
+    slot_sharing_group_id: Id
+    slot_sharing_group_name: str
+    desired_parallelism: int = Field(description="The upper bound.")
+    sufficient_parallelism: int = Field(description="The lower bound.")
+    pre_rescale_parallelism: int | None
+    post_rescale_parallelism: int | None
 
 
-class SlotGroupRescale(Schema):
-    group_id: Id = Field(alias="slotSharingGroupId")
-    group_name: str = Field(alias="slotSharingGroupName")
-    request_profile: ResourceProfile = Field(alias="requestResourceProfile")
-    desired: int = Field(alias="desiredSlots")
-    minimal: int = Field(alias="minimalRequiredSlots")
-    pre: int | None = Field(alias="preRescaleSlots")
-    post: int | None = Field(alias="postRescaleSlots")
-    acquired_profile: ResourceProfile = Field(alias="acquiredResourceProfile")
+class SlotGroupRescale(Camel):
+    slot_sharing_group_id: Id
+    slot_sharing_group_name: str
+    request_resource_profile: ResourceProfile
+    desired_slots: int
+    minimal_required_slots: int
+    pre_rescale_slots: int | None
+    post_rescale_slots: int | None
+    acquired_resource_profile: ResourceProfile
 
 
-class SchedulerStateSpan(Schema):
+class SchedulerStateSpan(Camel):
     state: str
-    enter: Millis = Field(alias="enterTimestampInMillis")
-    leave: Millis = Field(alias="leaveTimestampInMillis")
-    duration: int = Field(alias="durationInMillis")
-    exception: str | None = Field(alias="stringifiedException")
+    enter_timestamp_in_millis: Millis
+    leave_timestamp_in_millis: Millis
+    duration_in_millis: int
+    stringified_exception: str | None
 
 
-class Rescale(Schema):
+class Rescale(Camel):
     """One rescale. `schedulerStates` is filled in the details only."""
 
-    uuid: Id = Field(alias="rescaleUuid")
-    requirements_uuid: Id = Field(alias="resourceRequirementsUuid")
-    attempt_id: int = Field(alias="rescaleAttemptId")
+    rescale_uuid: Id
+    resource_requirements_uuid: Id
+    rescale_attempt_id: int
     vertices: dict[str, VertexRescale]
     slots: dict[str, SlotGroupRescale]
-    scheduler_states: list[SchedulerStateSpan] = Field(alias="schedulerStates")
-    start: Millis = Field(alias="startTimestampInMillis")
-    end: int | None = Field(alias="endTimestampInMillis", description="null while it is in progress.")
-    terminal_state: TerminalState | None = Field(alias="terminalState")
-    cause: TriggerCause = Field(alias="triggerCause")
-    terminated_reason: TerminatedReason | None = Field(alias="terminatedReason")
+    scheduler_states: list[SchedulerStateSpan]
+    start_timestamp_in_millis: Millis
+    end_timestamp_in_millis: int | None = Field(description="null while it is in progress.")
+    terminal_state: TerminalState | None
+    trigger_cause: TriggerCause
+    terminated_reason: TerminatedReason | None
     number: int = Field(description="Counts the job's records from 1; the key of the pages.")
-    requested_by: str | None = Field(alias="requestedBy")
+    requested_by: str | None
     reason: str | None = Field(description="What X-Slotwise-Reason said.")
     message: str | None = Field(description="Why it ended as it did, in words.")
     rung: Rung | None = Field(description="How it was done, cheapest first.")
-    output_gap: int | None = Field(
-        alias="outputGapInMillis",
+    output_gap_in_millis: int | None = Field(
         description=(
             "The longest pause between two completed batches around the change less the steady interval; the pause "
             "itself if fewer than two batches had been committed before the change, null if none had."
         ),
     )
-    reprocessed: int | None = Field(alias="reprocessedRecords")
-    rollback_of: int | None = Field(
-        alias="rollbackOf", description="The number of the record whose rescale this one takes back."
-    )
+    reprocessed_records: int | None
+    rollback_of: int | None = Field(description="The number of the record whose rescale this one takes back.")
 
 
-class RescaleCounts(Schema):
+class RescaleCounts(Camel):
     ignored: int
-    in_progress: int = Field(alias="inProgress")
+    in_progress: int
     completed: int
     failed: int
 
@@ -99,8 +96,8 @@ class LatestRescales(Schema):
     ignored: Rescale | None
 
 
-class RescalesOverview(Schema):
-    counts: RescaleCounts = Field(alias="rescalesCounts")
+class RescalesOverview(Camel):
+    rescales_counts: RescaleCounts
     latest: LatestRescales
 
 
@@ -117,27 +114,27 @@ class DurationStatistics(Schema):
     p999: float | Literal["NaN"]
 
 
-class RescalesSummary(Schema):
-    counts: RescaleCounts = Field(alias="rescalesCounts")
-    all: DurationStatistics = Field(alias="rescalesDurationStatsInMillis")
-    completed: DurationStatistics = Field(alias="completedRescalesDurationStatsInMillis")
-    ignored: DurationStatistics = Field(alias="ignoredRescalesDurationStatsInMillis")
-    failed: DurationStatistics = Field(alias="failedRescalesDurationStatsInMillis")
+class RescalesSummary(Camel):
+    rescales_counts: RescaleCounts
+    rescales_duration_stats_in_millis: DurationStatistics
+    completed_rescales_duration_stats_in_millis: DurationStatistics
+    ignored_rescales_duration_stats_in_millis: DurationStatistics
+    failed_rescales_duration_stats_in_millis: DurationStatistics
 
 
-class RescalesConfig(Schema):
-    history_max: int = Field(alias="rescaleHistoryMax")
-    execution_mode: Literal["REACTIVE"] | None = Field(alias="schedulerExecutionMode")
-    wait: int = Field(alias="submissionResourceWaitTimeoutInMillis", description="-1: for ever.")
-    stabilization: int = Field(alias="submissionResourceStabilizationTimeoutInMillis")
-    idle: int = Field(alias="slotIdleTimeoutInMillis")
-    cooldown: int = Field(alias="executingCooldownTimeoutInMillis")
-    executing_stabilization: int = Field(alias="executingResourceStabilizationTimeoutInMillis")
-    max_delay: int = Field(alias="maximumDelayForTriggeringRescaleInMillis")
-    failed_checkpoints: int = Field(alias="rescaleOnFailedCheckpointCount")
-    in_place_cooldown: int = Field(alias="inPlaceCooldownTimeoutInMillis")
-    in_place_stabilization: int = Field(alias="inPlaceResourceStabilizationTimeoutInMillis")
-    in_place_max_delay: int = Field(alias="inPlaceMaximumDelayInMillis")
+class RescalesConfig(Camel):
+    rescale_history_max: int
+    scheduler_execution_mode: Literal["REACTIVE"] | None
+    submission_resource_wait_timeout_in_millis: int = Field(description="-1: for ever.")
+    submission_resource_stabilization_timeout_in_millis: int
+    slot_idle_timeout_in_millis: int
+    executing_cooldown_timeout_in_millis: int
+    executing_resource_stabilization_timeout_in_millis: int
+    maximum_delay_for_triggering_rescale_in_millis: int
+    rescale_on_failed_checkpoint_count: int
+    in_place_cooldown_timeout_in_millis: int
+    in_place_resource_stabilization_timeout_in_millis: int
+    in_place_maximum_delay_in_millis: int
 
 
 class SlotsExplained(Schema):
@@ -147,24 +144,23 @@ class SlotsExplained(Schema):
     used: int
 
 
-class VertexExplained(Schema):
+class VertexExplained(Camel):
     name: str
-    lower: int = Field(alias="lowerBound")
-    upper: int = Field(alias="upperBound")
-    max_parallelism: int = Field(alias="maxParallelism")
+    lower_bound: int
+    upper_bound: int
+    max_parallelism: int
     attainable: int | None = Field(
         description="With the slots held now; null if the lower bounds are out of reach."
     )
-    in_force: int | None = Field(alias="inForce")
+    in_force: int | None
 
 
-class SupplyExplained(Schema):
+class SupplyExplained(Camel):
     """The slots that there are for all jobs."""
 
     total: int
     idle: int = Field(description="Held by no job. While outOfSight nobody can be given them.")
     out_of_sight: bool = Field(
-        alias="outOfSight",
         description="Whether the cluster cannot be asked what it has: total and idle are of before.",
     )
     why: list[str] = Field(
@@ -172,38 +168,36 @@ class SupplyExplained(Schema):
     )
 
 
-class ExecutorsExplained(Schema):
+class ExecutorsExplained(Camel):
     """Of a job on a cluster, as its driver said last."""
 
     present: int
     wanted: int = Field(description="One for each slot that the job holds.")
-    short_since: int | None = Field(
-        alias="shortSinceInMillis",
+    short_since_in_millis: int | None = Field(
         description="Since when there are fewer than wanted; null if there are not.",
     )
 
 
-class RollbackExplained(Schema):
+class RollbackExplained(Camel):
     """A rescale that was taken back. It holds until other bounds are declared, or these again with retry=true."""
 
     rescale: int | None = Field(description="The number of its record.")
-    at: Millis = Field(alias="timestampInMillis")
+    timestamp_in_millis: Millis
     reason: str
     tried: dict[str, int] = Field(description="The parallelism per vertex id that was taken back.")
     back_at: dict[str, int] = Field(
-        alias="backAt",
         description="The parallelism before, which is the most now, whatever the bounds ask for.",
     )
 
 
-class Explanation(Schema):
+class Explanation(Camel):
     jid: Id
     name: str
     status: JobStatus
-    scheduler_state: str = Field(alias="schedulerState")
-    version: int = Field(alias="requirementsVersion")
+    scheduler_state: str
+    requirements_version: int
     slots: SlotsExplained
-    share: ShareExplained = Field(alias="slotShare")
+    slot_share: ShareExplained
     supply: SupplyExplained
     executors: ExecutorsExplained | None = Field(
         description="null: the job does not run, runs on the host, or its driver has not been heard."
@@ -211,31 +205,30 @@ class Explanation(Schema):
     vertices: dict[str, VertexExplained]
     reactive: bool = Field(description="Whether the job follows whatever slots there are.")
     rollback: RollbackExplained | None
-    on_trial_until: int | None = Field(
-        alias="onTrialUntilInMillis",
+    on_trial_until_in_millis: int | None = Field(
         description="Until then the last rescale is taken back if it turns out bad.",
     )
     sentences: list[str]
     violations: list[str] = Field(description="Bounds that the parallelism in force breaks, and why.")
-    last_batch: int | None = Field(alias="lastBatchTimestampInMillis")
+    last_batch_timestamp_in_millis: int | None
 
 
-class ResolvedBounds(Schema):
-    lower: int = Field(alias="lowerBound")
-    upper: int = Field(alias="upperBound")
+class ResolvedBounds(Camel):
+    lower_bound: int
+    upper_bound: int
 
 
-class DryRun(Schema):
+class DryRun(Camel):
     """What the PUT would do; nothing was changed."""
 
     bounds: dict[str, ResolvedBounds]
-    current: dict[str, int] | None = Field(alias="currentParallelism")
+    current_parallelism: dict[str, int] | None
     parallelism: dict[str, int] | None = Field(
         description="Decided; null when none is attainable with the slots there are. Of a BATCH job only what is "
         "decided already, which other bounds do not change."
     )
-    slots_before: int = Field(alias="slotsBefore")
-    slots_after: int | None = Field(alias="slotsAfter")
+    slots_before: int
+    slots_after: int | None
     rung: Rung | None
     refused: list[str]
     explanation: list[str]

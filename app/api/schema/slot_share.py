@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from app.api.schema.base import Millis, Schema
+from app.api.schema.base import Camel, Millis
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 from app.scheduler.arbiter import Why
 
@@ -17,7 +17,7 @@ _CAP = "The most slots that the job may have; null for no such limit."
 ShareReason = StrEnum("ShareReason", {why.name: why.value for why in Why})  # type: ignore[misc]
 
 
-class SlotShare(Schema):
+class SlotShare(Camel):
     weight: int = Field(ge=1, le=WEIGHT_MAX, description=_WEIGHT)
     priority: int = Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX, description=_PRIORITY)
     cap: int | None = Field(ge=1, le=CAP_MAX, description=_CAP)
@@ -27,9 +27,9 @@ class ShareExplained(SlotShare):
     """What was declared for the job, and what the arbiter says of it."""
 
     version: int = Field(description="The ETag.")
-    requested_by: str | None = Field(alias="requestedBy")
+    requested_by: str | None
     reason: str | None = Field(description="X-Slotwise-Reason of the last change.")
-    changed: Millis = Field(alias="changedTimestampInMillis")
+    changed_timestamp_in_millis: Millis
     share: int | None = Field(
         description="The slots that it comes to when nothing changes; null while nothing was decided."
     )
@@ -40,7 +40,6 @@ class ShareExplained(SlotShare):
     missing: int = Field(
         description="With no-room: the slots that would have to be free besides, for it to run."
     )
-    due: int | None = Field(
-        alias="dueTimestampInMillis",
+    due_timestamp_in_millis: int | None = Field(
         description="When what it holds beyond its share may be taken, because other jobs want it.",
     )

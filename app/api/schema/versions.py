@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from pydantic import Field
 
-from app.api.schema.base import Millis, Schema
+from app.api.schema.base import Camel, Millis, Schema
+from app.scheduler.adaptive.version_state import Outcome
 
 
-class VersionOutcome(StrEnum):
-    """What became of a version."""
-
-    STARTING = "STARTING"
-    TRIAL = "TRIAL"
-    IN_FORCE = "IN_FORCE"
-    REPLACED = "REPLACED"
-    TAKEN_BACK = "TAKEN_BACK"
-    DROPPED = "DROPPED"
-
-
-class Version(Schema):
+class Version(Camel):
     version: int = Field(ge=1)
-    outcome: VersionOutcome
+    outcome: Outcome
     since: Millis = Field(description="Since when the outcome is what it is.")
-    requested_by: str | None = Field(alias="requestedBy")
+    requested_by: str | None
     requested: Millis
     why: str | None = Field(description="A sentence, if there is more to say.")
 
@@ -34,6 +22,6 @@ class JobVersions(Schema):
     versions: list[Version] = Field(description="Newest first; versions of long ago are left out.")
 
 
-class Replaced(Schema):
+class Replaced(Camel):
     version: int = Field(ge=2, description="The number of the new version.")
-    versions_url: str = Field(alias="versionsUrl")
+    versions_url: str

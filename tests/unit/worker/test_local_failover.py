@@ -42,8 +42,8 @@ async def test_the_order_comes_when_the_backoff_is_over(sqlite_url: str, tmp_pat
         assert dataclasses.replace(orders, restarts={}) == first
         await rig.report(job, "query-recovered", query=side, run=1)
         assert rig.kind(job) == "Executing" and len(rig.host.drivers) == 1
-        (entry,) = exception_history(rig.plane.job(job).state)["exceptionHistory"]["entries"]
-        assert entry["failureLabels"] == {
+        (entry,) = exception_history(rig.plane.job(job).state).exception_history.entries
+        assert entry.failure_labels == {
             "failover": "local",
             "why": "It is tried again because x names y.",
         }
