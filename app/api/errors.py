@@ -105,8 +105,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
     """A parameter that FastAPI refuses, in the words of its type (`app.api.parameters`)."""
     place, name = error["loc"][:2]
     what = error.get("ctx", {}).get("expected") or error["msg"]
-    found = "it is missing" if error["type"] == "missing" else f"found {shown(str(error['input']))}"
-    return f"The {_PLACES[place]} {name} should be {what}, {found}."
+    return f"The {_PLACES[place]} {name} should be {what}, found {shown(str(error['input']))}."
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:

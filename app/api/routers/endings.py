@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 
 from app.api.dependencies import Plane, Principal
 from app.api.documents import refusals, request_body
 from app.api.errors import bad_request
-from app.api.parameters import JobId, TriggerId, expected
+from app.api.parameters import JobId, TriggerId
 from app.api.requests import kind_of, read_json_object
 from app.api.routes import Operation
 from app.api.schema import jobs as schema
@@ -26,29 +25,36 @@ _FORMATS = ("CANONICAL", "NATIVE")
 router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
 
 
-def _cancel(value: str) -> str:
-    if value != "cancel":
-        raise expected("cancel; to stop a job, POST to /stop")
-    return value
-
-
-# Flink takes a missing one for cancel. Its clients always send it, and a request that forgets what it wants should not
-# end a job.
-Mode = Annotated[
-    str,
-    BeforeValidator(_cancel),
-    WithJsonSchema({"enum": ["cancel"]}),
-    Query(description="cancel is the only mode."),
-]
+# Read by the endpoint, which has more to say than that it is missing.
+_MODE = {
+    "name": "mode",
+    "in": "query",
+    "required": True,
+    "description": "cancel is the only mode.",
+    "schema": {"enum": ["cancel"]},
+}
 
 
 @router.patch(
     "",
     status_code=202,
     responses=refusals({409: "The job has ended: it is FINISHED."}),
+    openapi_extra={"parameters": [_MODE]},
 )
-async def cancel_job(jobid: JobId, mode: Mode, plane: Plane, principal: Principal) -> Empty:
+async def cancel_job(
+    jobid: JobId,
+    plane: Plane,
+    principal: Principal,
+    mode: Annotated[str | None, Query(include_in_schema=False)] = None,
+) -> Empty:
     """Cancel a job at once"""
+    if mode != "cancel":
+        # Flink takes a missing one for cancel. Its clients always send it, and a request that forgets what it wants
+        # should not end a job.
+        found = "it is missing" if mode is None else f"found {shown(mode)}"
+        raise bad_request(
+            f"The query parameter mode should be cancel, {found}; to stop a job, POST to /stop."
+        )
     await plane.cancel(jobid, requested_by=principal)
     return Empty()
 
