@@ -43,7 +43,11 @@ class SlotwiseApi(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.router = Routes(ROUTERS)
-        self.openapi_schema = _document(version, with_tokens=with_tokens)
+        self._document = _document(version, with_tokens=with_tokens)
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, also served at /openapi.json."""
+        return self._document
 
 
 def create_app(
