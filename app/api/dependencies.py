@@ -48,9 +48,10 @@ async def _job(request: Request, jobid: JobId) -> JobView:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a request that declares something carries in headers: for which version it is meant, what makes a repeated
-    request the same one, and why it is made."""
+    """What goes with a request that declares something: who makes it and why, for which version it is meant, and what
+    makes a repeated request the same one."""
 
+    requested_by: str
     if_match: str | None
     idempotency_key: str | None
     reason: str | None
@@ -76,11 +77,12 @@ class Conditions:
 
 
 async def _conditions(
+    request: Request,
     if_match: IfMatch = None,
     idempotency_key: IdempotencyKey = None,
     reason: Reason = None,
 ) -> Conditions:
-    return Conditions(if_match, idempotency_key, reason or None)
+    return Conditions(request.scope[PRINCIPAL], if_match, idempotency_key, reason or None)
 
 
 def etag(version: int) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse
-from app.api.dependencies import Declared, Job, Plane, Principal, etag
+from app.api.dependencies import Declared, Job, Plane, etag
 from app.api.documents import answered, refusals, request_body
 from app.api.errors import bad_request
 from app.api.parameters import Boolean, JobId
@@ -88,14 +88,6 @@ async def get_resource_requirements(job: Job) -> Response:
     return BytesResponse(body.encode(), headers={"ETag": etag(requirements.version)})
 
 
-_Bounds = tuple[dict[str, tuple[int, int]], dict[str, int]]
-
-
-async def _bounds(request: Request, job: Job) -> _Bounds:
-    graph = job.state.graph
-    return await read_json_object(request, lambda body: parse_requirements(body, graph), what=_FORM)
-
-
 @router.put(
     _PATH,
     responses={
@@ -121,12 +113,11 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
     ),
 )
 async def put_resource_requirements(
+    request: Request,
     response: Response,
     job: Job,
     plane: Plane,
-    principal: Principal,
     declared: Declared,
-    bounds: Annotated[_Bounds, Depends(_bounds)],
     dry_run: Annotated[
         Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")
     ] = False,
@@ -142,13 +133,18 @@ async def put_resource_requirements(
     state: the job drains and restarts. Bounds that were tried and taken back (explanation: rollback) are tried again
     with retry=true. In reactive mode nobody declares bounds: 409.
     """
-    job_id = job.state.job_id
+    job_id, graph = job.state.job_id, job.state.graph
+    version = declared.version(job.state.requirements.version, "The requirements are")
+    # Read here and not by a dependency, which would ask for the job once more: this call is to be quick.
+    bounds, partitions = await read_json_object(
+        request, lambda document: parse_requirements(document, graph), what=_FORM
+    )
     update = RequirementsUpdate(
-        bounds=bounds[0],
-        state_partitions=bounds[1],
-        if_match=declared.version(job.state.requirements.version, "The requirements are"),
+        bounds=bounds,
+        state_partitions=partitions,
+        if_match=version,
         idempotency_key=declared.idempotency_key,
-        requested_by=principal,
+        requested_by=declared.requested_by,
         reason=declared.reason,
         retry=retry,
     )
@@ -156,7 +152,7 @@ async def put_resource_requirements(
         return render.dry_run(await plane.dry_run(job_id, update))
     result = await plane.update_requirements(job_id, update)
     response.headers["ETag"] = etag(result.version)
-    if job.state.graph.runs_by_regions:
+    if graph.runs_by_regions:
         # Those that the bounds count for: what is decided stays.
         left = undecided(plane.job(job_id).state)
         response.headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)
@@ -169,7 +165,9 @@ async def get_explanation(jobid: JobId, plane: Plane) -> Explanation:
     return render.explanation(plane.explanation(jobid))
 
 
-def parse_requirements(document: dict[str, Any], graph: JobGraph) -> _Bounds:
+def parse_requirements(
+    document: dict[str, Any], graph: JobGraph
+) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
     """The bounds per vertex id, and the numbers of state partitions where one is asked for. Keys that are no vertex of
     ``graph`` are passed on: validation names them all.
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.dependencies import Declared, Job, Plane, Principal, etag
+from app.api.dependencies import Declared, Job, Plane, etag
 from app.api.documents import answered, refusals, request_body
 from app.api.errors import bad_request
 from app.api.requests import kind_of, read_json_object
@@ -44,7 +44,7 @@ async def get_slot_share(job: Job, response: Response) -> SlotShare:
     return SlotShare(weight=share.weight, priority=share.priority, cap=share.cap)
 
 
-async def _numbers(request: Request, _: Job) -> dict[str, Any]:
+async def _numbers(request: Request) -> dict[str, Any]:
     return await read_json_object(request, parse_share, what=_FORM)
 
 
@@ -70,7 +70,6 @@ async def put_slot_share(
     response: Response,
     job: Job,
     plane: Plane,
-    principal: Principal,
     declared: Declared,
     numbers: Annotated[dict[str, Any], Depends(_numbers)],
 ) -> Empty:
@@ -82,7 +81,7 @@ async def put_slot_share(
     update = SlotShareUpdate(
         **numbers,
         if_match=declared.version(job.state.share.version, "The slot share is"),
-        requested_by=principal,
+        requested_by=declared.requested_by,
         reason=declared.reason,
         idempotency_key=declared.idempotency_key,
     )
