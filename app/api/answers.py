@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.responses import JSONResponse, Response
+from pydantic_core import PydanticSerializationError
+from starlette.responses import Response
 
 JSON_TYPE = b"application/json"
 
@@ -22,16 +23,14 @@ def json_bytes(value: Any) -> bytes:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
-def model_bytes(model: BaseModel) -> bytes:
-    """A model as the routes answer it, for answers that are kept or put together."""
-    return json_bytes(model.model_dump(mode="json", by_alias=True, exclude_unset=True))
-
-
-class Answer(JSONResponse):
-    """What FastAPI makes of the model that an endpoint returns."""
-
-    def render(self, content: Any) -> bytes:
-        return json_bytes(content)
+def model_bytes(model: BaseModel | Sequence[BaseModel]) -> bytes:
+    """A model, or an array of them. A field with a default that was not set is left out."""
+    if not isinstance(model, BaseModel):
+        return b"[" + b",".join([model_bytes(each) for each in model]) + b"]"
+    try:
+        return model.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except PydanticSerializationError:
+        return json_bytes(model.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
 class BytesResponse(Response):
@@ -58,6 +57,3 @@ class BytesResponse(Response):
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return BytesResponse(json_bytes(value), status, headers)
-
-
-EMPTY_OBJECT = b"{}"

@@ -23,7 +23,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.answers import Answer
+from app.api.answers import BytesResponse, model_bytes
+from app.api.arguments import Calls
 from app.api.documents import usual_refusals
 from app.api.errors import bad_request
 from app.model.sentences import shown
@@ -48,15 +49,14 @@ class Operation(APIRoute):
             "summary": " ".join(summary.split()),
             "operation_id": to_camel(endpoint.__name__),
             "response_description": HTTPStatus(status).phrase,
-            "response_class": Answer,
-            "response_model_exclude_unset": True,
             "responses": {**usual, **(options["responses"] or {})},
         }
         super().__init__(path, endpoint, **options)
         self.description = " ".join(description.split())
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+        calls = Calls(self.dependant)
+        status = self.status_code or 200
         names: dict[ParamTypes, set[str]] = {place: set() for place in ParamTypes}
         for each in get_flat_params(self.dependant):
             names[each.field_info.in_].add(each.alias)  # type: ignore[attr-defined]
@@ -74,7 +74,13 @@ class Operation(APIRoute):
                 _check_query(query, query_names)
             if header_names:
                 _check_headers(request.scope["headers"], header_names)
-            return await handle(request)
+            response = Response(status_code=status)
+            found = await calls.answer(request, response)
+            if isinstance(found, Response):
+                return found
+            answer = BytesResponse(model_bytes(found), status)
+            answer.raw_headers += response.raw_headers[1:]
+            return answer
 
         return strictly
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -88,6 +88,14 @@ async def get_resource_requirements(job: Job) -> Response:
     return BytesResponse(body.encode(), headers={"ETag": etag(requirements.version)})
 
 
+_Bounds = tuple[dict[str, tuple[int, int]], dict[str, int]]
+
+
+async def _bounds(request: Request, job: Job) -> _Bounds:
+    graph = job.state.graph
+    return await read_json_object(request, lambda body: parse_requirements(body, graph), what=_FORM)
+
+
 @router.put(
     _PATH,
     responses={
@@ -113,11 +121,11 @@ async def get_resource_requirements(job: Job) -> Response:
     ),
 )
 async def put_resource_requirements(
-    request: Request,
     response: Response,
     job: Job,
     plane: Plane,
     declared: Declared,
+    bounds: Annotated[_Bounds, Depends(_bounds)],
     dry_run: Annotated[
         Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")
     ] = False,
@@ -133,16 +141,11 @@ async def put_resource_requirements(
     state: the job drains and restarts. Bounds that were tried and taken back (explanation: rollback) are tried again
     with retry=true. In reactive mode nobody declares bounds: 409.
     """
-    job_id, graph = job.state.job_id, job.state.graph
-    version = declared.version(job.state.requirements.version, "The requirements are")
-    # Read here and not by a dependency, which would ask for the job once more: this call is to be quick.
-    bounds, partitions = await read_json_object(
-        request, lambda document: parse_requirements(document, graph), what=_FORM
-    )
+    job_id = job.state.job_id
     update = RequirementsUpdate(
-        bounds=bounds,
-        state_partitions=partitions,
-        if_match=version,
+        bounds=bounds[0],
+        state_partitions=bounds[1],
+        if_match=declared.version(job.state.requirements.version, "The requirements are"),
         idempotency_key=declared.idempotency_key,
         requested_by=declared.requested_by,
         reason=declared.reason,
@@ -152,7 +155,7 @@ async def put_resource_requirements(
         return render.dry_run(await plane.dry_run(job_id, update))
     result = await plane.update_requirements(job_id, update)
     response.headers["ETag"] = etag(result.version)
-    if graph.runs_by_regions:
+    if job.state.graph.runs_by_regions:
         # Those that the bounds count for: what is decided stays.
         left = undecided(plane.job(job_id).state)
         response.headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)
@@ -165,9 +168,7 @@ async def get_explanation(jobid: JobId, plane: Plane) -> Explanation:
     return render.explanation(plane.explanation(jobid))
 
 
-def parse_requirements(
-    document: dict[str, Any], graph: JobGraph
-) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+def parse_requirements(document: dict[str, Any], graph: JobGraph) -> _Bounds:
     """The bounds per vertex id, and the numbers of state partitions where one is asked for. Keys that are no vertex of
     ``graph`` are passed on: validation names them all.
 
