@@ -42,8 +42,8 @@ def _page() -> Response:
     inline = body.rpartition(b"<script>")[2].partition(b"</script>")[0]
     digest = b64encode(hashlib.sha256(inline).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     page.headers["Content-Security-Policy"] = policy
     page.headers["X-Content-Type-Options"] = "nosniff"
