@@ -19,6 +19,8 @@ from app.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slotwise-tests"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+"""For a JVM that lives for a test: C2 would compile what is not run often enough to pay for it."""
 VERSIONS = ("4.1.1", "4.2.0")
 """PySparks that are supported beside that of the server."""
 

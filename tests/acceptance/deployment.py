@@ -22,6 +22,7 @@ from app.cli.demo.server import drivers_of
 from app.cluster.standalone.daemons import DevCluster
 from tests.acceptance.kills import DIRECTORY, Kills
 from tests.acceptance.own_database import database_of
+from tests.environments import QUICK_JAVA
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240.0
@@ -109,6 +110,7 @@ class Deployment:
             **kept,
             "SLOTWISE_WARM_DRIVERS": str(self.warm_drivers),
             "SLOTWISE_DRIVER_MEMORY_MB": "512",
+            "SLOTWISE_DRIVER_JAVA_OPTIONS": QUICK_JAVA,
             "SLOTWISE_VALIDATE_STATES": "true",
             DIRECTORY: str(self.kills.directory),
             **({"ACCEPTANCE_DRIVERS": "1"} if self.points_in_drivers else {}),

@@ -20,6 +20,7 @@ import psycopg
 
 from app.cli.demo.server import drivers_of
 from tests.acceptance.deployment import OK, ROOT, counting, stored_counts, wait_for
+from tests.environments import QUICK_JAVA
 
 PATIENCE_S = 60.0
 
@@ -94,6 +95,7 @@ class Servers:
                     "SLOTWISE_LEASE_SECONDS": str(self.lease_seconds),
                     "SLOTWISE_WARM_DRIVERS": str(self.warm_drivers),
                     "SLOTWISE_DRIVER_MEMORY_MB": "512",
+                    "SLOTWISE_DRIVER_JAVA_OPTIONS": QUICK_JAVA,
                     "SLOTWISE_VALIDATE_STATES": "true",
                     "SLOTWISE_LOG_FORMAT": "json",
                 },

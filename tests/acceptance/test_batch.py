@@ -159,6 +159,7 @@ def test_a_job_ends_with_the_right_answer(deployment: Deployment, data: Path, tm
     wait_for("no result is left", lambda: not any(results.glob("*/*")))
 
 
+@pytest.mark.long
 def test_a_killed_driver_costs_no_finished_region(deployment: Deployment, data: Path, tmp_path: Path) -> None:
     submitted(deployment, graphs.document("q9", data, tmp_path / "out", upper=4))
     wait_for("a region is finished", lambda: ("FINISHED", 1) in finished_regions(deployment))
@@ -298,6 +299,7 @@ class Crowd:
         assert answers.found(self.directory / name) == answers.expected(self.queries[name], self.data)
 
 
+@pytest.mark.long
 def test_three_jobs_share_four_slots(deployment: Deployment, data: Path, tmp_path: Path) -> None:
     crowd = Crowd(deployment, data, tmp_path)
     crowd.submit("one", "q1", slots=2, lineitem="first")

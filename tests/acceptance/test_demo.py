@@ -83,6 +83,7 @@ def test_the_demo_ends_exact_after_rescales_and_a_kill(folder: Path) -> None:
     wait_for("no process is left", lambda: not processes_of(folder), 10)
 
 
+@pytest.mark.long
 def test_a_demo_that_is_interrupted_leaves_no_process(folder: Path) -> None:
     process = subprocess.Popen(
         command(folder),

@@ -26,7 +26,7 @@ from tests.acceptance.programs import (
     submit,
 )
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 FOLDERS = "--events {events} --output {output} --checkpoint {checkpoint}"
 PROGRAM = Program("two_queries.py", FOLDERS, queries=("figures", "large"))

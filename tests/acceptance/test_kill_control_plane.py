@@ -34,10 +34,11 @@ RESCALE_POINTS = {
     "end-of-rescale-uncommitted": True,
     "end-of-rescale-committed": True,
 }
+LONG = ("put-received", "plan-not-sent", "orders-answered", "end-of-rescale-uncommitted")
 # Each takes a cold driver; `make long` has those that differ least from their neighbours.
 START_POINTS = (
     pytest.param("driver-acquired", marks=pytest.mark.long),
-    "next-attempt-uncommitted",
+    pytest.param("next-attempt-uncommitted", marks=pytest.mark.long),
     pytest.param("next-attempt-committed", marks=pytest.mark.long),
     "attempt-written",
     pytest.param("handed-over", marks=pytest.mark.long),
@@ -123,7 +124,10 @@ def check_one_rescale(deployment: Deployment, key: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("point", RESCALE_POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param(point, marks=pytest.mark.long) if point in LONG else point for point in RESCALE_POINTS],
+)
 def test_killed_in_a_rescale_in_place(running: Deployment, point: str) -> None:
     pid, attempt = running.job()["driverPid"], running.job()["attempt"]
     before, old = running.requirements()

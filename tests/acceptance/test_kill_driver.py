@@ -24,9 +24,9 @@ pytestmark = pytest.mark.timeout(900)
 PROBE = ROOT / "tests/acceptance/probe.py"
 # In the order in which a batch passes them.
 POINTS = (
-    "planner-offset",
+    pytest.param("planner-offset", marks=pytest.mark.long),
     "planner-partitions",
-    "batch-top",
+    pytest.param("batch-top", marks=pytest.mark.long),
     "stateful-task",
     "sink-uncommitted",
     "sink-committed",

@@ -36,11 +36,15 @@ def store(frame, batch_id):
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("local"), warm_drivers=1) as made:
+    with deployed(tmp_path_factory.mktemp("local")) as made:
         made.start(with_points=False)
-        # Long enough for what a test does between the failure and the end of its cause.
-        submit(made, "two-sinks", **{"restart-strategy.fixed-delay.delay": "10 s"})
         yield made
+
+
+@pytest.fixture(scope="module")
+def two_sinks(deployment: Deployment) -> None:
+    # Long enough for what a test does between the failure and the end of its cause.
+    submit(deployment, "two-sinks", **{"restart-strategy.fixed-delay.delay": "10 s"})
 
 
 def flag(deployment: Deployment) -> Path:
@@ -106,6 +110,7 @@ def await_failure(deployment: Deployment, known: int) -> Any:
     return wait_for("the side query has failed", failed)
 
 
+@pytest.mark.usefixtures("two_sinks")
 def test_only_the_query_of_the_broken_sink_is_restarted(deployment: Deployment) -> None:
     wait_for("both queries run", lambda: len(runs(deployment)) == 2)
     before = await_batches(deployment)
@@ -134,6 +139,7 @@ def test_only_the_query_of_the_broken_sink_is_restarted(deployment: Deployment) 
     deployment.check_ends()
 
 
+@pytest.mark.usefixtures("two_sinks")
 def test_a_server_that_is_killed_meanwhile_goes_on_with_it(deployment: Deployment) -> None:
     before, job = await_batches(deployment), deployment.job()
     flag(deployment).touch()
@@ -150,6 +156,7 @@ def test_a_server_that_is_killed_meanwhile_goes_on_with_it(deployment: Deploymen
     deployment.await_progress()
 
 
+@pytest.mark.usefixtures("two_sinks")
 def test_a_sink_that_stays_broken_has_the_whole_job_restarted(deployment: Deployment) -> None:
     driver, known = deployment.job()["driverPid"], len(exceptions(deployment))
     flag(deployment).touch()
@@ -168,6 +175,7 @@ def test_a_sink_that_stays_broken_has_the_whole_job_restarted(deployment: Deploy
     deployment.rows()
 
 
+@pytest.mark.long
 def test_one_that_does_not_get_going_is_given_up_in_its_time(deployment: Deployment) -> None:
     submit(deployment, "hanging", **{"slotwise.failure.local-timeout": "4 s"})
     wait_for("both queries run", lambda: len(runs(deployment)) == 2)
@@ -198,6 +206,7 @@ def test_one_that_does_not_get_going_is_given_up_in_its_time(deployment: Deploym
     deployment.rows()
 
 
+@pytest.mark.long
 def test_an_error_that_the_code_always_raises_ends_the_job(deployment: Deployment) -> None:
     submit(deployment, "hopeless", always=True, **{"restart-strategy.fixed-delay.delay": "100 ms"})
     deployment.await_status("FAILED")

@@ -95,6 +95,7 @@ def test_the_queries_of_a_graph_are_restarted(deployment: Deployment) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_queries_of_a_program_are_restarted(deployment: Deployment) -> None:
     bounds = {name: {"lowerBound": 1, "upperBound": 2} for name in ("rate-micro-batch", "foreachBatch")}
     document = {

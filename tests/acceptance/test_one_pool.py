@@ -84,6 +84,7 @@ def test_a_job_has_the_slots_of_all_and_keeps_them_when_the_arbiter_is_killed(se
     held_once(servers)
 
 
+@pytest.mark.long
 def test_jobs_of_two_servers_get_their_shares_of_one_pool(servers: Servers) -> None:
     first, second = servers.start(), servers.start()
     wait_for("both have slots", lambda: servers.get(first, "/overview")["slots-total"] == 4)

@@ -31,7 +31,6 @@ from tests.acceptance.test_programs import FOLDERS, differences
 
 pytestmark = pytest.mark.timeout(1800)
 
-RESTARTS, KILLED_AT = 10, 6
 MOST = 9
 BEGINS = "The program begins."
 WRITTEN = {
@@ -123,15 +122,22 @@ class Run:
         return printed(self.deployment)
 
 
-@pytest.mark.parametrize("name", ["polling", pytest.param("two queries", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("name", "restarts", "killed_at"),
+    [
+        ("polling", 3, 2),
+        pytest.param("polling", 10, 6, marks=pytest.mark.long),
+        pytest.param("two queries", 10, 6, marks=pytest.mark.long),
+    ],
+)
 def test_the_program_runs_once_and_its_queries_often(
-    deployment: Deployment, tmp_path: Path, name: str
+    deployment: Deployment, tmp_path: Path, name: str, restarts: int, killed_at: int
 ) -> None:
     run = Run.begin(deployment, tmp_path, name)
     pids, gaps = [run.pid], []
-    for attempt in range(1, RESTARTS + 1):
+    for attempt in range(1, restarts + 1):
         number, known = run.ask()
-        if attempt == KILLED_AT:
+        if attempt == killed_at:
             at = time.monotonic() + run.dice.uniform(0, 3)
             wait_for("a moment of it", lambda at=at: time.monotonic() >= at)
             os.kill(pids[-1], signal.SIGKILL)

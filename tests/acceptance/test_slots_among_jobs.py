@@ -17,7 +17,7 @@ STATELESS = ("numbers", "counts", "store")
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("among"), warm_drivers=1) as made:
+    with deployed(tmp_path_factory.mktemp("among")) as made:
         made.start(with_points=False)
         yield made
 

@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
 
 @pytest.fixture(scope="module")
 def deployment(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("standalone"), warm_drivers=1, cluster=cluster) as made:
+    with deployed(tmp_path_factory.mktemp("standalone"), cluster=cluster) as made:
         made.start(with_points=False)
         made.submit(in_place_only(made.directory, 2))
         yield made
@@ -157,6 +157,7 @@ def test_a_worker_that_is_lost_and_one_that_comes(deployment: Deployment, cluste
     assert deployment.job()["queries"][0]["runId"] == run
 
 
+@pytest.mark.long
 def test_a_worker_that_is_silent_and_speaks_again(deployment: Deployment, cluster: DevCluster) -> None:
     """As if its host could not be reached. What it had begun is done elsewhere; what it does later counts nothing."""
     require(deployment, MOST)
@@ -177,6 +178,7 @@ def test_a_worker_that_is_silent_and_speaks_again(deployment: Deployment, cluste
     wait_for("each slot has an executor", lambda: executors(cluster) == MOST)
 
 
+@pytest.mark.long
 def test_a_worker_that_announces_its_end(deployment: Deployment, cluster: DevCluster) -> None:
     require(deployment, MOST)
     runs_at(deployment, MOST)

@@ -25,7 +25,7 @@ NAMES = ("numbers", "plain", "store")
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     directory = tmp_path_factory.mktemp("repartition")
-    with deployed(directory, points_in_drivers=True, warm_drivers=1) as made:
+    with deployed(directory, points_in_drivers=True) as made:
         made.start(with_points=True)
         made.submit(counting(directory))
         yield made
@@ -102,7 +102,14 @@ def test_more_and_fewer(deployment: Deployment) -> None:
 
 
 # Next to another one that shows nearly the same.
-LONG = ("repartition-copied", "repartition-ready", "repartition-reported")
+LONG = (
+    "repartition-ordered",
+    "repartition-copied",
+    "repartition-begun",
+    "repartition-half-written",
+    "repartition-ready",
+    "repartition-reported",
+)
 
 
 @pytest.mark.parametrize(

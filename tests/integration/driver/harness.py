@@ -21,6 +21,7 @@ from app.cluster.java import usable_java
 from app.cluster.processes import driver_command
 from app.model.graphdoc import parse_document, to_document
 from app.model.protocol import DriverSpec
+from tests.environments import QUICK_JAVA
 
 ROOT = Path(__file__).resolve().parents[3]
 # A host that is shared may stand still for a minute. What has not come after this will not come.
@@ -184,6 +185,7 @@ class Driver:
                     **os.environ,
                     "_SLOTWISE_DRIVER_JAVA": usable_java().command,
                     "_SLOTWISE_DRIVER_LOCK": str(directory / f"{name}.lock"),
+                    "_SLOTWISE_DRIVER_JAVA_OPTIONS": QUICK_JAVA,
                     **Driver.environment,
                 },
             )

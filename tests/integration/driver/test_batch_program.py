@@ -142,7 +142,10 @@ def test_a_program_without_spark_is_finished(rig: Bench) -> None:
             id="a function fails",
         ),
         pytest.param(
-            "import sys\nsys.exit(3)", "job.py, line 2: the program ended with sys.exit(3)", id="status"
+            "import sys\nsys.exit(3)",
+            "job.py, line 2: the program ended with sys.exit(3)",
+            id="status",
+            marks=pytest.mark.long,
         ),
         pytest.param(
             """
@@ -160,6 +163,7 @@ def test_a_program_without_spark_is_finished(rig: Bench) -> None:
             """,
             "job.py, line 3: the program sets spark.master to local[3]",
             id="a master of its own",
+            marks=pytest.mark.long,
         ),
     ],
 )

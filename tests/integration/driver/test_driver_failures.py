@@ -16,12 +16,12 @@ from tests.integration.driver.harness import Bench, wait_for
 pytestmark = pytest.mark.timeout(600)
 
 
-def with_python(rig: Bench, body: str, *, name: str = "f") -> dict[str, Any]:
+def with_python(rig: Bench, body: str) -> dict[str, Any]:
     """The counting job with a Python vertex between its state and its sink."""
     (rig.artifacts_dir / "code.py").write_text(body, encoding="utf-8")
     document = counting(rig.directory, rows=None)
     document["artifacts"] = ["code.py"]
-    document["vertices"].insert(2, {"name": "mapped", "inputs": ["counts"], "python": f"code:{name}"})
+    document["vertices"].insert(2, {"name": "mapped", "inputs": ["counts"], "python": "code:f"})
     document["vertices"][3]["inputs"] = ["mapped"]
     return document
 
@@ -35,23 +35,11 @@ def failure_of(rig: Bench, document: dict[str, Any]) -> dict[str, Any]:
     return failed
 
 
-@pytest.mark.parametrize(
-    ("body", "name", "said", "recoverable"),
-    [
-        ("def g(x): return x", "f", "has no function f", False),
-        ("import nowhere_to_be_found", "f", "nowhere_to_be_found", False),
-        ("def f(x): return 7", "f", "should return a DataFrame, but returned a int", False),
-        ("def f(x): raise ValueError('no such luck')", "f", "ValueError: no such luck", True),
-        ("def f(x): return x.select('missing')", "f", "missing", False),
-    ],
-)
-def test_a_python_vertex_that_fails_is_named(
-    rig: Bench, body: str, name: str, said: str, recoverable: bool
-) -> None:
-    failed = failure_of(rig, with_python(rig, body, name=name))
-    assert said in failed["error"]
+def test_a_python_vertex_that_raises_is_named_and_may_be_tried_again(rig: Bench) -> None:
+    failed = failure_of(rig, with_python(rig, "def f(x): raise ValueError('no such luck')"))
+    assert "ValueError: no such luck" in failed["error"]
     assert failed["vertex"] == "mapped"
-    assert failed["recoverable"] is recoverable
+    assert failed["recoverable"] is True
 
 
 def test_an_error_in_a_task_names_its_line(rig: Bench) -> None:
@@ -66,15 +54,6 @@ def test_an_error_in_a_task_names_its_line(rig: Bench) -> None:
     failed = failure_of(rig, with_python(rig, body))
     assert "RuntimeError: cannot take" in failed["error"]
     assert "code.py:5" in failed["error"]
-
-
-def test_a_sql_error_names_its_vertex(rig: Bench) -> None:
-    document = counting(rig.directory, rows=None)
-    document["vertices"][1]["sql"] = "SELECT nothing % 3 AS k, count(*) AS n FROM numbers GROUP BY 1"
-    failed = failure_of(rig, document)
-    assert failed["vertex"] == "counts"
-    assert "nothing" in failed["error"]
-    assert failed["recoverable"] is False
 
 
 def with_hanging_sink(rig: Bench) -> dict[str, Any]:
@@ -92,6 +71,7 @@ def with_hanging_sink(rig: Bench) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.long
 def test_a_batch_that_hangs_is_a_failure(rig: Bench) -> None:
     driver = rig.start(with_hanging_sink(rig), batch_timeout_ms=1_500)
     failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
@@ -136,7 +116,7 @@ def test_an_assignment_that_is_not_there_is_said(rig: Bench, tmp_path: Path) -> 
     ("options", "said"),
     [
         ({"table": "t", "mode": "upsert", "keys": "velue"}, "the rows have no column velue"),
-        ({"table": "t"}, "two columns named X"),
+        pytest.param({"table": "t"}, "two columns named X", marks=pytest.mark.long),
     ],
 )
 def test_a_sink_whose_options_do_not_fit_its_columns_is_refused(

@@ -182,7 +182,9 @@ def test_a_boundary_stop_and_a_kill_do_not_wait_for_a_query_that_is_held(rig: Be
     assert len(stored_counts(rig.directory)) == KEYS
 
 
-@pytest.mark.parametrize(("several", "allowed"), [(True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("several", "allowed"), [(True, False), pytest.param(False, True, marks=pytest.mark.long)]
+)
 def test_without_leave_or_with_one_query_the_attempt_fails(rig: Bench, several: bool, allowed: bool) -> None:
     document = two_sinks(rig)
     flag(rig).touch()

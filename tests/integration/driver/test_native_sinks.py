@@ -103,6 +103,7 @@ def test_a_plan_change_between_batches_is_in_place_and_a_stop_leaves_no_batch_ha
     check_all_once(rig, rows)
 
 
+@pytest.mark.long
 def test_a_killed_driver_is_replaced_and_the_state_redistributed(rig: Bench) -> None:
     document = numbers(orc_in(rig), rows=None)
     for attempt in range(2):

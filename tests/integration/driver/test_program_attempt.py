@@ -188,11 +188,13 @@ def test_a_program_that_ends_when_its_query_has_ended_is_finished(rig: Bench) ->
             f"{WINDOWS}{START}query.stop()\nspark.stop()\nsys.exit(3)",
             "sys.exit(3)",
             id="exits with a status",
+            marks=pytest.mark.long,
         ),
         pytest.param(
             f"{WINDOWS}{START}",
             "ended while its query of windows was running",
             id="does not wait for its query",
+            marks=pytest.mark.long,
         ),
     ],
 )

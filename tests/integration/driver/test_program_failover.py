@@ -166,6 +166,7 @@ def test_a_stop_does_not_wait_for_a_query_that_is_held(rig: Bench) -> None:
     assert driver.exit_status() == 0 and "woken" not in driver.log
 
 
+@pytest.mark.long
 def test_a_final_error_fails_in_the_program_and_ends_the_attempt(rig: Bench) -> None:
     flag(rig).touch()
     rig.start(

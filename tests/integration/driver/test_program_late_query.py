@@ -55,6 +55,7 @@ def test_the_redistribution_of_a_query_that_starts_late_is_told_when_it_is_done(
     assert second.exit_status() == 0
 
 
+@pytest.mark.long
 def test_the_partitions_of_a_query_that_starts_late_are_told(rig: Bench) -> None:
     first = rig.start(job(rig, PROGRAM, vertices(8)), **conf())
     rig.wait_batches(3)

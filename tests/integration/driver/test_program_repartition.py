@@ -102,6 +102,7 @@ def test_more_and_fewer_partitions_are_exact_behind_a_file_sink(rig: Bench) -> N
     assert all(each == [ROWS_PER_BATCH // KEYS] for each in counts.values()), counts
 
 
+@pytest.mark.long
 def test_what_spark_refuses_leaves_the_state_as_it_was(rig: Bench) -> None:
     text = f"{WINDOWS}{START}query.awaitTermination()"
     first = rig.start(document(rig, text, 8), **settings(heap=True))

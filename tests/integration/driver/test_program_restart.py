@@ -109,6 +109,7 @@ def test_a_program_that_has_not_started_all_of_its_queries_has_a_new_process(rig
     assert driver.exit_status() == 0
 
 
+@pytest.mark.long
 def test_what_spark_cannot_redistribute_ends_the_process(rig: Bench) -> None:
     provider = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     settings = {

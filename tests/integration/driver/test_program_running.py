@@ -136,7 +136,13 @@ except StreamingQueryException as error:
     assert "met" in printed and outcome["error"] == "job.py, line 14: the program ended with sys.exit(3)."
 
 
-@pytest.mark.parametrize("how", ["q.awaitTermination()", "while q.isActive: time.sleep(0.1); q.lastProgress"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "q.awaitTermination()",
+        pytest.param("while q.isActive: time.sleep(0.1); q.lastProgress", marks=pytest.mark.long),
+    ],
+)
 def test_a_program_does_not_hear_that_its_job_is_stopped(tmp_path: Path, how: str) -> None:
     (tmp_path / "stop when it has started").touch()
     outcome, printed = run(
