@@ -10,7 +10,6 @@ from app.cluster.java import usable_java
 from app.cluster.runtimes import OWN, Kind
 from app.cluster.standalone.daemons import DevCluster
 from tests.acceptance.deployment import Deployment, deployed
-from tests.environments import CACHE
 
 
 @contextmanager
@@ -22,7 +21,7 @@ def on_cluster(directory: Path, kind: Kind = OWN) -> Iterator[tuple[Deployment, 
         cluster.up()
         for _ in range(2):
             cluster.add(cores=2, memory_mb=1024)
-        with deployed(directory, cluster=cluster, settings={"cache_dir": str(CACHE)}) as deployment:
+        with deployed(directory, cluster=cluster) as deployment:
             deployment.start(with_points=False)
             yield deployment, cluster
     finally:

@@ -20,7 +20,7 @@ import psycopg
 
 from app.cli.demo.server import drivers_of
 from tests.acceptance.deployment import OK, ROOT, counting, stored_counts, wait_for
-from tests.environments import QUICK_JAVA
+from tests.environments import CACHE, QUICK_JAVA
 
 PATIENCE_S = 60.0
 
@@ -96,6 +96,7 @@ class Servers:
                     "SLOTWISE_WARM_DRIVERS": str(self.warm_drivers),
                     "SLOTWISE_DRIVER_MEMORY_MB": "512",
                     "SLOTWISE_DRIVER_JAVA_OPTIONS": QUICK_JAVA,
+                    "SLOTWISE_CACHE_DIR": str(CACHE),
                     "SLOTWISE_VALIDATE_STATES": "true",
                     "SLOTWISE_LOG_FORMAT": "json",
                 },

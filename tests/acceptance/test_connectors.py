@@ -31,7 +31,6 @@ from tests.acceptance.programs import (
     submit_program,
 )
 from tests.acceptance.test_programs import differences
-from tests.environments import CACHE
 from tests.kafka import KafkaBroker
 from tests.outputs import newest
 
@@ -59,9 +58,7 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(
-        tmp_path_factory.mktemp("connectors"), settings={"cache_dir": str(CACHE), **SOON_NOTICED}
-    ) as made:
+    with deployed(tmp_path_factory.mktemp("connectors"), settings=SOON_NOTICED) as made:
         made.start(with_points=False)
         yield made
 

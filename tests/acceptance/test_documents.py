@@ -26,7 +26,6 @@ from tests.acceptance.documents import (
 )
 from tests.acceptance.programs import Outcome, Place, Program
 from tests.acceptance.test_connectors import TABLES, pending
-from tests.environments import CACHE
 from tests.kafka import KafkaBroker
 from tests.outputs import rows_of
 
@@ -38,7 +37,7 @@ COLUMNS = "id BIGINT, page STRING, amount BIGINT"
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("documents"), settings={"cache_dir": str(CACHE)}) as made:
+    with deployed(tmp_path_factory.mktemp("documents")) as made:
         made.start(with_points=False)
         yield made
 

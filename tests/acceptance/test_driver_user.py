@@ -121,14 +121,19 @@ class OtherUser(Deployment):
 
 
 @pytest.fixture(scope="module")
-def deployment(place: Path, python: tuple[str, dict[str, str]]) -> Iterator[OtherUser]:
+def deployment(
+    place: Path, python: tuple[str, dict[str, str]], class_data_archive: Path
+) -> Iterator[OtherUser]:
     token_file = place / "tokens"
     # Spark does not open an empty file.
     token_file.write_text(f"ops:{'0' * 64}\n")
     token_file.chmod(0o600)
-    made = OtherUser(
-        place, warm_drivers=1, program=python[0], more=python[1], settings={"RUN_DRIVERS_AS": USER}
-    )
+    # Where that user can read it.
+    cache = place / "cache"
+    cache.mkdir()
+    shutil.copy(class_data_archive, cache)
+    settings = {"RUN_DRIVERS_AS": USER, "CACHE_DIR": str(cache)}
+    made = OtherUser(place, warm_drivers=1, program=python[0], more=python[1], settings=settings)
     try:
         yield made
     finally:

@@ -30,7 +30,7 @@ from tests.acceptance.programs import (
 )
 from tests.acceptance.programs import PROGRAMS as SCRIPTS
 from tests.databases import PostgresServer
-from tests.environments import CACHE, VERSIONS
+from tests.environments import VERSIONS
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -71,9 +71,7 @@ BY_NAME = [pytest.param(name, marks=() if name in CHEAP else pytest.mark.long) f
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(
-        tmp_path_factory.mktemp("programs"), settings={"cache_dir": str(CACHE), **SOON_NOTICED}
-    ) as made:
+    with deployed(tmp_path_factory.mktemp("programs"), settings=SOON_NOTICED) as made:
         made.start(with_points=False)
         yield made
 

@@ -216,3 +216,13 @@ def test_the_settings_of_the_compose_file_are_settings_of_the_server() -> None:
     ours = {name for name in names if name.startswith(ENV_PREFIX)}
     assert ours
     assert {name for name in ours if name[len(ENV_PREFIX) :].lower() not in Settings.model_fields} == set()
+
+
+def test_what_ci_leaves_out_is_said() -> None:
+    """The files with tests that are marked `long` are those of the list."""
+    page = (ROOT / "docs/development.md").read_text(encoding="utf-8")
+    said = page.partition("### What CI leaves out")[2]
+    rows = [line.split("|")[1] for line in said.splitlines() if line.startswith("| `test_")]
+    tests = [path for path in python_files() if path.name.startswith("test_") and path.parts[1] != "unit"]
+    marked = [path.name for path in tests if "mark.long" in (ROOT / path).read_text(encoding="utf-8")]
+    assert sorted(re.findall(r"`(test_\w+[.]py)`", "".join(rows))) == sorted(marked)

@@ -90,7 +90,8 @@ def test_a_batch_that_hangs_is_a_failure_also_while_the_job_drains(rig: Bench) -
 
 
 def test_a_failure_that_nobody_hears_is_written_down(rig: Bench) -> None:
-    document = with_python(rig, "def f(x): return x.select('missing')")
+    document = counting(rig.directory, rows=None)
+    document["vertices"][1]["sql"] = "SELECT nothing % 3 AS k, count(*) AS n FROM numbers GROUP BY 1"
     rig.control_plane.go_away()
     driver = rig.start(document)
     assert driver.exit_status() == 4
@@ -98,8 +99,8 @@ def test_a_failure_that_nobody_hears_is_written_down(rig: Bench) -> None:
     assert outcome is not None
     event = outcome_event(1, outcome)
     assert isinstance(event, AttemptFailed)
-    assert (event.vertex, event.recoverable, event.stopped) == ("mapped", False, True)
-    assert "missing" in event.error
+    assert (event.vertex, event.recoverable, event.stopped) == ("counts", False, True)
+    assert "nothing" in event.error
 
 
 def test_an_assignment_that_is_not_there_is_said(rig: Bench, tmp_path: Path) -> None:

@@ -276,6 +276,8 @@ def test_with_complete_each_micro_batch_is_the_whole_result(checked: Checked) ->
 @pytest.mark.parametrize(
     ("body", "inputs", "said"),
     [
+        ("7", ["a"], "should return a DataFrame, but returned a int"),
+        ("a.select('missing')", ["a"], "missing"),
         (
             "c.join(a, 'value', 'left')",
             ["a", "c"],
@@ -365,26 +367,6 @@ def test_a_function_that_looks_at_the_rows_of_a_stream_is_told_what_it_is_for(
     sentence = checked.refusal(vertex, code=code)
     assert "Queries with streaming sources must be executed" in sentence
     assert "belongs into a Python sink" in sentence
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("def g(x): return x", "has no function f"),
-        ("import nowhere_to_be_found", "nowhere_to_be_found"),
-        ("def f(x): return 7", "should return a DataFrame, but returned a int"),
-        ("def f(x): return x.select('missing')", "missing"),
-    ],
-)
-def test_a_function_that_makes_no_rows_of_its_input_is_refused(
-    checked: Checked, code: str, said: str
-) -> None:
-    assert said in checked.refusal({"name": "v", "inputs": ["a"], "python": "f"}, code=code)
-
-
-def test_a_text_with_an_unknown_column_is_refused(checked: Checked) -> None:
-    text = "SELECT nothing % 3 AS k, count(*) AS n FROM a GROUP BY 1"
-    assert "nothing" in checked.refusal(sql(text), mode="update")
 
 
 @pytest.mark.parametrize("stateful", [True, False])
