@@ -373,7 +373,7 @@ def counting(directory: Path, *, rows: int | None = None, probe: bool = False) -
         "name": "counting",
         "type": "STREAMING",
         "config": {
-            "slotwise.batch.interval": "250 ms",
+            "slotwise.batch.interval": "500 ms",
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": "1000",
             "restart-strategy.fixed-delay.delay": "100 ms",
