@@ -194,6 +194,7 @@ def test_a_worker_that_announces_its_end(deployment: Deployment, cluster: DevClu
     assert deployment.job()["driverPid"] == pid
 
 
+@pytest.mark.long
 def test_the_master_is_lost_and_comes_back(deployment: Deployment, cluster: DevCluster) -> None:
     """Without a master the query goes on, and nothing is started; with it again rescales go on, and who is lost is
     replaced."""
@@ -228,8 +229,8 @@ def test_the_master_is_lost_and_comes_back(deployment: Deployment, cluster: DevC
 def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back(
     deployment: Deployment, cluster: DevCluster
 ) -> None:
-    require(deployment, MOST)
-    runs_at(deployment, MOST)
+    require(deployment, 2)
+    runs_at(deployment, 2)
     pid = deployment.job()["driverPid"]
     restarts = len(deployment.get(f"/jobs/{deployment.job_id}/exceptions")["exceptionHistory"]["entries"])
     away = deployment.log_file.read_text(encoding="utf-8").count(AWAY)
@@ -239,6 +240,7 @@ def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back
         lambda: deployment.log_file.read_text(encoding="utf-8").count(AWAY) > away,
         60.0,
     )
+    deployment.await_progress()
     os.kill(pid, signal.SIGKILL)
     wait_for("the job waits", lambda: deployment.job()["state"] != "RUNNING")
 
@@ -249,7 +251,7 @@ def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back
 
     wait_for("the explanation says why", says_why)
     cluster.up()
-    runs_at(deployment, MOST)
+    runs_at(deployment, 2)
     deployment.await_progress()
     entries = deployment.get(f"/jobs/{deployment.job_id}/exceptions")["exceptionHistory"]["entries"]
     assert len(entries) == restarts + 1
