@@ -20,7 +20,7 @@ ARGS ?=
 help:
 	@echo 'make demo         a year of real flights through a job that is rescaled, killed and checked'
 	@echo 'make serve        a server on http://127.0.0.1:8081 (ARGS="--slots 8 --data-dir /var/lib/slotwise")'
-	@echo 'make test         everything that CI runs, in order of cost: lint, $(LAYERS)'
+	@echo 'make test         everything that CI runs: lint, $(LAYERS)'
 	@echo 'make lint         ruff, mypy, import contracts, pages of docs/ that are made from the code'
 	@echo 'make <layer>      one layer of the tests: $(LAYERS) (ARGS="-k name")'
 	@echo 'make long         the tests that are left out of the layers to save time'
