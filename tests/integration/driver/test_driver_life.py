@@ -32,11 +32,8 @@ def rows_of(rig: Bench) -> int:
     return sum({batch["batch_id"]: batch["input_rows"] for batch in rig.control_plane.batches}.values())
 
 
-def test_a_finite_source_ends_the_job_of_a_warm_driver(rig: Bench) -> None:
-    driver = Driver(rig.directory / "run", warm=True)
-    rig.drivers.append(driver)
-    driver.wait_ready()
-    driver.assign(rig.spec(counting(rig.directory, rows=10_000), {"numbers": 3, "counts": 2}))
+def test_a_finite_source_ends_the_job(rig: Bench) -> None:
+    driver = rig.start(counting(rig.directory, rows=10_000), {"numbers": 3, "counts": 2})
     wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
     assert not rig.control_plane.of_type("failed")
     assert driver.exit_status() == 0
@@ -221,3 +218,13 @@ def test_two_drivers_never_write_one_checkpoint(rig: Bench) -> None:
     failed = wait_for("the failure", lambda: rig.control_plane.of_type("failed"))[0]
     assert "still being written by another driver" in failed["error"]
     assert len(rig.control_plane.batches) >= count
+
+
+def test_a_warm_driver_runs_a_job(rig: Bench) -> None:
+    driver = Driver(rig.directory / "run", warm=True)
+    rig.drivers.append(driver)
+    driver.wait_ready()
+    driver.assign(rig.spec(counting(rig.directory, rows=2_000), {"numbers": 2, "counts": 3}))
+    wait_for("the end", lambda: rig.control_plane.of_type("finished") or rig.control_plane.of_type("failed"))
+    assert driver.exit_status() == 0, driver.log
+    assert stored_counts(rig.directory) == expected_counts(2_000)
