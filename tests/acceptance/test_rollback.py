@@ -23,7 +23,7 @@ REFUSED = "the store takes 2 connections"
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("rollback")) as made:
+    with deployed(tmp_path_factory.mktemp("rollback"), warm_drivers=1) as made:
         made.start(with_points=False)
         submit(made)
         yield made

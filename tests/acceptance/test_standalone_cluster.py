@@ -231,6 +231,7 @@ def test_a_driver_that_is_killed_while_the_master_is_away_starts_when_it_is_back
 ) -> None:
     require(deployment, 2)
     runs_at(deployment, 2)
+    wait_for("there are two executors", lambda: executors(cluster) == 2)
     pid = deployment.job()["driverPid"]
     restarts = len(deployment.get(f"/jobs/{deployment.job_id}/exceptions")["exceptionHistory"]["entries"])
     away = deployment.log_file.read_text(encoding="utf-8").count(AWAY)

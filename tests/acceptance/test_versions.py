@@ -66,7 +66,7 @@ def replace(deployment: Deployment, script: Path, arguments: list[str], *options
     return run_cli(deployment, "submit", "--replace", job, *options, *settings, str(script), "--", *arguments)
 
 
-@pytest.mark.parametrize("replacements", [2, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("replacements", [3, pytest.param(10, marks=pytest.mark.long)])
 def test_replaced_under_load_its_output_is_exact(
     deployment: Deployment, tmp_path: Path, replacements: int
 ) -> None:
