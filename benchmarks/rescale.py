@@ -180,7 +180,10 @@ def _document(directory: Path) -> dict[str, Any]:
 
 
 def _measure_put(job: Job, vertex: str, number: int) -> Sample:
+    """PUT at a random moment between two batches: just behind a commit, where `settle` ends, it would depend on whether
+    the next batch is planned already."""
     reason = f"{vertex} {number}"
+    time.sleep(random.uniform(0, job.steady_ms() / 1000))
     started = time.time()
     job.server.require(job.id, {vertex: (1, 1 + number % 4)}, reason)
     record = wait_for(
