@@ -173,8 +173,8 @@ def _class(name: str) -> Any:
     """One of ours, compiled once for the process."""
     if name not in _classes:
         jvm = _jvm()
-        spark_s = jvm.java.lang.Class.forName(_SINK).getClassLoader()
-        loader = compiled(jvm, "gate.java", spark_s).getClassLoader()
+        spark_loader = jvm.java.lang.Class.forName(_SINK).getClassLoader()
+        loader = compiled(jvm, "gate.java", spark_loader).getClassLoader()
         for each in _CLASSES:
             _classes[each] = loader.loadClass(f"slotwise.{each}")
     return _classes[name]

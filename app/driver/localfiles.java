@@ -4,7 +4,8 @@ import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.file.Files;
-import java.nio.file.attribute.PosixFilePermissions;
+import java.nio.file.InvalidPathException;
+import java.nio.file.LinkOption;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.DelegateToFileSystem;
 import org.apache.hadoop.fs.FileStatus;
@@ -36,17 +37,29 @@ public final class SlotwiseLocalFs extends DelegateToFileSystem {
 }
 
 public final class SlotwiseLocalFileSystem extends RawLocalFileSystem {
+    private static final int BITS_ABOVE_PERMISSIONS = 07000;
+
     public void setPermission(Path path, FsPermission permission) throws IOException {
-        if (permission.getStickyBit()) {
+        java.nio.file.Path file;
+        try {
+            file = pathToFile(path).toPath();
+        } catch (InvalidPathException error) {
             super.setPermission(path, permission);
-        } else {
-            java.nio.file.Path file = pathToFile(path).toPath();
-            Files.setPosixFilePermissions(file, PosixFilePermissions.fromString(permission.toString()));
+            return;
         }
+        // What a new directory has from the one above stays, as with chmod.
+        int mode = ((Integer) Files.getAttribute(file, "unix:mode", new LinkOption[0])).intValue();
+        int asked = permission.toShort() | mode & BITS_ABOVE_PERMISSIONS;
+        Files.setAttribute(file, "unix:mode", Integer.valueOf(asked), new LinkOption[0]);
     }
 
     public FileStatus getFileLinkStatus(Path path) throws IOException {
-        if (Files.isSymbolicLink(pathToFile(path).toPath())) return super.getFileLinkStatus(path);
-        return getFileStatus(path);
+        boolean isLink;
+        try {
+            isLink = Files.isSymbolicLink(pathToFile(path).toPath());
+        } catch (InvalidPathException error) {
+            isLink = true;
+        }
+        return isLink ? super.getFileLinkStatus(path) : getFileStatus(path);
     }
 }

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
@@ -216,7 +217,7 @@ def open_session(
         SparkSession._instantiatedSession = None
         if not executors and CHECKPOINT_FILES not in chosen:
             SparkContext._ensure_initialized()
-            settings.set(CHECKPOINT_FILES, checkpoint_files(SparkContext._jvm))
+            settings.set(CHECKPOINT_FILES, checkpoint_files(SparkContext._jvm, Path(work_dir)))
         context = SparkContext(conf=settings)
         context.setLogLevel("WARN")
         _expect_the_end(context)

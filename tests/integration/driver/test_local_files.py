@@ -23,6 +23,11 @@ def jvm() -> Iterator[Any]:
         yield session._jvm
 
 
+@pytest.fixture
+def ours(jvm: Any, tmp_path: Path) -> str:
+    return checkpoint_files(jvm, tmp_path)
+
+
 class Files:
     """Hadoop's files of this host, behind the class of this name."""
 
@@ -59,27 +64,36 @@ def children_of_java(jvm: Any) -> int:
     return int(status.rpartition(")")[2].split()[8])
 
 
-def test_no_child_process_is_started(jvm: Any, tmp_path: Path) -> None:
+def test_no_child_process_is_started(jvm: Any, ours: str, tmp_path: Path) -> None:
     started = {}
-    for name in (checkpoint_files(jvm), HADOOPS):
+    for name in (ours, HADOOPS):
         files = Files(jvm, name, tmp_path)
         before = children_of_java(jvm)
         files.write("new", b"text")
         files.rename("new", name)
         started[name] = children_of_java(jvm) - before
-    ours, hadoops = started.values()
-    assert ours == 0
-    assert hadoops > 0
+    assert started[ours] == 0
+    assert started[HADOOPS] > 0
 
 
-def test_the_class_is_defined_once(jvm: Any) -> None:
-    assert checkpoint_files(jvm) == checkpoint_files(jvm) != HADOOPS
+def test_the_class_is_defined_once(jvm: Any, ours: str, tmp_path: Path) -> None:
+    assert checkpoint_files(jvm, tmp_path) == ours != HADOOPS
+
+
+def test_nothing_is_left_of_the_trial(ours: str, tmp_path: Path) -> None:
+    assert ours != HADOOPS
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_it_cannot_be_tried_hadoop_s_own_is_taken(jvm: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert checkpoint_files(jvm, tmp_path / "file") == HADOOPS
 
 
 @pytest.mark.parametrize("mask", ["000", "022", "077"])
-def test_a_file_has_the_rights_that_hadoop_gives_it(jvm: Any, tmp_path: Path, mask: str) -> None:
+def test_a_file_has_the_rights_that_hadoop_gives_it(jvm: Any, ours: str, tmp_path: Path, mask: str) -> None:
     modes = []
-    for name in (checkpoint_files(jvm), HADOOPS):
+    for name in (ours, HADOOPS):
         files = Files(jvm, name, tmp_path)
         files._context.setUMask(jvm.org.apache.hadoop.fs.permission.FsPermission(mask))
         files.write(name, b"text")
@@ -87,8 +101,19 @@ def test_a_file_has_the_rights_that_hadoop_gives_it(jvm: Any, tmp_path: Path, ma
     assert modes[0] == modes[1]
 
 
-def test_what_is_there_is_overwritten_only_if_asked_for(jvm: Any, tmp_path: Path) -> None:
-    files = Files(jvm, checkpoint_files(jvm), tmp_path)
+def test_a_directory_keeps_the_group_of_the_one_above(jvm: Any, ours: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o2755)
+    modes = []
+    for name in (ours, HADOOPS):
+        files = Files(jvm, name, tmp_path)
+        rights = jvm.org.apache.hadoop.fs.permission.FsPermission("755")
+        files._context.mkdir(files.path(name), rights, False)
+        modes.append(oct(os.stat(tmp_path / name).st_mode & 0o7777))
+    assert modes == ["0o2755", "0o2755"]
+
+
+def test_what_is_there_is_overwritten_only_if_asked_for(jvm: Any, ours: str, tmp_path: Path) -> None:
+    files = Files(jvm, ours, tmp_path)
     files.write("old", b"old")
     files.write("new", b"new")
     with pytest.raises(Py4JJavaError, match="already exists"):
@@ -100,11 +125,11 @@ def test_what_is_there_is_overwritten_only_if_asked_for(jvm: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("target", ["file", "nowhere"])
-def test_a_link_is_for_both_what_it_is_for_hadoop(jvm: Any, tmp_path: Path, target: str) -> None:
+def test_a_link_is_for_both_what_it_is_for_hadoop(jvm: Any, ours: str, tmp_path: Path, target: str) -> None:
     (tmp_path / "file").write_bytes(b"text")
     (tmp_path / "link").symlink_to(tmp_path / target)
     found = []
-    for name in (checkpoint_files(jvm), HADOOPS):
+    for name in (ours, HADOOPS):
         try:
             status = Files(jvm, name, tmp_path).status("link")
             found.append((status.isSymlink(), status.isFile(), status.getLen()))
@@ -113,6 +138,6 @@ def test_a_link_is_for_both_what_it_is_for_hadoop(jvm: Any, tmp_path: Path, targ
     assert found[0] == found[1]
 
 
-def test_what_is_missing_is_missing(jvm: Any, tmp_path: Path) -> None:
+def test_what_is_missing_is_missing(jvm: Any, ours: str, tmp_path: Path) -> None:
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
-        Files(jvm, checkpoint_files(jvm), tmp_path).status("nowhere")
+        Files(jvm, ours, tmp_path).status("nowhere")
