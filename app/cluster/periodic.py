@@ -1,4 +1,4 @@
-"""Looking at a cluster again and again: a defect in one look must neither end the looking nor go unnoticed."""
+"""Periodic activities: a defect in one turn must neither end the activity nor go unnoticed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_PAUSE_S = 30.0
 
 
 class Periodic:
-    """What goes on beside the jobs. ``troubles`` has a sentence for each activity that a defect keeps from its work."""
+    """Activities that are repeated while the server runs. ``troubles`` has a sentence on each that fails by a defect."""
 
     def __init__(self, sleep: Callable[[float], Awaitable[None]] | None = None) -> None:
         self._sleep = sleep or asyncio.sleep
@@ -25,7 +25,7 @@ class Periodic:
         return list(self._troubles.values())
 
     async def run(self, activity: str, once: Callable[[], Awaitable[None]], *, every_s: float) -> NoReturn:
-        """Do it ``once`` after the other until cancelled, after a defect with longer and longer pauses in between."""
+        """Repeat ``once`` until cancelled; after each defect the pause grows."""
         pause_s = every_s
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A cluster that cannot be asked what it has."""
+"""Whether a cluster is reachable, and watching what it offers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reachability:
         self.unreachable = ""
 
     def lost(self, reason: str) -> None:
-        """It does not answer, for the first time or still. What is said of it changes only when the reason does."""
+        """It does not answer. The sentence changes only if ``reason`` does."""
         self._since_ms = self._since_ms or self._now_ms()
         # What a URL has of names and passwords is nobody's business.
         reason = re.sub(r"//[^/@\s]*@", "//", reason).rstrip(".")
@@ -27,7 +27,7 @@ class Reachability:
         self.unreachable = f"{self._what} cannot be asked since {since:%Y-%m-%d %H:%M:%S} UTC ({reason})."
 
     def found(self) -> bool:
-        """It answers; whether it did not before."""
+        """It answers. True if it did not before."""
         was_unreachable = bool(self.unreachable)
         self.unreachable, self._since_ms = "", 0
         return was_unreachable
@@ -36,7 +36,7 @@ class Reachability:
 async def watch_offers(
     cluster: ExecutorCluster, is_ours: Callable[[str], bool], tell: Callable[[Offer], None]
 ) -> None:
-    """Look at ``cluster`` again and again, and tell what is other than before."""
+    """Poll ``cluster``, and report every offer that differs from the one before."""
     last: Offer | None = None
 
     async def once() -> None:

@@ -1,4 +1,4 @@
-"""The time by which it is told what is too old to keep.
+"""The clock by which rows and files are too old to keep.
 
 A server whose clock is wrong by months would remove the whole history within seconds, and nobody would get it back. To
 remove something later than it could be does no harm. So this time follows the wall clock, but only at a day for each

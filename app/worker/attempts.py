@@ -337,7 +337,7 @@ class Attempts:
         await kill_surely(handle)
         live = self._live
         if live is not None and self._outcome is None and not self._failure_reported:
-            # It may have had a last word that nobody took.
+            # It may have written a last report that was not received.
             outcome = await asyncio.to_thread(last_word, live.attempt, self._job.attempt_dir(live.attempt))
             if outcome is not None and live is self._live:
                 self._outcome = outcome
@@ -378,7 +378,7 @@ class Attempts:
             self._spawn(kill_surely(self._handle))
 
     async def quiet(self) -> None:
-        """Returns when nothing that was begun here is still going on."""
+        """Wait until everything that was begun here is over."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -16,11 +16,11 @@ class Clock(Protocol):
         ...
 
     def not_before(self, at_ms: int) -> None:
-        """Never tell a time before ``at_ms``: something is stored that happened then."""
+        """Never return a time before ``at_ms``: something that happened then is stored."""
         ...
 
     def steady_ms(self) -> int:
-        """A time that nobody sets and that goes on while the process is stopped: for how long something has been."""
+        """Milliseconds of a clock that cannot be set and goes on while the process is stopped: for durations."""
         ...
 
 

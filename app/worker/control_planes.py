@@ -32,7 +32,7 @@ class MemberView:
 
 
 class ControlPlanes:
-    """Of one control plane among those that share its jobs, or of one that is alone (``is_shared`` false)."""
+    """The view of one control plane on those that share its jobs; it may be alone (``is_shared`` false)."""
 
     def __init__(self, store: Store, keeper: JobKeeper, ownership: Ownership) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class ControlPlanes:
         return job_id in keeper.jobs and keeper.is_sure()
 
     def knows(self, job_id: str) -> bool:
-        """Whether something is known of the job here, be it old."""
+        """Whether the job is known here, as it is now or as it was."""
         return self._keeper.exists(job_id)
 
     async def owner_of(self, job_id: str) -> Member | None:
@@ -116,7 +116,7 @@ class ControlPlanes:
             keeper.unreadable.drop(stored.job_id)
 
     def _gone(self, marks: dict[str, JobMark], job_id: str | None) -> list[str]:
-        """What was forgotten elsewhere."""
+        """Drop jobs that another control plane has deleted."""
         keeper = self._keeper
         known = [*keeper.ended, *keeper.glimpses, *keeper.unreadable.ids()] if job_id is None else [job_id]
         return [one for one in known if one not in marks]

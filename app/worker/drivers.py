@@ -203,7 +203,7 @@ def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
 
 
 def ended_early(state: JobState, attempt: int) -> Event | None:
-    """The end of ``attempt`` that its job has not heard of, if so."""
+    """The event for the end of ``attempt`` if the job does not know of it."""
     if state.attempt == attempt and state.attempt_alive:
         return AttemptStartFailed(attempt, "The driver ended before the job ran.")
     return None
@@ -251,7 +251,7 @@ async def write_down(records: AttemptLog, record: AttemptRecord) -> None:
 
 
 async def kill_surely(handle: DriverHandle, after_s: float = 0.0) -> None:
-    """When this returns nothing of the driver lives; one that cannot be killed holds the job up, for ever.
+    """Kill the driver; nothing of it lives when this returns. If it cannot be killed, this never returns.
 
     For ``after_s`` it may end by itself, as its orders say.
     """
@@ -268,7 +268,7 @@ async def kill_surely(handle: DriverHandle, after_s: float = 0.0) -> None:
 
 
 async def expect_exit(handle: DriverHandle, grace_s: float) -> None:
-    """When this returns nothing of a driver lives that said that it ends; it has ``grace_s`` to do so by itself."""
+    """Wait ``grace_s`` for a driver that has said that it ends, then kill it. Nothing of it lives when this returns."""
     try:
         await asyncio.wait_for(handle.gone(), grace_s)
     except TimeoutError:
@@ -296,5 +296,5 @@ def redacted(event: E, graph: JobGraph) -> E:
 
 
 def _ends_of(text: str) -> str:
-    """Of a long text much less than this is kept, and no more is to be searched."""
+    """The beginning and the end of a long text: less than that is kept, so more need not be searched."""
     return text if len(text) <= 2 * _LONG_CHARS else f"{text[:_LONG_CHARS]} ... {text[-_LONG_CHARS:]}"

@@ -79,7 +79,7 @@ class PoolView:
         return [(name, count, self.free_on(name)) for name, count in self._offered.task_managers]
 
     def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
-        """To how many slots ``job_id`` would come if it declared so."""
+        """How many slots ``job_id`` would get if it declared these numbers."""
         if self.cluster_unreachable:
             return len(self._pool.held_by(job_id))
         return self._pool.attainable_slots(job_id, desired, minimal)

@@ -280,7 +280,7 @@ class SharedBroker(PoolView):
                 self._spawn(self._settle(job, own))
 
     async def _settle(self, job: Job, own: _Own) -> None:
-        """Find out that the job does without the slots that were withdrawn, whatever it was told before."""
+        """Note that the job does without the slots that were withdrawn."""
         fading = set(own.holding.fading)
         try:
             job.slots_changed()

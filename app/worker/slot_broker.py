@@ -67,7 +67,7 @@ class SlotBroker(Protocol):
         ...
 
     async def refresh(self) -> None:
-        """Let all of this be true now."""
+        """Read again what other control planes have changed."""
         ...
 
     def granted(self, job_id: str) -> SlotsChanged:
@@ -81,7 +81,7 @@ class SlotBroker(Protocol):
     def allotment(self, job_id: str) -> Allotment | None: ...
 
     def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
-        """To how many slots ``job_id`` would come if it declared so."""
+        """How many slots ``job_id`` would get if it declared these numbers."""
         ...
 
     def take_offer(self, offer: Offer) -> None:
@@ -112,7 +112,7 @@ class SlotBroker(Protocol):
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None: ...
 
     def forget(self, job_id: str) -> None:
-        """The job has ended: nothing is its any more."""
+        """The job has ended: it holds no slots any more."""
         ...
 
     def let_go(self, job_id: str) -> None:
@@ -125,7 +125,7 @@ class SlotBroker(Protocol):
 
 
 class OwnBroker:
-    """Of a process that shares its slots with nobody. Everything here runs on the event loop. ``tell`` is called with
+    """The broker of a process that shares its slots with no other. It runs on the event loop. ``tell`` is called with
     the jobs that hold other slots than before, or may go on to use another number of them."""
 
     def __init__(self, pool: SlotPool, clock: Clock, tell: Callable[[set[str]], None]) -> None:
@@ -197,7 +197,7 @@ class OwnBroker:
         return self._pool.allotment(job_id)
 
     def attainable_slots(self, job_id: str, desired: int, minimal: int) -> int:
-        """To how many slots ``job_id`` would come if it declared so."""
+        """How many slots ``job_id`` would get if it declared these numbers."""
         return self._pool.attainable_slots(job_id, desired, minimal)
 
     def take_offer(self, offer: Offer) -> None:
@@ -250,7 +250,7 @@ class OwnBroker:
         self.forget(job_id)
 
     def review_soon(self) -> None:
-        """Something has changed. Changes that come together share a review."""
+        """Review soon: changes that come together share a review."""
         if self._soon is None and not self._closed:
             jobs = self._pool.jobs
             delay_s = 0.0 if jobs <= _FEW_JOBS else jobs * _REVIEW_DELAY_PER_JOB_S

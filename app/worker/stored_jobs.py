@@ -47,7 +47,7 @@ def latest_ms(state: JobState) -> int:
 
 
 async def quiet(job: Job) -> None:
-    """Returns when nothing that a closed job had begun is still going on."""
+    """Wait until everything that a closed job had begun is over."""
     await job.worker.ended()
     await job.attempts.quiet()
 

@@ -73,7 +73,7 @@ class UnreadableJob:
 
 
 class UnreadableJobs:
-    """Those of one control plane."""
+    """The unreadable jobs of one control plane."""
 
     def __init__(self, store: Store, keeper: JobKeeper) -> None:
         # Whether others could read what this one cannot: then leases are given up.
@@ -101,7 +101,7 @@ class UnreadableJobs:
         self._delays.pop(job_id, None)
 
     def warnings(self) -> list[str]:
-        """A sentence on those that nobody else serves."""
+        """A sentence on the jobs that no other server has."""
         named = [f"{one.summary.name} ({one.job_id})" for one in self._jobs.values() if not one.elsewhere]
         if not named:
             return []
@@ -119,7 +119,7 @@ class UnreadableJobs:
         if before is None or before.why != why:
             defect = error if isinstance(error, Exception) and not _is_expected(error) else None
             log.error("a stored job cannot be read", job=stored.job_id, why=why, exc_info=defect)
-        # One that could be read, and not be taken up all the same, is as old as it was.
+        # A job that could be read but not be taken up keeps its delay.
         now_s = asyncio.get_running_loop().time()
         self._delays.setdefault(stored.job_id, (now_s + LOOK_AGAIN_S, LOOK_AGAIN_S))
         if not self._looking:
@@ -132,7 +132,7 @@ class UnreadableJobs:
         }
 
     def give_up(self, stored: StoredJob) -> None:
-        """Let another server try: the lease is ours, and of no use to us."""
+        """Release the lease, so that another server may try to read the job."""
         if self.has_others and stored.lease is not None and not stored.summary.status.is_globally_terminal:
             self._keeper.spawn(self._release(stored.job_id, stored.lease.epoch))
 
@@ -170,7 +170,7 @@ class UnreadableJobs:
             return
         if stored is None:
             self.drop(job_id)
-            # What was kept for its driver is nobody's then.
+            # The slots that were kept for its driver are free then.
             self._keeper.broker.forget(job_id)
             return
         try:

@@ -73,7 +73,7 @@ def _shortened(text: str, limit: int) -> str:
 
 
 def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> None:
-    """Take ``failure`` down: with the failure that ended the same attempt, or (``root``) as one of its own."""
+    """Add ``failure`` to the history: to the entry of the failure that ended its attempt, or (``root``) as a new one."""
     history = draft.state.failures
     last = history[-1][0] if history else None
     if last is not None and not root and last.attempt == failure.attempt and not last.local:
@@ -135,7 +135,7 @@ def finish(
 
 
 def fail(draft: Draft, failure: Failure) -> None:
-    """Kill what may live, then FAILED."""
+    """Kill whatever of the job may live; then it is FAILED."""
     timeline.close_record(draft, TerminatedReason.JOB_FAILED, message=failure.error, exception=failure.error)
     break_off_stop(draft, failure.error)
     draft.enter(Failing(failure))
@@ -144,7 +144,7 @@ def fail(draft: Draft, failure: Failure) -> None:
 
 
 def cancel(draft: Draft, event: CancelRequested) -> None:
-    """Kill what may live, then CANCELED."""
+    """Kill whatever of the job may live; then it is CANCELED."""
     by = f" by {event.requested_by}" if event.requested_by else ""
     timeline.close_record(draft, TerminatedReason.JOB_CANCELED, message=f"The job was canceled{by}.")
     break_off_stop(draft, f"The job was canceled{by}.")
@@ -154,7 +154,7 @@ def cancel(draft: Draft, event: CancelRequested) -> None:
 
 
 def _kill(draft: Draft) -> bool:
-    """Kill what may live of the attempt, the waiting process included; False if nothing does."""
+    """Kill the attempt and the process that waits, if they may live; False if neither can."""
     if not draft.state.attempt_alive and not draft.state.driver_waiting:
         return False
     order_stop(draft, StopMode.KILL)

@@ -47,7 +47,7 @@ from app.scheduler.adaptive.state import (
 RESOURCE_TIMER: Final = "resource-wait"
 
 ANSWER_MS: Final = 3_000
-"""For how long slots that an update asks for are waited for at least: another control plane may have to give them."""
+"""The shortest wait for slots that an update asks for: another control plane may have to give them back first."""
 
 
 # ---- into Executing
@@ -62,7 +62,7 @@ def creating_running(draft: Draft, event: AttemptRunning) -> None:
 
 
 def enter_executing(draft: Draft, *, first_batch: bool) -> None:
-    """A new manager, and a look at what changed while another phase was current."""
+    """Start a new manager, and review what changed while another phase was current."""
     options = draft.state.options
     began = manager.start(draft.now_ms, longest_cooldown_ms(options))
     draft.enter(Executing(began, first_batch=first_batch))
@@ -82,7 +82,7 @@ def _executing(draft: Draft) -> Executing | None:
 
 
 def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bool = False) -> None:
-    """Slots or bounds may be other than before. ``resources``: the slots, so a record is theirs if none is open.
+    """Slots or bounds may have changed. ``resources``: the slots have, so they are the cause of a new record.
 
     ``counting``: from now on, batches that are given up count.
     """
@@ -131,7 +131,7 @@ def _await_resources(draft: Draft) -> None:
     if record is None or timeline.has_plan(record):
         return
     if record.cause is TriggerCause.NEW_RESOURCE_AVAILABLE:
-        # What it was opened for is gone again. The manager finds out, unless it has done so already.
+        # The slots that it was opened for are gone again. The manager notices, unless it has already.
         phase = _executing(draft)
         if phase is not None and phase.manager.stage == "Idling":
             _close_idle(draft, None)
@@ -160,7 +160,7 @@ def _begin_rescale(draft: Draft, view: Attainable) -> None:
 
 
 def _record_of_its_own(draft: Draft, message: str | None = None) -> None:
-    """Have a record open that has no plan yet; slots are the cause of a new one."""
+    """Make sure that a record without a plan is open. The cause of a new one is new slots."""
     timeline.leave_record_in_force(draft)
     if draft.state.timeline.open is None:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
@@ -194,7 +194,7 @@ def executing_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 
 
 def executing_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
-    """Of a query that the program has started late. Bounds that had to wait for it count from now on."""
+    """The program has started a query late. Bounds that had to wait for this query count from now on."""
     repartition.found_late(draft, event)
     _review(draft, resources=True)
 
@@ -216,7 +216,7 @@ def executing_slots(draft: Draft, event: SlotsChanged) -> None:
 
 
 def _has_to_give(draft: Draft) -> bool:
-    """Whether other jobs are to have slots that the plan in force uses: not while nobody can be given any."""
+    """Whether the plan in force uses slots that other jobs are to have. Not while the cluster is unreachable."""
     plan, usable = draft.state.plan, draft.state.usable_slots
     return (
         plan is not None
@@ -226,7 +226,7 @@ def _has_to_give(draft: Draft) -> bool:
 
 
 def _give_back(draft: Draft) -> None:
-    """Somebody waits for the slots, so nothing else is waited for."""
+    """Another job waits for the slots, so they are given back at once."""
     plan = draft.state.plan
     assert plan is not None
     count = plan.slot_count - draft.state.usable_slots
@@ -235,7 +235,7 @@ def _give_back(draft: Draft) -> None:
 
 
 def _shrink(draft: Draft, plan: Plan, view: Attainable) -> None:
-    """A slot in use is lost. The tasks run on in what is left, so this is a failover only in name."""
+    """A slot in use is lost. The tasks run on in the slots that are left, so it is a failover in the history only."""
     used = slots_of(plan)
     lost = plan.slot_count - sum(slot.id in used for slot in draft.state.slots)
     message = f"{lost} slot(s) in use were lost."

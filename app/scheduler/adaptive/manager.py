@@ -64,7 +64,7 @@ def start(now_ms: int, longest_cooldown_ms: int) -> Manager:
 
 
 def on_change(manager: Manager, outlook: Outlook, now_ms: int) -> tuple[Manager, ManagerOutcome]:
-    """Slots or bounds are other than before."""
+    """Slots or bounds have changed."""
     manager = _held_back(manager, outlook, now_ms)
     if manager.stage == "Cooldown" and outlook.sufficient and manager.change_ms is None:
         manager = evolve(manager, change_ms=now_ms)

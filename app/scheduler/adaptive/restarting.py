@@ -123,7 +123,7 @@ def _fail(draft: Draft, failure: Failure, cause: str) -> None:
 
 
 def _restart_after_failure(draft: Draft, failure: Failure, backoff_ms: int, *, give_up: bool = False) -> None:
-    """A failover has a record of its own. What a lost slot began and the loss of its driver goes on is one failover."""
+    """Open a record for a failover. A lost slot and the loss of the driver after it are one failover."""
     goes_on = lost_slot_record(draft.state.timeline.open)
     if goes_on:
         timeline.note(draft, failure.error)
@@ -184,7 +184,7 @@ def _stopped(draft: Draft) -> None:
 
 
 def _go_on(draft: Draft) -> None:
-    """Straight to the start if the parallelism restarted for is still the attainable one, else wait for slots.
+    """Start at once if the target of the restart is still the attainable parallelism, else wait for slots.
 
     While the cluster is unreachable only a driver that waits can be trusted: it has its executors.
     """
@@ -208,11 +208,11 @@ def restarting_stopped(draft: Draft, event: AttemptStopped) -> None:
 
 
 def restarting_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
-    """The last one of the attempt, or none of its queries has anything to do. `rollback.note_batch` has noted it."""
+    """The last batch of the attempt, or its queries are idle. `rollback.note_batch` has noted it."""
 
 
 def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -> None:
-    """Recorded; it is no reason to restart again. It may be what tells that the attempt is dead."""
+    """Record it; the job restarts already. The event may say that the attempt is dead."""
     failure = failure_of(draft, event)
     record_failure(draft, failure)
     draft.set_phase(failures=(*_restarting(draft).failures, failure)[:16])
@@ -223,7 +223,7 @@ def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -
 
 
 def restarting_finished(draft: Draft, event: AttemptFinished) -> None:
-    """It had processed everything when it was told to stop. One known dead before has told so already."""
+    """The attempt had processed everything when it was told to stop. If it was known to be dead, this was said before."""
     if not _restarting(draft).stopped:
         attempt_finished(draft, event)
 

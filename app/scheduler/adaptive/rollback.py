@@ -53,7 +53,7 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
 
 
 def prove(draft: Draft, grace_ms: int = 0) -> None:
-    """The job is seen to run: what was on trial has passed if its time is over, and was so ``grace_ms`` ago."""
+    """The job runs. The rescale on trial has passed if its time was over ``grace_ms`` ago."""
     watch = draft.state.watch
     if watch is not None and draft.now_ms >= watch.until_ms + grace_ms:
         draft.set(watch=None)
@@ -88,7 +88,7 @@ def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | 
 
 
 def condemn(draft: Draft, found: Trial, why: str) -> TakenBack | None:
-    """From now on the parallelism before is the most there may be. None if that would lead to the same again.
+    """From now on the parallelism before is an upper limit. None if the job would not change by that.
 
     The cluster is told: slots that only the rescale wanted are free for others.
     """

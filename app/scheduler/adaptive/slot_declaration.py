@@ -22,7 +22,7 @@ IDLE_TIMER = "slot-idle"
 
 
 def declare(draft: Draft) -> None:
-    """Tell the cluster what the bounds in force need, if it was told otherwise or not at all."""
+    """Declare the slots that the bounds in force need, unless exactly these are declared."""
     state = draft.state
     goal = draft.goal
     desired, minimal = goal.desired, goal.minimal
@@ -36,7 +36,7 @@ def declare(draft: Draft) -> None:
 
 
 def take_share(draft: Draft, event: SlotShareUpdated) -> None:
-    """Note another weight, priority or cap, and tell the cluster: what follows for the slots is for it to say."""
+    """Note another weight, priority or cap, and declare the slots again: the arbiter decides what follows."""
     draft.set(share=event.share)
     state = draft.state
     if state.declared_slots:
@@ -89,7 +89,7 @@ def release_idle(draft: Draft) -> None:
 
 
 def _give_back(draft: Draft) -> None:
-    """Slots that other jobs are to have go as soon as no plan uses them, and nothing that is being killed may."""
+    """Release slots that other jobs are to have as soon as neither a plan nor an attempt that is being killed uses them."""
     state = draft.state
     excess = len(state.slots) - state.usable_slots
     if excess <= 0 or (state.attempt_alive and not plans_of(state)):

@@ -59,7 +59,7 @@ START_TIMER: Final = "start-timeout"
 BACKOFF_TIMER: Final = "backoff"
 
 CLUSTER_RETRY_MS: Final = 10_000
-"""How long after a start that failed through the cluster another is tried; for as long as that takes."""
+"""The pause after a start that the cluster has made fail. The number of such starts has no limit."""
 
 
 # ---- WaitingForResources
@@ -113,7 +113,7 @@ def waiting_requirements(draft: Draft, event: RequirementsUpdated) -> None:
 
 
 def waiting_attempt_gone(draft: Draft, event: AttemptStopped | AttemptStartFailed | AttemptFailed) -> None:
-    """The attempt that was given up reported. If it is dead another may be started."""
+    """The attempt that was given up has reported. If it is dead, another one may be started."""
     if isinstance(event, AttemptFailed) and not event.stopped:
         return
     if not draft.state.attempt_alive:
@@ -124,7 +124,7 @@ def waiting_attempt_gone(draft: Draft, event: AttemptStopped | AttemptStartFaile
 
 
 def waiting_finished(draft: Draft, event: AttemptFinished) -> None:
-    """The attempt that was given up had nothing left to do. One known dead before has told so already."""
+    """The attempt that was given up had nothing left to do. If it was known to be dead, this was said before."""
     if draft.state.attempt_alive:
         attempt_finished(draft, event)
 
@@ -206,7 +206,7 @@ def _creating(draft: Draft) -> CreatingExecutionGraph:
 
 
 def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
-    """The attempt runs, and its plan is in force; False if it is too late for that, because it is being killed."""
+    """Put the plan of the attempt into force; False if it is too late because the attempt is being killed."""
     phase = _creating(draft)
     if phase.failure is not None:
         return False
@@ -225,7 +225,7 @@ def creating_failed(draft: Draft, event: AttemptStartFailed | AttemptFailed) -> 
     record_failure(draft, failure)
     phase = _creating(draft)
     if phase.failure is None:
-        # The state is as it was, so the job goes on, whatever the failure of the redistribution.
+        # The redistribution has changed no state, so the job goes on without it.
         give_up = isinstance(event, AttemptFailed) and event.repartition
         own = isinstance(event, AttemptFailed) and not event.outside
         by_cluster = isinstance(event, AttemptFailed) and event.by_cluster and not give_up
@@ -260,7 +260,7 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
         # Not counted: the job can do nothing about it. If it is unreachable, the job starts as soon as it is reachable.
         _back_off(draft, phase.failure, 0 if phase.blind else CLUSTER_RETRY_MS)
         return
-    # While the state is being redistributed that is what failed, not a parallelism: it has rules of its own.
+    # A redistribution of the state has failed, not a parallelism: `repartition` has the rules for it.
     own = not phase.outside and draft.state.repartition is None
     found = (
         trial_of(draft.state, draft.now_ms) if own and not met_before(draft.state, phase.failure) else None
@@ -280,7 +280,7 @@ def _back_off(draft: Draft, failure: Failure, delay_ms: int) -> None:
 
 
 def _take_back(draft: Draft, failure: Failure, found: Trial) -> bool:
-    """No attempt runs at what a rescale asks for: start one at the parallelism before, at once."""
+    """No attempt runs at the parallelism that a rescale asks for: start one at the parallelism before, at once."""
     taken = rollback.condemn(draft, found, failure.error)
     if taken is None:
         return False
@@ -322,7 +322,7 @@ def creating_timer(draft: Draft, event: TimerFired) -> None:
 
 
 def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
-    """The state has its partitions. If they are others than the plan was made for, another attempt is."""
+    """The driver has reported the state partitions. If the plan was made for others, another attempt is started."""
     phase = _creating(draft)
     if phase.failure is not None:
         return
@@ -336,7 +336,7 @@ def creating_repartitioned(draft: Draft, event: StateRepartitioned) -> None:
 
 
 def creating_slots(draft: Draft, event: SlotsChanged) -> None:
-    """A planned slot that is gone takes the attempt with it; the rescale goes on with what is left."""
+    """If a planned slot is gone, the attempt is given up; the rescale goes on with the slots that are left."""
     resources.replace_slots(draft, event)
     if draft.state.cluster_unreachable:
         draft.set_phase(blind=True)
