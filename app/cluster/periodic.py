@@ -14,7 +14,7 @@ _LONGEST_PAUSE_S = 30.0
 
 
 class Periodic:
-    """Activities that are repeated while the server runs. ``troubles`` has a sentence on each that fails by a defect."""
+    """Activities that are repeated while the server runs. ``troubles``: a sentence on each that fails by a defect."""
 
     def __init__(self, sleep: Callable[[float], Awaitable[None]] | None = None) -> None:
         self._sleep = sleep or asyncio.sleep

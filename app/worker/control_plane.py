@@ -268,7 +268,7 @@ class ControlPlane:
             view,
             now_ms=self._clock.now_ms(),
             supply=supply_of(self._keeper.broker, self._places),
-            verdict=self._keeper.broker.allotment(job_id),
+            allotment=self._keeper.broker.allotment(job_id),
             last_batch_ms=job.last_batch_ms if job else None,
             slow_start=self._host.slow_start,
         )

@@ -83,7 +83,7 @@ def dry_run(
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
     sentences += short_of
     rung = _rung(state, current, parallelism)
-    if supply is not None and supply.is_blind and rung not in (None, Rung.IN_PLACE):
+    if supply is not None and supply.cluster_unreachable and rung not in (None, Rung.IN_PLACE):
         what = "The job would start" if current is None else "What needs a restart would be done"
         sentences.append(f"{what} when the cluster is reachable again.")
     if parallelism is not None and is_redistributed(state.graph, graph):
@@ -138,11 +138,11 @@ def explanation(
     *,
     now_ms: int,
     supply: Supply,
-    verdict: Allotment | None,
+    allotment: Allotment | None,
     last_batch_ms: int | None,
     slow_start: str = "",
 ) -> Explanation:
-    """What is wanted, held and in force, and in words why they differ. ``verdict``: the arbiter's on this job.
+    """What is wanted, held and in force, and in words why they differ. ``allotment``: the arbiter's for this job.
 
     ``slow_start``: as in `app.cluster.ports.DriverHost`.
     """
@@ -161,9 +161,9 @@ def explanation(
         words += [supply.in_words(len(state.slots)), *supply.sentences()]
     elif missing:
         words += supply.sentences()
-    if not view.status.is_globally_terminal and verdict is not None and not supply.is_blind:
+    if not view.status.is_globally_terminal and allotment is not None and not supply.cluster_unreachable:
         held = len(state.slots)
-        words += sentences_of(verdict, state.share, held=held, total=supply.total, now_ms=now_ms)
+        words += sentences_of(allotment, state.share, held=held, total=supply.total, now_ms=now_ms)
     in_force = _in_force(state)
     return Explanation(
         state=state,
@@ -179,7 +179,7 @@ def explanation(
         sentences=tuple(words),
         violations=tuple(violations),
         last_batch_ms=last_batch_ms,
-        verdict=None if view.status.is_globally_terminal else verdict,
+        allotment=None if view.status.is_globally_terminal else allotment,
         supply=supply,
         executors=executors,
     )

@@ -131,20 +131,20 @@ class DryRun:
 @dataclass(frozen=True, slots=True)
 class Supply:
     """The slots that there are, of this host or of the cluster at ``master``. ``idle``: held by no job, as far as it is
-    known; while the cluster is unreachable (``is_blind``) they are not for anybody. ``why``: sentences of the cluster
+    known; while the cluster is unreachable (``cluster_unreachable``) they are not for anybody. ``why``: sentences of the cluster
     that say why there are no more."""
 
     total: int
     idle: int
     master: str | None = None
-    is_blind: bool = False
+    cluster_unreachable: bool = False
     why: tuple[str, ...] = ()
 
     def in_words(self, held: int) -> str:
         """Whose they are, to a job that holds ``held`` of them."""
         others = max(0, self.total - self.idle - held)
         shares = f"{held} held by this job, {others} by other jobs"
-        if self.is_blind:
+        if self.cluster_unreachable:
             return (
                 f"The cluster had {self.total} slots when it was seen last: {shares}, and {self.idle} idle, which "
                 "nobody can be given now."
@@ -153,13 +153,15 @@ class Supply:
 
     def sentences(self) -> tuple[str, ...]:
         """Why there are no more of them now."""
-        blind = ("The cluster is unreachable, so no slots are given to any job now.",) * self.is_blind
-        return (*blind, *self.why)
+        unreachable = (
+            "The cluster is unreachable, so no slots are given to any job now.",
+        ) * self.cluster_unreachable
+        return (*unreachable, *self.why)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is wanted, held and in force, and in words why they differ. ``verdict``: the arbiter's on this job, if it
+    """What is wanted, held and in force, and in words why they differ. ``allotment``: the arbiter's for this job, if it
     has looked at it. ``supply``: of what slots."""
 
     state: JobState
@@ -173,7 +175,7 @@ class Explanation:
     sentences: tuple[str, ...]
     violations: tuple[str, ...]
     last_batch_ms: int | None = None
-    verdict: Allotment | None = None
+    allotment: Allotment | None = None
     executors: ExecutorsSeen | None = None
     supply: Supply = field(default_factory=lambda: Supply(0, 0))
 

@@ -28,7 +28,7 @@ def explanation(value: Explanation) -> schema.Explanation:
         supply=schema.SupplyExplained(
             total=value.supply.total,
             idle=value.supply.idle,
-            out_of_sight=value.supply.is_blind,
+            out_of_sight=value.supply.cluster_unreachable,
             why=list(value.supply.why),
         ),
         vertices={
@@ -61,7 +61,7 @@ def _executors(value: Explanation) -> schema.ExecutorsExplained | None:
 
 
 def _slot_share(value: Explanation) -> ShareExplained:
-    share, verdict = value.state.share, value.verdict
+    share, allotment = value.state.share, value.allotment
     return ShareExplained(
         weight=share.weight,
         priority=share.priority,
@@ -70,11 +70,11 @@ def _slot_share(value: Explanation) -> ShareExplained:
         requested_by=share.requested_by,
         reason=share.reason,
         changed_timestamp_in_millis=share.changed_ms,
-        share=None if verdict is None else verdict.share,
-        allowed=None if verdict is None else verdict.allowed,
-        why=None if verdict is None else ShareReason(verdict.why.value),
-        missing=0 if verdict is None else verdict.missing,
-        due_timestamp_in_millis=None if verdict is None else verdict.due_ms,
+        share=None if allotment is None else allotment.share,
+        allowed=None if allotment is None else allotment.allowed,
+        why=None if allotment is None else ShareReason(allotment.why.value),
+        missing=0 if allotment is None else allotment.missing,
+        due_timestamp_in_millis=None if allotment is None else allotment.due_ms,
     )
 
 

@@ -73,7 +73,7 @@ def _shortened(text: str, limit: int) -> str:
 
 
 def record_failure(draft: Draft, failure: Failure, *, root: bool = False) -> None:
-    """Add ``failure`` to the history: to the entry of the failure that ended its attempt, or (``root``) as a new one."""
+    """Add ``failure`` to the history: to the entry of what ended its attempt, or (``root``) as a new one."""
     history = draft.state.failures
     last = history[-1][0] if history else None
     if last is not None and not root and last.attempt == failure.attempt and not last.local:

@@ -223,7 +223,7 @@ def restarting_failed(draft: Draft, event: AttemptFailed | AttemptStartFailed) -
 
 
 def restarting_finished(draft: Draft, event: AttemptFinished) -> None:
-    """The attempt had processed everything when it was told to stop. If it was known to be dead, this was said before."""
+    """It had processed everything when it was told to stop. If it is known to be dead, this was said before."""
     if not _restarting(draft).stopped:
         attempt_finished(draft, event)
 

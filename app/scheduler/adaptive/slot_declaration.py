@@ -89,7 +89,7 @@ def release_idle(draft: Draft) -> None:
 
 
 def _give_back(draft: Draft) -> None:
-    """Release slots that other jobs are to have as soon as neither a plan nor an attempt that is being killed uses them."""
+    """Release slots for other jobs as soon as neither a plan nor an attempt that is being killed uses them."""
     state = draft.state
     excess = len(state.slots) - state.usable_slots
     if excess <= 0 or (state.attempt_alive and not plans_of(state)):
