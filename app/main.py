@@ -38,17 +38,17 @@ from app.store.errors import StoreError
 from app.store.jobsdir import claim_jobs_dir
 from app.store.seats import Seat
 from app.store.store import Store
-from app.worker.addresses import write_server_address
 from app.worker.clock import Clock, SystemClock
 from app.worker.control_plane import ControlPlane
-from app.worker.control_planes import ControlPlanes
-from app.worker.directories import DirectoryRefused, driver_user, prepare
-from app.worker.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
-from app.worker.housekeeping import Housekeeper
-from app.worker.job_places import JobPlaces
-from app.worker.membership import Membership, PlaceTaken
-from app.worker.placement import place_of
-from app.worker.strays import Strays, open_store
+from app.worker.housekeeping.directories import DirectoryRefused, driver_user, prepare
+from app.worker.housekeeping.housekeeping import Housekeeper
+from app.worker.housekeeping.strays import Strays, open_store
+from app.worker.job.placement import place_of
+from app.worker.job.places import JobPlaces
+from app.worker.ownership.addresses import write_server_address
+from app.worker.ownership.control_planes import ControlPlanes
+from app.worker.ownership.membership import Membership, PlaceTaken
+from app.worker.slots.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
 
 log = structlog.get_logger()
 

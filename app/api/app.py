@@ -24,8 +24,8 @@ from app.api.routes import Routes
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord
 from app.worker.clock import Clock, SystemClock
-from app.worker.control_planes import ControlPlanes
 from app.worker.facade import ControlPlaneFacade
+from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.views import JobView
 
 _PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", *PUBLIC_PATHS})

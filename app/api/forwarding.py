@@ -19,7 +19,7 @@ from app.api.requests import read_body
 from app.model.ids import InvalidId, normalize_id
 from app.store.errors import StoreError
 from app.store.members import Member
-from app.worker.control_planes import ControlPlanes
+from app.worker.ownership.control_planes import ControlPlanes
 
 log = structlog.get_logger()
 

@@ -22,7 +22,7 @@ Line = tuple[str, bool, str, str]
 def kubernetes_lines(settings: Settings) -> Iterator[Line]:
     """One after another, as far as it makes sense to go on."""
     from app.cluster.kubernetes.api import ApiError
-    from app.worker.executor_clusters import api_of
+    from app.worker.slots.executor_clusters import api_of
 
     template, *pods = _of_pods(settings)
     yield template
@@ -75,7 +75,7 @@ def _of_account(
 ) -> Iterator[Line]:
     from app.cluster.kubernetes.api import ApiError
     from app.cluster.kubernetes.pods import pod_like_executors
-    from app.worker.executor_clusters import pod_settings
+    from app.worker.slots.executor_clusters import pod_settings
 
     namespace = settings.cluster_namespace
     missing = [verb for verb in PERMISSIONS if not runner.run(api.may(verb, "pods"))]

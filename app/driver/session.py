@@ -83,7 +83,7 @@ DEFAULT_CONF = {
 # Java objects from whoever connects.
 _LOCAL_CONF = {"spark.authenticate": "true"}
 
-# Read when a JVM starts: `app.worker.job` turns them into options of a JVM of the job's own.
+# Read when a JVM starts: `app.worker.job.job` turns them into options of a JVM of the job's own.
 _JVM_CONF = (MEMORY_SETTING, *JAVA_OPTION_SETTINGS)
 
 

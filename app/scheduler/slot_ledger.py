@@ -27,7 +27,7 @@ from app.scheduler.releasable_slots import Releasable
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a job wants, as `app.scheduler.arbiter.Claim` has it."""
+    """What a job wants, as `app.scheduler.arbiter.Claim` has it. ``giving``, the releasable slots, is a stored name."""
 
     desired: int = 0
     minimal: int = 0
@@ -58,7 +58,8 @@ class SlotGrant:
 
     ``based_on``: the claim up to which it was heard what the job gives back. A slot that the job has given back later
     is not given to it again by this grant. ``withdrawn``: slots that it may hold still, though it should not.
-    ``verdict``, ``reason`` and ``total``, the slots that there are, are for people: they may change within a version.
+    ``verdict`` (a stored name: the allotment), ``reason`` and ``total``, the slots that there are, are for people: they
+    may change within a version.
     """
 
     job_id: str

@@ -19,32 +19,32 @@ from app.store.members import Member
 from app.store.queries import RescalePage
 from app.store.store import Store
 from app.worker.clock import Clock
-from app.worker.control_planes import ControlPlanes
-from app.worker.doorbell import Bells
-from app.worker.forgetting import Forgetter
-from app.worker.insight import dry_run, explanation, supply_of
-from app.worker.job import Job
-from app.worker.job_places import JobPlaces
-from app.worker.mailbox import RequestDecision, RequestKey, repeated
-from app.worker.orders import await_orders
-from app.worker.ownership import Ownership
-from app.worker.planning import PLANNING_TIMEOUT_S, Planner
-from app.worker.recovery import JobKeeper
-from app.worker.replacing import Replacing
-from app.worker.requirements import (
+from app.worker.housekeeping.forgetting import Forgetter
+from app.worker.job.job import Job
+from app.worker.job.mailbox import RequestDecision, RequestKey, repeated
+from app.worker.job.orders import await_orders
+from app.worker.job.places import JobPlaces
+from app.worker.ownership.control_planes import ControlPlanes
+from app.worker.ownership.leases import Ownership
+from app.worker.ownership.recovery import JobKeeper
+from app.worker.ownership.unreadable import UnreadableJob, newest_first
+from app.worker.ownership.unreadable_end import UnreadableEnder
+from app.worker.requests.insight import dry_run, explanation, supply_of
+from app.worker.requests.planning import PLANNING_TIMEOUT_S, Planner
+from app.worker.requests.replacing import Replacing
+from app.worker.requests.requirements import (
     decide_update,
     refuse_stale,
     request_hash,
     resolve_bounds,
     resolve_partitions,
 )
+from app.worker.requests.slot_shares import SlotShareUpdate, decide_share, share_hash
+from app.worker.requests.stop import decide_stop
+from app.worker.requests.submission import Submission
 from app.worker.retrying import reading
-from app.worker.slot_shares import SlotShareUpdate, decide_share, share_hash
-from app.worker.stops import decide_stop
-from app.worker.submission import Submission
-from app.worker.task_managers import Shown, members_of_host, pool_of
-from app.worker.unreadable import UnreadableJob, newest_first
-from app.worker.unreadable_end import UnreadableEnder
+from app.worker.slots.doorbell import Bells
+from app.worker.slots.task_managers import Shown, members_of_host, pool_of
 from app.worker.views import (
     DryRun,
     Explanation,

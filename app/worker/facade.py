@@ -10,8 +10,8 @@ from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.state import Stop
-from app.worker.slot_shares import SlotShareUpdate
-from app.worker.unreadable import UnreadableJob
+from app.worker.ownership.unreadable import UnreadableJob
+from app.worker.requests.slot_shares import SlotShareUpdate
 from app.worker.views import (
     DryRun,
     Explanation,

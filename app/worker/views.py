@@ -10,8 +10,8 @@ from app.model.requirements import Bounds
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
-from app.worker.batches_seen import BatchesSeen
-from app.worker.executors_seen import ExecutorsSeen
+from app.worker.job.batches_seen import BatchesSeen
+from app.worker.job.executors_seen import ExecutorsSeen
 
 
 class ControlPlaneError(Exception):
@@ -131,8 +131,8 @@ class DryRun:
 @dataclass(frozen=True, slots=True)
 class Supply:
     """The slots that there are, of this host or of the cluster at ``master``. ``idle``: held by no job, as far as it is
-    known; while the cluster is unreachable (``cluster_unreachable``) they are not for anybody. ``why``: sentences of the cluster
-    that say why there are no more."""
+    known; with ``cluster_unreachable`` no job is given any. ``why``: sentences of the cluster that say why there are no
+    more."""
 
     total: int
     idle: int

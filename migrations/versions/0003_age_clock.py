@@ -1,4 +1,4 @@
-"""How far the time has come by which ages are told: see `app.worker.age_clock`.
+"""How far the time has come by which ages are told: see `app.worker.housekeeping.age_clock`.
 
 A database that is in use begins with the latest time at which bounds were declared: what the clock of the server says
 at the moment of the migration may be wrong.

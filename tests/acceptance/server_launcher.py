@@ -32,8 +32,8 @@ from app.scheduler.adaptive.state import Rescaling  # noqa: E402
 from app.store import writer  # noqa: E402
 from app.store.writes import AddEffect, AddRequirements, PutRescale, UnitOfWork  # noqa: E402
 from app.worker.control_plane import ControlPlane  # noqa: E402
-from app.worker.job import Job  # noqa: E402
-from app.worker.persistence import JobWriter  # noqa: E402
+from app.worker.job.job import Job  # noqa: E402
+from app.worker.job.persistence import JobWriter  # noqa: E402
 from tests.acceptance.kills import hold, is_armed, reached  # noqa: E402
 
 DRIVER_LAUNCHER = Path(__file__).with_name("driver_launcher.py")

@@ -22,9 +22,9 @@ from app.store import Store
 from app.store.errors import StoreUnavailable
 from app.store.leases import full_name
 from app.store.members import Member, Members
-from app.worker import ownership
-from app.worker.control_planes import ControlPlanes
-from app.worker.job_places import JobPlaces
+from app.worker.job.places import JobPlaces
+from app.worker.ownership import leases as ownership
+from app.worker.ownership.control_planes import ControlPlanes
 from tests.unit.worker.fakes import FakeHost, Rig, graph
 
 HOME = "here"

@@ -24,7 +24,7 @@ from app.api.requests import BODY_LIMIT_BYTES
 from app.api.routers.submission import FORM_LIMIT_BYTES
 from app.model.environment import MODULES, Looked
 from app.settings import Settings
-from app.worker.artifacts import NEEDED
+from app.worker.requests.artifacts import NEEDED
 from tests.contract.drivers import files_in
 from tests.contract.world import GRAPH, World
 
@@ -387,7 +387,7 @@ async def test_no_room_for_the_files_of_a_job_is_503_and_nothing_is_left(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("app.worker.submission.write_artifacts", full)
+    monkeypatch.setattr("app.worker.requests.submission.write_artifacts", full)
     answer = await world.http.post(
         "/jobs", data={"graph": json.dumps(PYTHON_GRAPH)}, files={"files": ("enrich.py", CODE)}
     )

@@ -10,8 +10,8 @@ import pytest
 
 from app.model.protocol import Report
 from app.scheduler.step import status_of
-from app.worker.batches_seen import SeenBatch
-from app.worker.under_way import is_under_way
+from app.worker.job.batches_seen import SeenBatch
+from app.worker.requests.under_way import is_under_way
 from app.worker.views import JobView
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.test_flink_face import JOB_FACES, OVERVIEW, check

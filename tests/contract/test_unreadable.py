@@ -16,7 +16,8 @@ from app.api.app import create_app
 from app.api.info import ServerInfo
 from app.settings import Settings
 from app.store import Store
-from app.worker import ownership, unreadable
+from app.worker.ownership import leases as ownership
+from app.worker.ownership import unreadable
 from app.worker.views import RequirementsUpdate
 from tests.contract.test_members import Server, two, until
 from tests.unit.worker.fakes import Rig, graph, rig_on

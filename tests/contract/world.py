@@ -22,7 +22,7 @@ from app.settings import Settings
 from app.store.store import Store
 from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
-from app.worker.job_places import JobPlaces
+from app.worker.job.places import JobPlaces
 from tests.contract.drivers import ProtocolDriver, ProtocolHost
 
 SLOTS = 8

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.worker import recovery
+from app.worker.ownership import recovery
 
 if TYPE_CHECKING:
     from tests.simulation.plane import Incarnation

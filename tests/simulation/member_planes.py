@@ -15,9 +15,9 @@ from app.store import AddEffect, Store, UnitOfWork
 from app.store.members import Member, Members, task_manager_of
 from app.store.slot_table import SlotArbiter, SlotTable
 from app.store.writer import Writer
-from app.worker.control_planes import ControlPlanes
-from app.worker.job import Job
-from app.worker.job_places import JobPlaces
+from app.worker.job.job import Job
+from app.worker.job.places import JobPlaces
+from app.worker.ownership.control_planes import ControlPlanes
 from tests.simulation.database import database
 from tests.simulation.oracles import Oracles
 from tests.simulation.plane import RENEW_EVERY_S, Incarnation
@@ -143,7 +143,7 @@ class StoppingTable(SlotTable):
 
 
 class SimBells:
-    """Rings after a moment, or not at all. Implements `app.worker.doorbell.Bells`."""
+    """Rings after a moment, or not at all. Implements `app.worker.slots.doorbell.Bells`."""
 
     def __init__(self, plane: MemberPlane) -> None:
         self._plane = plane

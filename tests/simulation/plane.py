@@ -21,8 +21,8 @@ from app.scheduler.adaptive.effects import Effect
 from app.store import OutcomeUnknown, Store, StoreError, StoreUnavailable, UnitOfWork
 from app.store.writer import Writer
 from app.worker.control_plane import ControlPlane
-from app.worker.job import Job
-from app.worker.job_places import JobPlaces
+from app.worker.job.job import Job
+from app.worker.job.places import JobPlaces
 from tests.simulation.database import database, let_go
 from tests.simulation.process import SimProcess
 from tests.simulation.world import CURRENT, SimClock, World

@@ -21,7 +21,7 @@ from app.scheduler.batch import executing, orders, scheduling
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import RegionState
 from app.scheduler.table import TABLE
-from app.worker import orders as worker_orders
+from app.worker.job import orders as worker_orders
 
 
 @contextlib.contextmanager

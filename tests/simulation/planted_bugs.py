@@ -11,12 +11,12 @@ from app.model.protocol import Report
 from app.scheduler.adaptive import repartition, rollback, slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
-from app.worker.attempts import Attempts
 from app.worker.control_plane import ControlPlane
-from app.worker.job import Job
-from app.worker.job_worker import JobWorker
-from app.worker.mailbox import answer_all
-from app.worker.persistence import Change
+from app.worker.job.attempts import Attempts
+from app.worker.job.job import Job
+from app.worker.job.mailbox import answer_all
+from app.worker.job.persistence import Change
+from app.worker.job.worker import JobWorker
 from tests.simulation import (
     clusters,
     planted_batch_bugs,

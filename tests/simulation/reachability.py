@@ -18,7 +18,7 @@ from app.scheduler.adaptive.effects import ReleaseSlots
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import Finished, JobState
 from app.store import AddEffect, UnitOfWork
-from app.worker.slot_broker import OwnBroker
+from app.worker.slots.broker import OwnBroker
 from tests.simulation.planted_batch_bugs import instead
 
 if TYPE_CHECKING:

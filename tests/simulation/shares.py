@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Finished, JobState
-from app.worker.slot_broker import OwnBroker
-from app.worker.slot_shares import SlotShareUpdate
+from app.worker.requests.slot_shares import SlotShareUpdate
+from app.worker.slots.broker import OwnBroker
 from tests.simulation.rules import bounds_now, least_slots
 
 if TYPE_CHECKING:

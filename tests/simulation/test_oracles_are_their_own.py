@@ -70,4 +70,6 @@ def test_an_import_of_a_decision_is_seen(line: str) -> None:
 def test_types_are_no_decisions() -> None:
     assert not is_a_decision("app.scheduler.adaptive.state.JobState")
     assert not is_a_decision("app.model.jobgraph.JobGraph")
-    assert not is_a_decision("app.worker.requirements.resolve_bounds"), "what is judged may be called"
+    assert not is_a_decision("app.worker.requests.requirements.resolve_bounds"), (
+        "what is judged may be called"
+    )

@@ -12,7 +12,7 @@ from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph, Partitioner
 from app.scheduler import slots
 from app.scheduler.batch.layout import layout_of
-from app.worker.requirements import initial_requirements
+from app.worker.requests.requirements import initial_requirements
 from tests.simulation import rules
 from tests.simulation.jobs import random_graph
 

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from app.worker import persistence
-from app.worker.job_worker import JobWorker
-from app.worker.mailbox import Request
+from app.worker.job import persistence
+from app.worker.job.mailbox import Request
+from app.worker.job.worker import JobWorker
 from app.worker.views import ControlPlaneError
 from tests.simulation.planted_batch_bugs import instead
 

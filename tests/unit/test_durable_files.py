@@ -41,7 +41,7 @@ def remove(tmp_path: Path, *calls: str) -> None:
             "from pathlib import Path",
             "from app.cluster.processes import tidy",
             "from app.durablefiles import remove_tree",
-            "from app.worker.job_files import tidy_attempts",
+            "from app.worker.job.files import tidy_attempts",
             *calls,
         )
     )

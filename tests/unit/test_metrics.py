@@ -7,7 +7,7 @@ import pytest
 from app.api.render.metrics import job_metrics, vertex_metrics
 from app.model.protocol import Report, VertexBatch
 from app.model.status import JobStatus
-from app.worker.batches_seen import BatchesSeen, with_batch
+from app.worker.job.batches_seen import BatchesSeen, with_batch
 from app.worker.views import JobView
 from tests.unit.scheduler.driving import T0_MS, Job
 

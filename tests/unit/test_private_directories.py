@@ -17,7 +17,7 @@ from app.cluster.java import Java
 from app.cluster.standalone.daemons import ClusterError, DevCluster
 from app.durablefiles import make_private
 from app.settings import load_settings
-from app.worker.directories import prepare
+from app.worker.housekeeping.directories import prepare
 
 PAGES = Path(__file__).parents[2] / "docs"
 

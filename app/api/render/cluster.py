@@ -19,7 +19,7 @@ from app.model.clustersettings import KUBERNETES
 from app.model.status import JobStatus
 from app.settings import Settings
 from app.store.members import Member
-from app.worker.control_planes import MemberView
+from app.worker.ownership.control_planes import MemberView
 from app.worker.views import JobView, TaskManager
 
 FLINK_API_VERSION = "2.3.0"

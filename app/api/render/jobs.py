@@ -15,8 +15,8 @@ from app.model.options import JobOptions
 from app.model.status import JobStatus
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import JobState
-from app.worker.under_way import is_under_way
-from app.worker.unreadable import UnreadableJob
+from app.worker.ownership.unreadable import UnreadableJob
+from app.worker.requests.under_way import is_under_way
 from app.worker.views import JobView
 
 _SCHEDULER_TYPE: Final = "Adaptive"

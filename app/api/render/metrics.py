@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from app.api.schema.jobs import AggregatedMetric, Metric
 from app.model.protocol import Report, VertexBatch
 from app.model.status import JobStatus
-from app.worker.batches_seen import Window, window
+from app.worker.job.batches_seen import Window, window
 from app.worker.views import JobView, TaskManager
 
 AGGREGATIONS = ("min", "max", "sum", "avg", "skew")

@@ -25,7 +25,7 @@ from app.api.schema.base import Empty
 from app.api.schema.decisions import Decision
 from app.model.graphdoc import to_document
 from app.model.masking import masked_document
-from app.worker.unreadable import UnreadableJob
+from app.worker.ownership.unreadable import UnreadableJob
 
 MAX_EXCEPTIONS = 1000
 _JOBS_AT_A_TIME = 100

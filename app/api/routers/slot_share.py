@@ -17,7 +17,7 @@ from app.api.schema.base import Empty
 from app.api.schema.slot_share import SlotShare
 from app.model.sentences import shown
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
-from app.worker.slot_shares import SlotShareUpdate
+from app.worker.requests.slot_shares import SlotShareUpdate
 
 _FORM = '{"weight": 1, "priority": 0, "cap": null}'
 RANGES: dict[str, tuple[int, int]] = {

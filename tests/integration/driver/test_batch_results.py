@@ -15,7 +15,7 @@ from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.events import AttemptFailed, AttemptRunning, RegionFinished
 from app.scheduler.batch.orders import region_orders
-from app.worker.orders import orders_for
+from app.worker.job.orders import orders_for
 from tests.integration.batch.harness import REMOTE, mount_table
 from tests.integration.driver.harness import Bench, wait_for
 from tests.outputs import rows_of

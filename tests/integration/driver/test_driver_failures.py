@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.scheduler.adaptive.events import AttemptFailed
-from app.worker.attempt_record import read_outcome
-from app.worker.drivers import outcome_event
+from app.worker.job.attempt_record import read_outcome
+from app.worker.job.drivers import outcome_event
 from tests.integration.driver.documents import counting
 from tests.integration.driver.harness import Bench, wait_for
 

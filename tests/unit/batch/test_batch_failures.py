@@ -18,8 +18,8 @@ from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.batch.scheduling import DECISIONS_KEPT
 from app.scheduler.explain import explain
 from app.scheduler.step import status_of
-from app.worker.orders import orders_for
-from app.worker.under_way import is_under_way
+from app.worker.job.orders import orders_for
+from app.worker.requests.under_way import is_under_way
 from app.worker.views import JobView
 from tests.unit.batch.driving import MB, T0_MS, running
 

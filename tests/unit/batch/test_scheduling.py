@@ -26,7 +26,7 @@ from app.scheduler.explain import explain
 from app.scheduler.step import status_of, step
 from app.scheduler.validate import InvariantViolation, validate
 from app.store import codec
-from app.worker.orders import orders_for
+from app.worker.job.orders import orders_for
 from tests.unit.batch.driving import MB, BatchJob, chain, running
 
 

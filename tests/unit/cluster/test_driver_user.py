@@ -18,7 +18,7 @@ from app.cluster import processes
 from app.cluster.driveruser import DriverUser, DriverUserError
 from app.cluster.ports import DriverLaunchError, DriverRef
 from app.settings import SettingsError, load_settings
-from app.worker.directories import _open_to, driver_user
+from app.worker.housekeeping.directories import _open_to, driver_user
 
 UID = GID = 54321
 USER = DriverUser("somebody", UID, GID, (GID,), "/nonexistent", 0o022)

@@ -6,7 +6,7 @@ from app.model.protocol import Report, outcome_document
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt
 from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
 from app.scheduler.explain import explain
-from app.worker.drivers import outcome_event
+from app.worker.job.drivers import outcome_event
 from tests.unit.scheduler.driving import Job
 
 BLIND = "Executor 1 on worker-2 does not see /shared/jobs."

@@ -21,8 +21,8 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.local_failover import LOCAL_TIMER, called, taken_up
 from app.scheduler.explain import explain
 from app.store.codec import dump_effect, dump_state, load_effect, load_state
-from app.worker.drivers import is_known_failure
-from app.worker.orders import orders_for
+from app.worker.job.drivers import is_known_failure
+from app.worker.job.orders import orders_for
 from tests.unit.scheduler.driving import JOB, Job, chain, two_sinks
 
 BOOM = "Vertex sink failed: ConnectionError: the table is locked"

@@ -11,7 +11,7 @@ from app.model.options import FOREVER_MS, JobOptions
 from app.scheduler.adaptive.effects import DeclareResources
 from app.scheduler.adaptive.events import AttemptFailed, StartScheduling
 from app.scheduler.explain import explain
-from app.worker.requirements import initial_requirements
+from app.worker.requests.requirements import initial_requirements
 from tests.unit.scheduler.driving import JOB, Job
 
 REACTIVE: dict[str, object] = {"scheduler-mode": "reactive"}

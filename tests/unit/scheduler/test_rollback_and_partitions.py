@@ -18,8 +18,8 @@ from app.scheduler.adaptive.events import (
 from app.scheduler.adaptive.repartition_state import RepartitionRefused
 from app.scheduler.adaptive.state import JobState, TakenBack
 from app.scheduler.table import following
-from app.worker.insight import dry_run
-from app.worker.requirements import decide_update
+from app.worker.requests.insight import dry_run
+from app.worker.requests.requirements import decide_update
 from app.worker.views import RequirementsUpdate, StateConflict
 from tests.unit.scheduler.driving import Job
 from tests.unit.scheduler.test_rollback import BOOM, back_to_work, fail

@@ -13,7 +13,7 @@ SILENT = {Why.NOTHING_ASKED, Why.FULL}
 
 
 @pytest.mark.parametrize("why", Why)
-def test_each_verdict_is_told_in_one_sentence(why: Why) -> None:
+def test_each_allotment_is_told_in_one_sentence(why: Why) -> None:
     told = sentences_of(Allotment(3, 3, why, missing=2, due_ms=4_000), SHARE, held=5, total=8, now_ms=1_000)
     assert len(told) == (why not in SILENT)
     assert all(not one[0].islower() and one.endswith(".") for one in told)

@@ -18,8 +18,8 @@ from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
 from app.store import Store, StoreError, UnitOfWork
 from app.worker.control_plane import ControlPlane
-from app.worker.job_places import JobPlaces
-from app.worker.unreadable import JobUnreadable
+from app.worker.job.places import JobPlaces
+from app.worker.ownership.unreadable import JobUnreadable
 from app.worker.views import JobView, Unavailable
 
 _ids = itertools.count(1)

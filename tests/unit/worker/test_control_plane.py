@@ -15,7 +15,7 @@ from app.model.jobgraph import InPlace
 from app.model.rescale import TerminalState, TriggerCause
 from app.store import OutcomeUnknown, StoreUnavailable
 from app.store import StateConflict as StoreConflict
-from app.worker.attempt_record import write_outcome
+from app.worker.job.attempt_record import write_outcome
 from app.worker.views import Fenced, RequirementsUpdate, StaleVersion, StateConflict, Unavailable
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
@@ -356,7 +356,7 @@ async def test_a_repeated_stop_is_answered_alike_when_the_job_has_ended(
 async def test_a_host_without_descriptors_costs_a_job_no_attempt(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.worker.drivers._DESCRIPTORS_RETRY_S", 0.001)
+    monkeypatch.setattr("app.worker.job.drivers._DESCRIPTORS_RETRY_S", 0.001)
     async with rig_on(sqlite_url, tmp_path) as rig:
         rig.host.fail_acquire = OSError(errno.EMFILE, "Too many open files")
         job = await rig.plane.submit(graph(), {})

@@ -1,0 +1,1 @@
+"""What is removed, and where files lie."""

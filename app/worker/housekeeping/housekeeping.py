@@ -1,0 +1,193 @@
+"""Housekeeping: what is too old to keep, or too many, is removed every few minutes.
+
+Nothing waits for it, and it makes nobody wait for long: what there is to remove is looked for by a read, and removed
+in small transactions, one after another, between which the writer serves everybody else. A pass that fails does no
+harm: the next one finds the same rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from app.store.errors import StoreError
+from app.store.store import Store
+from app.worker.clock import Clock
+from app.worker.housekeeping.age_clock import AgeClock
+from app.worker.job.files import tidy_attempts
+from app.worker.views import ControlPlaneError, JobView, UnknownJob
+
+log = structlog.get_logger()
+
+EVERY_S = 300.0
+FIRST_AFTER_S = 10.0
+RETRY_AFTER_S = 30.0
+_ROWS_PER_TRANSACTION = 500
+# Who looks for what went wrong reads the newest logs; a job that fails and restarts may have thousands of attempts.
+ATTEMPTS_KEPT = 10
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Housekeeper:
+    """Keeps to ``max_age_days`` for all ``jobs``, and to `web.adaptive-scheduler.rescale-history.size` of each. Of each
+    job there are at most ``requests_max_count`` idempotency keys, and as many versions of its requirements.
+
+    Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
+    that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of
+    attempts of which nothing lives, the newest few are kept, without their secrets; ``job_dir`` is where they are.
+    ``drop_results`` removes what regions of a job that has ended left for each other, and ``drop_strays`` what
+    submissions left that were cut off.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        jobs: Callable[[], Iterable[JobView]],
+        job_dir: Callable[[str], Path],
+        forget: Callable[[str], Awaitable[None]],
+        drop_results: Callable[[str], None],
+        drop_strays: Callable[[], Awaitable[int]],
+        clock: Clock,
+        max_age_days: int,
+        requests_max_count: int,
+        ended_jobs_max_age_days: int,
+        ended_jobs_max_count: int,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._age_clock = AgeClock(store, clock)
+        self._job_dir = job_dir
+        self._forget = forget
+        self._drop_results = drop_results
+        self._drop_strays = drop_strays
+        self._max_age_ms = max_age_days * _DAY_MS
+        self._requests_max_count = requests_max_count
+        self._ended_max_age_ms = ended_jobs_max_age_days * _DAY_MS
+        self._ended_max_count = ended_jobs_max_count
+        # Up to which attempt the files of a job are tidy, and whether they are so for good.
+        self._tidy_to: dict[str, tuple[int, bool]] = {}
+        self._sleep = sleep
+
+    async def run(self) -> None:
+        """Keep house until cancelled: soon after the start, then every few minutes; sooner after a failure."""
+        await self._sleep(FIRST_AFTER_S)
+        while True:
+            await self._sleep(EVERY_S if await self._pass() else RETRY_AFTER_S)
+
+    async def _pass(self) -> bool:
+        try:
+            removed, failed = await self.tidy()
+        except StoreError as error:
+            log.warning("old records could not be looked for", error=str(error), retry_in_s=RETRY_AFTER_S)
+            return False
+        except Exception:
+            log.exception("housekeeping met a defect")
+            return False
+        if removed:
+            log.info("old records removed", rows=removed)
+        return not failed
+
+    async def tidy(self) -> tuple[int, int]:
+        """One pass over all jobs: the rows that were removed, and the jobs whose rows could not all be.
+
+        Raises:
+            StoreError: it cannot be told what there is to remove.
+        """
+        now_ms = await self._age_clock.now_ms()
+        failed_to_forget = await self._forget_ended(now_ms)
+        older_than_ms = now_ms - self._max_age_ms
+        views = {view.state.job_id: view for view in self._jobs()}
+        keep = {job_id: view.state.options.rescale_history_size for job_id, view in views.items()}
+        removed = failed = 0
+        for job_id in await self._store.prunable(
+            keep, older_than_ms=older_than_ms, most=self._requests_max_count
+        ):
+            try:
+                removed += await self._tidy_job(job_id, keep[job_id], older_than_ms)
+            except StoreError as error:
+                failed += 1
+                log.warning("old records of a job could not be removed", job=job_id, error=str(error))
+        of_attempts, not_tidy = await self._tidy_attempts(views)
+        try:
+            await self._drop_strays()
+        except OSError as error:
+            failed += 1
+            log.warning("what submissions left could not be removed", error=str(error))
+        return removed + of_attempts, failed + not_tidy + failed_to_forget
+
+    async def _forget_ended(self, now_ms: int) -> int:
+        """Forget the jobs that ended long ago, or that are too many; the number of those that could not be."""
+        ended = sorted(
+            ((view.ended_ms, view.state.job_id) for view in self._jobs() if view.ended_ms is not None),
+            reverse=True,
+        )
+        older_than_ms = now_ms - self._ended_max_age_ms
+        failed = 0
+        for place, (ended_ms, job_id) in enumerate(ended):
+            if place < self._ended_max_count and ended_ms >= older_than_ms:
+                continue
+            try:
+                await self._forget(job_id)
+                log.info("an ended job was forgotten", job=job_id)
+            except UnknownJob:
+                continue
+            except ControlPlaneError as error:
+                failed += 1
+                log.warning("an ended job could not be forgotten", job=job_id, error=str(error))
+        return failed
+
+    async def _tidy_attempts(self, views: Mapping[str, JobView]) -> tuple[int, int]:
+        """Remove what dead attempts and ended jobs leave behind: the rows removed, and the jobs with which it failed.
+
+        The results of a job that has ended are removed when it ends, unless the server was killed at that moment.
+        """
+        found = await self._store.dead_attempts(list(views))
+        self._tidy_to = {job_id: self._tidy_to[job_id] for job_id in found if job_id in self._tidy_to}
+        removed = failed = 0
+        for job_id, (oldest, dead) in found.items():
+            try:
+                state = (dead, views[job_id].ended_ms is not None)
+                if self._tidy_to.get(job_id) != state:
+                    await asyncio.to_thread(self._tidy_files, job_id, *state)
+                    self._tidy_to[job_id] = state
+                if oldest <= dead - ATTEMPTS_KEPT:
+                    removed += await self._prune_attempts(job_id)
+            except (StoreError, OSError) as error:
+                failed += 1
+                log.warning("old attempts of a job could not be removed", job=job_id, error=str(error))
+        return removed, failed
+
+    def _tidy_files(self, job_id: str, dead: int, has_ended: bool) -> None:
+        tidy_attempts(self._job_dir(job_id), dead, ATTEMPTS_KEPT)
+        if has_ended:
+            self._drop_results(job_id)
+
+    async def _prune_attempts(self, job_id: str) -> int:
+        return await _in_slices(self._store.prune_attempts, job_id, keep=ATTEMPTS_KEPT)
+
+    async def _tidy_job(self, job_id: str, keep: int, older_than_ms: int) -> int:
+        store, most = self._store, self._requests_max_count
+        oldest_ms = await store.oldest_key_kept_ms(job_id, most=most)
+        keys_before_ms = older_than_ms if oldest_ms is None else max(older_than_ms, oldest_ms)
+        return (
+            await _in_slices(store.prune, job_id, keep=keep, older_than_ms=older_than_ms)
+            + await _in_slices(store.prune_keys, job_id, older_than_ms=keys_before_ms)
+            + await _in_slices(
+                store.prune_versions, job_id, keep=keep, older_than_ms=older_than_ms, most=most
+            )
+        )
+
+
+async def _in_slices(prune: Callable[..., Awaitable[int]], job_id: str, **which: int) -> int:
+    """The rows that were removed, in transactions that are short."""
+    removed = 0
+    while True:
+        rows = await prune(job_id, **which, limit=_ROWS_PER_TRANSACTION)
+        removed += rows
+        if rows < _ROWS_PER_TRANSACTION:
+            return removed

@@ -1,0 +1,394 @@
+"""The attempts of one job: performs StartAttempt and StopAttempt, and turns what drivers do into events.
+
+Rule 1: a new attempt is started only when nothing of the one before lives.
+Rule 2: each step is written down before it is taken. The process is recorded before it gets the job, so after a crash
+at any point the process is either known, or has no job and ends by itself.
+Rule 3: an attempt ends once, by one event, in the transaction that records it as dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError
+from app.model.protocol import Report
+from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStartFailed,
+    AttemptStopped,
+    Event,
+)
+from app.scheduler.adaptive.state import StopWithSavepoint
+from app.store.writes import Write
+from app.worker.clock import Clock
+from app.worker.job.attempt_record import (
+    AttemptLog,
+    AttemptRecord,
+    hash_secret,
+    write_outcome,
+    write_spec,
+)
+from app.worker.job.drivers import (
+    died,
+    ended_early,
+    expect_exit,
+    is_known_failure,
+    kill_surely,
+    last_word,
+    once_there_are_descriptors,
+    outcome_event,
+    write_down,
+)
+from app.worker.job.persistence import LostOwnership
+
+if TYPE_CHECKING:
+    from app.worker.job.job import Job
+
+log = structlog.get_logger()
+
+_EXIT_GRACE_S = 10.0
+
+
+class Attempts:
+    """The driver side of one job."""
+
+    def __init__(self, job: Job, *, host: DriverHost, records: AttemptLog, clock: Clock) -> None:
+        self._job = job
+        self._host = host
+        self._records = records
+        self._clock = clock
+        _ = job.java_options  # What cannot be read is found when the job is built.
+        self._handle: DriverHandle | None = None
+        self._exited: DriverHandle | None = None
+        self._adopted = False
+        self._live: AttemptRecord | None = None
+        self._recorded: AttemptRecord | None = None
+        self._parked: AttemptRecord | None = None
+        self._last_ended = 0
+        self._outcome: Event | None = None
+        self._failure_reported = False
+        self._starting_attempt = 0
+        self._starting: asyncio.Task[None] | None = None
+        self._killing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._stood_still = ""
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._log = log.bind(job=job.job_id)
+
+    @property
+    def current(self) -> AttemptRecord | None:
+        """The attempt whose driver is listened to: the live one, or one that is over and waits for the next."""
+        return self._live or self._parked
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether an attempt is live and nothing is being started or ended."""
+        return self._live is not None and self._starting is None and self._killing is None
+
+    @property
+    def driver_pid(self) -> int | None:
+        return self._live.ref.pid if self._live else None
+
+    def accepts(self, attempt: int, secret: str) -> bool:
+        """Whether a caller is the driver of the `current` attempt."""
+        caller = self.current
+        return (
+            caller is not None
+            and caller.attempt == attempt
+            and secrets.compare_digest(hash_secret(secret), caller.secret_hash)
+        )
+
+    def is_parked(self, attempt: int) -> bool:
+        """Whether the driver of ``attempt`` waits for another one. It may not have heard yet that we know."""
+        return self._parked is not None and self._parked.attempt == attempt
+
+    # -- recovery
+
+    def recover(self, record: AttemptRecord | None, last_ended: AttemptRecord | None) -> bool:
+        """Take over what an earlier control plane left: adopt the driver of ``record`` if it lives. Whether it does.
+
+        Otherwise its end is delivered: by its last word if it had one.
+        """
+        if last_ended is not None:
+            self._last_ended = last_ended.attempt
+        if record is None:
+            if last_ended is not None:
+                self._end_leftover(last_ended)
+            return False
+        handle = self._host.adopt(record.ref)
+        self._recorded = record
+        outcome = last_word(record.attempt, self._job.attempt_dir(record.attempt))
+        if handle is None:
+            sentence = f"The driver process {record.ref.pid} ended while no control plane was running."
+            gone = AttemptFailed(record.attempt, sentence, stopped=True, outside=True)
+            self._end(record.attempt, outcome or gone)
+            return False
+        self._take(record, handle, adopted=True)
+        self._log.info("driver adopted", attempt=record.attempt, pid=record.ref.pid)
+        if outcome is not None:
+            self._outcome = outcome
+            self._spawn(self._expect_exit())
+        return True
+
+    def _end_leftover(self, ended: AttemptRecord) -> None:
+        """A driver that waited for its next attempt cannot get one any more, and holds its lock until it is gone."""
+        if (handle := self._host.adopt(ended.ref)) is not None:
+            self._handle, self._adopted = handle, True
+            self._spawn(self._end_parked())
+
+    # -- effects
+
+    def start(self, effect: StartAttempt) -> None:
+        """Perform StartAttempt; also again, after a crash between its commit and its end."""
+        attempt = effect.attempt
+        if (self._live is not None and self._live.attempt == attempt) or self._starting_attempt == attempt:
+            return
+        if attempt <= self._last_ended:
+            self._job.deliver(lambda state: ended_early(state, attempt))
+            return
+        self._starting_attempt = attempt
+        self._starting = self._spawn(self._start(effect))
+
+    def stop(self, effect: StopAttempt) -> None:
+        """Perform StopAttempt. A boundary stop and a drain are orders that the driver fetches; a kill is done here.
+
+        An attempt that has not got its driver yet is given up, whatever the mode.
+        """
+        attempt = effect.attempt
+        if self._killing is not None:
+            return
+        if self._starting is not None and self._starting_attempt == attempt:
+            self._killing = self._spawn(self._abandon_start(attempt, self._starting))
+        elif self._live is None or self._live.attempt != attempt:
+            self._job.deliver(AttemptStopped(attempt))
+        elif effect.mode is StopMode.KILL:
+            self._killing = self._spawn(self._kill(attempt))
+
+    # -- what drivers report
+
+    async def keep_last_word(self, report: Report) -> None:
+        """Before `on_report`: it is acknowledged before the process is gone, so it must survive a crash of ours.
+
+        Raises:
+            OSError: what the driver said could not be kept; it must not be acknowledged.
+        """
+        live = self._live
+        if live is not None and report.type in ("stopped", "finished") and not report.driver_alive:
+            # The process may end while this is written, and then this is how it ended.
+            self._outcome = outcome_event(live.attempt, report)
+            await asyncio.to_thread(write_outcome, self._job.attempt_dir(live.attempt), report)
+
+    def on_report(self, report: Report) -> None:
+        """Take note of an end that the driver announces; the event follows when nothing of it lives any more."""
+        live = self._live
+        if live is None:
+            return
+        if report.type == "failed":
+            self._failure_reported = True
+        elif report.type == "stopped" and report.driver_alive and report.error is not None:
+            event = AttemptStopped(live.attempt, driver_alive=True, error=report.error)
+            # The drain could not be carried out and the attempt runs on: of interest to the drain only.
+            self._job.deliver(lambda state: event if isinstance(state.phase, StopWithSavepoint) else None)
+        elif report.type == "stopped" and report.driver_alive:
+            self._park(live.attempt, report)
+        elif report.type in ("stopped", "finished"):
+            self._spawn(self._expect_exit())
+
+    # -- inside: starting
+
+    async def _start(self, effect: StartAttempt) -> None:
+        """A task of its own; when it is canceled `_abandon_start` cleans up."""
+        try:
+            await self._prepare(reuse=effect.reuse_driver)
+            handle = self._handle
+            assert handle is not None
+            secret = secrets.token_urlsafe(32)
+            spec = self._job.make_spec(effect, secret)
+            now_ms, hashed = self._clock.now_ms(), hash_secret(secret)
+            record = AttemptRecord(effect.attempt, spec.epoch, handle.ref, hashed, now_ms, self._job.runs_on)
+            spec_file = await once_there_are_descriptors(lambda: asyncio.to_thread(write_spec, spec))
+            await self._write_down(record)
+            self._take(record, handle, adopted=False)
+            self._log.info("attempt assigned", attempt=effect.attempt, pid=handle.ref.pid)
+            await handle.assign(spec_file)
+        except (DriverLaunchError, OSError) as error:
+            await self._kill_handle()
+            recoverable = getattr(error, "recoverable", True)
+            self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error), recoverable=recoverable))
+        except LostOwnership as error:
+            # The worker's write finds out whose the job is: if it is another's, it is let go of.
+            self._log.error("ownership lost", error=str(error))
+            await self._kill_handle()
+            self._end(effect.attempt, AttemptStartFailed(effect.attempt, str(error)))
+        if self._starting_attempt == effect.attempt:
+            self._starting = None
+
+    async def _prepare(self, *, reuse: bool) -> None:
+        """A process without a job, and nothing else alive."""
+        if not reuse or self._live is not None or self._adopted or self._handle is self._exited:
+            await self._kill_handle()
+        if self._handle is None:
+            await self._job.cleared()
+            handle = await once_there_are_descriptors(
+                lambda: self._host.acquire(self._job.java_options, self._job.runtime)
+            )
+            self._handle, self._adopted = handle, False
+            handle.on_exit(lambda status: self._on_exit(handle, status))
+
+    async def _write_down(self, record: AttemptRecord) -> None:
+        """Record the process as that of the attempt; while the store is away, wait for it."""
+        self._recorded = record
+        await write_down(self._records, record)
+
+    def _take(self, record: AttemptRecord, handle: DriverHandle, *, adopted: bool) -> None:
+        self._live, self._handle, self._adopted = record, handle, adopted
+        self._parked = None
+        self._outcome, self._failure_reported, self._stood_still = None, False, ""
+        self._watching = self._spawn(self._end_if_still(record, handle))
+        if adopted:
+            handle.on_exit(lambda status: self._on_exit(handle, status))
+
+    # -- inside: ending
+
+    def _end(self, attempt: int, event: Event) -> None:
+        """The end of ``attempt``, unless it has ended before: nothing of it writes any more."""
+        if attempt <= self._last_ended:
+            return
+        rows: tuple[Write, ...] = ()
+        if self._recorded is not None and self._recorded.attempt == attempt:
+            rows = (self._records.attempt_ended(self._recorded),)
+            self._recorded = None
+        if self._live is not None and self._live.attempt == attempt:
+            self._live = None
+            if self._watching is not None:
+                self._watching.cancel()
+        self._last_ended = attempt
+        if isinstance(event, AttemptFailed):
+            # Its driver may have reported it before, to us or to a control plane before us.
+            self._job.deliver(
+                lambda state: AttemptStopped(attempt) if is_known_failure(state, event) else event, *rows
+            )
+        else:
+            self._job.deliver(event, *rows)
+
+    async def _abandon_start(self, attempt: int, starting: asyncio.Task[None]) -> None:
+        try:
+            starting.cancel()
+            await asyncio.wait([starting])
+            self._starting = None
+            await self._kill_handle()
+            self._end(attempt, AttemptStopped(attempt))
+        finally:
+            self._killing = None
+
+    async def _kill(self, attempt: int) -> None:
+        try:
+            await self._kill_handle(self._job.tidy_up_s())
+            said = self._outcome
+            ended = said if isinstance(said, AttemptFinished | AttemptStopped) else AttemptStopped(attempt)
+            self._end(attempt, ended)
+        finally:
+            self._killing = None
+
+    def _park(self, attempt: int, report: Report) -> None:
+        """The driver stopped its queries and waits: its attempt is over, the process is kept for the next one.
+
+        One that was adopted cannot be given another job: the pipe to it was lost with the control plane before. Nor
+        can one that is being killed, or has died since it said so.
+        """
+        if self._killing is not None or self._handle is self._exited:
+            self._outcome = outcome_event(attempt, report)
+        elif self._adopted:
+            self._killing = self._spawn(self._kill(attempt))
+        else:
+            self._parked = self._live
+            self._end(
+                attempt, AttemptStopped(attempt, report.drained, driver_alive=True, location=report.location)
+            )
+
+    async def _end_if_still(self, record: AttemptRecord, handle: DriverHandle) -> None:
+        why = await handle.stands_still()
+        if why and record is self._live:
+            self._log.warning("a driver stands still", attempt=record.attempt, pid=record.ref.pid, why=why)
+            self._stood_still = why
+            await kill_surely(handle)
+
+    async def _expect_exit(self) -> None:
+        if self._handle is not None:
+            await expect_exit(self._handle, _EXIT_GRACE_S)
+
+    def _on_exit(self, handle: DriverHandle, status: int | None) -> None:
+        if handle is self._handle:
+            self._exited = handle
+            self._spawn(self._after_exit(handle, status))
+
+    async def _after_exit(self, handle: DriverHandle, status: int | None) -> None:
+        busy = [task for task in (self._starting, self._killing) if task is not None]
+        if busy:
+            await asyncio.wait(busy)
+        # Its JVM may outlive the Python process for a moment, and it is the JVM that writes the checkpoint.
+        await kill_surely(handle)
+        live = self._live
+        if live is not None and self._outcome is None and not self._failure_reported:
+            # It may have written a last report that was not received.
+            outcome = await asyncio.to_thread(last_word, live.attempt, self._job.attempt_dir(live.attempt))
+            if outcome is not None and live is self._live:
+                self._outcome = outcome
+        if handle is not self._handle:
+            return
+        self._handle = None
+        live = self._live
+        if live is not None:
+            crash = (
+                None
+                if self._failure_reported
+                else died(live.attempt, live.ref.pid, status, self._stood_still)
+            )
+            self._end(live.attempt, self._outcome or crash or AttemptStopped(live.attempt))
+
+    async def _kill_handle(self, after_s: float = 0.0) -> None:
+        """End the process, if there is one; when this returns nothing of it lives."""
+        handle = self._handle
+        if handle is not None:
+            await kill_surely(handle, after_s)
+            if handle is self._handle:
+                self._handle = None
+
+    async def _end_parked(self) -> None:
+        if self._live is None and self._starting is None:
+            self._parked = None
+            await self._kill_handle()
+
+    def release(self) -> None:
+        """The job is over: a driver that waits for another attempt is not needed any more."""
+        self._spawn(self._end_parked())
+
+    def cancel(self) -> None:
+        """Stop working on this job without touching its driver. One that got no job is ended."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._live is None and self._handle is not None:
+            self._spawn(kill_surely(self._handle))
+
+    async def quiet(self) -> None:
+        """Wait until everything that was begun here is over."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("an attempt's task failed", exc_info=error)

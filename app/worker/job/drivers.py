@@ -1,0 +1,300 @@
+"""Drivers as the control plane meets them: what they report, what of it may be kept, and how their processes end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
+from app.model.clusterconf import FIRST_EXECUTOR_S
+from app.model.jobgraph import JobGraph
+from app.model.protocol import Report
+from app.model.secret_texts import secrets_of, without_secrets
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptRunning,
+    AttemptStartFailed,
+    AttemptStopped,
+    BatchCompleted,
+    Event,
+    GlobalFailure,
+    PlanApplied,
+    QueryFailed,
+    QueryRecovered,
+    RegionFailed,
+    RegionFinished,
+    StateRepartitioned,
+)
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.state import (
+    JobState,
+)
+from app.worker.job.attempt_record import AttemptLog, AttemptRecord, read_outcome
+from app.worker.job.pace import PaceMeter, pace_of
+from app.worker.job.persistence import StateDiverged, WriteFailed
+
+log = structlog.get_logger()
+
+_KILL_RETRY_S = 1.0
+_WRITE_RETRY_S = 1.0
+_DESCRIPTORS_RETRY_S = 1.0
+_FENCED_EXIT_STATUS = 3
+
+# What drivers say of a failure: their exceptions name URLs, options and values.
+_FAILURE_TEXTS = ("error", "stack", "why", "user_error")
+_LONG_CHARS = 100_000
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Event)
+
+
+async def once_there_are_descriptors(do: Callable[[], Awaitable[T]]) -> T:
+    """What ``do`` gives, which starts a driver or writes for it. While this process (or its host) has no descriptor
+    left, it is tried again: that is no failure of the job."""
+    while True:
+        try:
+            return await do()
+        except (DriverLaunchError, OSError) as error:
+            cause = error.__cause__ if isinstance(error, DriverLaunchError) else error
+            if not isinstance(cause, OSError) or cause.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            log.warning("a driver waits until there are descriptors", error=str(cause))
+        await asyncio.sleep(_DESCRIPTORS_RETRY_S)
+
+
+def with_time_for_executors(state: JobState, cluster: ExecutorCluster | None) -> JobState:
+    """The drivers of the job may take longer to start by as much as they wait longer for their first executor there
+    than anywhere: that is the cluster's doing, and the driver gives up by itself."""
+    longer_s = 0.0 if cluster is None else cluster.first_executor_s - FIRST_EXECUTOR_S
+    return evolve(state, options=replace(state.options, cluster_start_ms=round(1000 * max(0.0, longer_s))))
+
+
+def _not_followed(report: Report) -> tuple[tuple[str, str], ...]:
+    return tuple((vertex_id, str(sentence)) for vertex_id, sentence in sorted(report.not_followed.items()))
+
+
+def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
+    """The event that a report stands for. Ends of attempts are told by `Attempts`, once nothing lives any more."""
+    match report.type:
+        case "running":
+            before = meter.before(report.plan_version)
+            sizes = tuple(sorted(report.source_bytes.items()))
+            return AttemptRunning(attempt, sizes, before, report.missing_executors)
+        case "repartitioned":
+            return StateRepartitioned(attempt, tuple(sorted(report.state_partitions.items())))
+        case "batch":
+            return BatchCompleted(
+                attempt,
+                report.query_id,
+                report.batch_id,
+                report.plan_version,
+                pace=pace_of(report),
+                has_rows=report.input_rows > 0,
+                not_followed=_not_followed(report),
+            )
+        case "plan-applied":
+            return PlanApplied(
+                attempt,
+                report.plan_version,
+                output_gap_ms=report.output_gap_ms,
+                reprocessed_records=report.reprocessed_records,
+                idle=report.idle,
+                before=meter.before(report.plan_version),
+                missing_executors=report.missing_executors,
+                not_followed=_not_followed(report),
+            )
+        case "region-finished":
+            return RegionFinished(attempt, report.region, report.run, report.results)
+        case "region-failed":
+            return RegionFailed(
+                attempt,
+                report.region,
+                report.run,
+                report.error or "The driver reported a failed region without a message.",
+                recoverable=report.recoverable,
+                lost=report.lost,
+                vertex=report.vertex,
+                stack=report.stack,
+                why=report.why,
+                user_error=report.user_error,
+            )
+        case "failed":
+            return _failed(report, attempt, stopped=False)
+        case "query-failed":
+            return query_failed(report, attempt)
+        case "query-recovered":
+            return QueryRecovered(attempt, report.query, report.run)
+        case _:
+            return None
+
+
+def outcome_event(attempt: int, report: Report) -> Event:
+    """The end that the last word of a driver stands for: nothing of the attempt lives any more."""
+    if report.type == "finished":
+        return AttemptFinished(attempt)
+    if report.type == "failed":
+        return _failed(report, attempt, stopped=True)
+    return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
+
+
+def last_word(attempt: int, work_dir: Path) -> Event | None:
+    """The end that the attempt's driver wrote down for the case that nobody hears it, if it did."""
+    outcome = read_outcome(work_dir)
+    return None if outcome is None else outcome_event(attempt, outcome)
+
+
+def _failed(report: Report, attempt: int, *, stopped: bool) -> AttemptFailed:
+    return AttemptFailed(
+        attempt,
+        report.error or "The driver reported a failure without a message.",
+        stopped=stopped,
+        recoverable=report.recoverable,
+        vertex=report.vertex,
+        stack=report.stack,
+        repartition=report.repartition_failed,
+        outside=report.outside,
+        by_cluster=report.by_cluster,
+        plan_version=report.plan_version,
+        at_ms=report.at_ms,
+        why=report.why,
+        user_error=report.user_error,
+        query_id=report.query_id,
+        batch_id=report.batch_id,
+    )
+
+
+def query_failed(report: Report, attempt: int) -> QueryFailed:
+    return QueryFailed(
+        attempt,
+        report.query,
+        report.run,
+        report.error or "The driver reported a failed query without a message.",
+        recoverable=report.recoverable,
+        vertex=report.vertex,
+        stack=report.stack,
+        outside=report.outside,
+        plan_version=report.plan_version,
+        at_ms=report.at_ms,
+        why=report.why,
+        user_error=report.user_error,
+        query_id=report.query_id,
+        batch_id=report.batch_id,
+        longest_batch_ms=report.longest_batch_ms,
+    )
+
+
+def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
+    """Whether the failure is in the history: it has been answered, and only the death of its attempt is news."""
+    latest = state.failures[-1] if state.failures else ()
+    error = redacted(event, state.graph).error
+    # The history keeps both ends of a long text.
+    return any(
+        each.attempt == event.attempt and each.error[:1000] == error[:1000] and not each.local
+        for each in latest
+    )
+
+
+def ended_early(state: JobState, attempt: int) -> Event | None:
+    """The event for the end of ``attempt`` if the job does not know of it."""
+    if state.attempt == attempt and state.attempt_alive:
+        return AttemptStartFailed(attempt, "The driver ended before the job ran.")
+    return None
+
+
+def died(attempt: int, pid: int, status: int | None, stood_still: str = "") -> AttemptFailed:
+    """The end of a driver that had not announced it. It is the job's own doing only if the process ended itself.
+
+    ``stood_still``: why it was ended, if it lived and did not run.
+    """
+    own = status is not None and status > 0 and status != _FENCED_EXIT_STATUS
+    return AttemptFailed(attempt, stood_still or ended_in_words(pid, status), stopped=True, outside=not own)
+
+
+def ended_in_words(pid: int, status: int | None) -> str:
+    """How a driver process ended that had not announced it. ``status`` None: it was not our child."""
+    if status is None:
+        how = "ended"
+    elif status < 0:
+        how = f"was killed by signal {-status}"
+    elif status == _FENCED_EXIT_STATUS:
+        how = "gave up because a newer owner or attempt exists"
+    else:
+        how = f"ended with exit status {status}"
+    return f"The driver process {pid} {how}."
+
+
+async def write_down(records: AttemptLog, record: AttemptRecord) -> None:
+    """Record the process as that of the attempt; while the store is away, wait for it.
+
+    Raises:
+        DriverLaunchError: the database refuses it.
+        LostOwnership: somebody else owns the job.
+    """
+    while True:
+        try:
+            await records.attempt_started(record)
+            return
+        except WriteFailed as error:
+            job = log.bind(attempt=record.attempt, pid=record.ref.pid)
+            job.error("an attempt could not be recorded", error=str(error), retry_in_s=_WRITE_RETRY_S)
+            await asyncio.sleep(_WRITE_RETRY_S)
+        except StateDiverged as error:
+            raise DriverLaunchError(f"The attempt could not be recorded: {error}") from error
+
+
+async def kill_surely(handle: DriverHandle, after_s: float = 0.0) -> None:
+    """Kill the driver; nothing of it lives when this returns. If it cannot be killed, this never returns.
+
+    For ``after_s`` it may end by itself, as its orders say.
+    """
+    if after_s > 0:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(handle.gone(), after_s)
+    while True:
+        try:
+            await handle.kill()
+            return
+        except DriverLaunchError as error:
+            log.error("a driver cannot be ended", driver=handle.ref.driver_id, error=str(error))
+            await asyncio.sleep(_KILL_RETRY_S)
+
+
+async def expect_exit(handle: DriverHandle, grace_s: float) -> None:
+    """Wait ``grace_s`` for a driver that has said that it ends, then kill it. Nothing of it lives when this returns."""
+    try:
+        await asyncio.wait_for(handle.gone(), grace_s)
+    except TimeoutError:
+        log.warning("driver said it ended but lives on; killing it", pid=handle.ref.pid)
+        await kill_surely(handle)
+
+
+def redacted(event: E, graph: JobGraph) -> E:
+    """``event`` without the secrets of the job. One that is redacted already stays as it is."""
+    texts: dict[str, str | None]
+    match event:
+        case AttemptFailed() | QueryFailed() | RegionFailed():
+            texts = {name: getattr(event, name) for name in _FAILURE_TEXTS}
+        case AttemptStartFailed() | GlobalFailure() | AttemptStopped():
+            texts = {"error": event.error}
+        case _:
+            return event
+    if not any(texts.values()):
+        return event
+    known = secrets_of(graph)
+    changed: dict[str, Any] = {
+        name: without_secrets(_ends_of(text), known) for name, text in texts.items() if text
+    }
+    return replace(event, **changed)
+
+
+def _ends_of(text: str) -> str:
+    """The beginning and the end of a long text: less than that is kept, so more need not be searched."""
+    return text if len(text) <= 2 * _LONG_CHARS else f"{text[:_LONG_CHARS]} ... {text[-_LONG_CHARS:]}"

@@ -1,0 +1,216 @@
+"""What a step means for the database: the bridge from the core's values to the store's unit of work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from app.cluster.ports import DriverRef
+from app.model.requirements import Requirements
+from app.model.rescale import RescaleRecord
+from app.scheduler.adaptive.effects import Effect
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.step import status_of
+from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
+from app.store.store import Store
+from app.store.tables import AttemptState
+from app.store.writes import (
+    AcknowledgeReports,
+    AddEffect,
+    AddIdempotencyKey,
+    AddRequirements,
+    Attempt,
+    PutAttempt,
+    PutRescale,
+    RemoveEffect,
+    SaveState,
+    SetVersion,
+    UnitOfWork,
+    Write,
+)
+from app.worker.clock import Clock
+from app.worker.job.attempt_record import AttemptRecord
+from app.worker.views import RequirementsResult
+
+_DOUBT_RETRY_S = 0.5
+
+
+class WriteFailed(Exception):
+    """Nothing was written, and the same may be tried again; the message is a sentence."""
+
+
+class LostOwnership(Exception):
+    """Another control plane owns the job: nothing was written, and nothing more may be."""
+
+
+class StateDiverged(Exception):
+    """The database refuses what follows from the state in memory: nothing was written. Load the job again."""
+
+
+@dataclass(slots=True)
+class Change:
+    """What a run of steps changed, besides the state itself, in order.
+
+    ``answers`` are those to requests with an Idempotency-Key: (request hash, answer) by key. ``rows`` are further
+    rows that become durable with the change. ``acknowledged``: the attempt whose reports are taken down, and up to
+    which number.
+    """
+
+    effects: list[Effect] = field(default_factory=list)
+    records: dict[int, RescaleRecord] = field(default_factory=dict)
+    requirements: list[tuple[Requirements, int]] = field(default_factory=list)
+    answers: dict[str, tuple[str, RequirementsResult]] = field(default_factory=dict)
+    rows: list[Write] = field(default_factory=list)
+    acknowledged: tuple[int, int] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write. An acknowledgement alone is not worth a transaction."""
+        return not (self.effects or self.records or self.requirements or self.answers or self.rows)
+
+    def add(self, before: JobState, after: JobState, effects: tuple[Effect, ...], now_ms: int) -> None:
+        """Add what one step did."""
+        self.effects.extend(effects)
+        for record in after.timeline.closed:
+            self.records[record.number] = record
+        record_now = after.timeline.open
+        if record_now is not None and record_now is not before.timeline.open:
+            self.records[record_now.number] = record_now
+        if after.versions.current != before.versions.current:
+            self.rows.append(SetVersion(after.versions.current))
+        if after.requirements is not before.requirements:
+            self.requirements.append((after.requirements, now_ms))
+
+
+def ended_ms(state: JobState) -> int | None:
+    """When the job reached its terminal status, None if it has not."""
+    status = status_of(state)
+    return dict(state.status_since_ms)[status] if status.is_globally_terminal else None
+
+
+class JobWriter:
+    """Writes on behalf of one job, under its lease. Not for concurrent use, but for attempts (rows of their own)."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        job_id: str,
+        epoch: int,
+        *,
+        state_seq: int,
+        effect_seq: int,
+        is_sure: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._job_id = job_id
+        self.epoch = epoch
+        self._state_seq = state_seq
+        self._effect_seq = effect_seq
+        self._is_sure = is_sure
+        self._performed: list[int] = []
+        self._written: list[int] = []
+
+    def pending(self, seqs: list[int]) -> None:
+        """Effects found in the outbox at start: they are removed with the next write, having been performed again."""
+        self._performed.extend(seqs)
+
+    async def write(
+        self, before: JobState, after: JobState, change: Change, on_doubt: Callable[[str], None]
+    ) -> None:
+        """Make everything durable in one transaction.
+
+        ``on_doubt`` is told when it is not known for now whether it is durable; the same unit is tried until it is.
+
+        Raises:
+            WriteFailed: nothing was written.
+            LostOwnership: nothing was written, and the job is not ours any more.
+            StateDiverged: nothing was written, and nothing that follows from this state can be.
+        """
+        now_ms = self._clock.now_ms()
+        unit = UnitOfWork(self._job_id, self.epoch)
+        effect_seq = self._effect_seq
+        written: list[int] = []
+        if after is not before:
+            unit.add(SaveState(self._state_seq + 1, after, status_of(after), ended_ms(after)))
+        # An ended record is put before the one that follows it: only one may be open.
+        for number in sorted(change.records):
+            unit.add(PutRescale(change.records[number]))
+        for requirements, created_ms in change.requirements:
+            unit.add(AddRequirements(requirements, created_ms))
+        for key, (request_hash, answer) in change.answers.items():
+            unit.add(AddIdempotencyKey(key, request_hash, answer.version, answer.changed, now_ms))
+        if change.acknowledged is not None:
+            unit.add(AcknowledgeReports(*change.acknowledged))
+        unit.add(*change.rows)
+        removed = list(self._performed)
+        for seq in removed:
+            unit.add(RemoveEffect(seq))
+        for effect in change.effects:
+            effect_seq += 1
+            written.append(effect_seq)
+            unit.add(AddEffect(effect_seq, effect, now_ms))
+        await self._commit(unit, on_doubt)
+        if after is not before:
+            self._state_seq += 1
+        self._effect_seq = effect_seq
+        del self._performed[: len(removed)]
+        self._written = written
+
+    def performed(self) -> None:
+        """The effects of the last write were performed; their rows go with the next write."""
+        self._performed.extend(self._written)
+        self._written = []
+
+    async def attempt_started(self, record: AttemptRecord) -> None:
+        """Durable when it returns, and the job still ours; raises like `write`."""
+        await self._commit(UnitOfWork(self._job_id, self.epoch).add(PutAttempt(_row(record, None))))
+        if not self._is_sure():
+            raise LostOwnership(
+                "This process was stopped after it had recorded an attempt: it is not started."
+            )
+
+    def attempt_ended(self, record: AttemptRecord) -> Write:
+        """The row that says that nothing of ``record`` lives; to be written with what follows from it."""
+        return PutAttempt(_row(record, self._clock.now_ms()))
+
+    async def _commit(self, unit: UnitOfWork, on_doubt: Callable[[str], None] | None = None) -> None:
+        while True:
+            try:
+                await self._store.commit(unit)
+                return
+            except OutcomeUnknown as error:
+                # The same unit, until the answer is another one: it may be durable already.
+                if on_doubt is not None:
+                    on_doubt(str(error))
+                await asyncio.sleep(_DOUBT_RETRY_S)
+            except LeaseLost as error:
+                raise LostOwnership(str(error)) from error
+            except StoreUnavailable as error:
+                raise WriteFailed(str(error)) from error
+            except StoreError as error:
+                raise StateDiverged(str(error)) from error
+
+
+def _row(record: AttemptRecord, ended_ms: int | None) -> Attempt:
+    return Attempt(
+        attempt=record.attempt,
+        epoch=record.epoch,
+        driver_id=record.ref.driver_id,
+        secret_hash=record.secret_hash,
+        started_ms=record.started_ms,
+        state=AttemptState.LIVE if ended_ms is None else AttemptState.DEAD,
+        pid=record.ref.pid,
+        pid_started_at=record.ref.pid_started_at,
+        lock_file=record.ref.lock_file,
+        ended_ms=ended_ms,
+        runs_on=record.runs_on,
+    )
+
+
+def attempt_record(row: Attempt) -> AttemptRecord:
+    """The attempt of a row of the database."""
+    ref = DriverRef(row.driver_id, row.pid or 0, row.pid_started_at or 0.0, row.lock_file or "")
+    return AttemptRecord(row.attempt, row.epoch, ref, row.secret_hash, row.started_ms, row.runs_on)

@@ -1,0 +1,1 @@
+"""Whose a job is: leases, members, and taking jobs up."""

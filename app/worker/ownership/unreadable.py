@@ -1,0 +1,215 @@
+"""Jobs that are stored and cannot be read here: a newer version has written them, or a document is damaged.
+
+Stored documents are checked by the rules of today, so a server can meet one that it does not understand. The job is
+shown with what stands beside its documents, its driver is left alone, and where there are other servers its lease is
+given up, for one of them may read it. A server claims such a job once only. It reads it again from time to time,
+without a lease, and claims it again when it can be read; so nothing goes to and fro between servers that cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from app.model.graphdoc import GraphErrors
+from app.model.plan import Slot
+from app.model.status import JobStatus
+from app.store.errors import StoreError
+from app.store.queries import JobSummary, StoredJob
+from app.store.store import Store
+from app.worker.job.stored_jobs import read_view
+from app.worker.views import StateConflict
+
+if TYPE_CHECKING:
+    from app.worker.ownership.recovery import JobKeeper
+
+log = structlog.get_logger()
+
+LOOK_AGAIN_S = 5.0
+LOOK_AGAIN_MAX_S = 300.0
+_NAMED = 3
+
+
+class JobUnreadable(StateConflict):
+    """409: what is stored of the job cannot be read by this server."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableJob:
+    """``why`` is a sentence. ``elsewhere``: another server has it."""
+
+    summary: JobSummary
+    why: str
+    elsewhere: bool = False
+
+    @property
+    def job_id(self) -> str:
+        return self.summary.job_id
+
+    @property
+    def status(self) -> JobStatus:
+        """The last one that was stored."""
+        return self.summary.status
+
+    @property
+    def submitted_ms(self) -> int:
+        return self.summary.submitted_ms
+
+    @property
+    def sentence(self) -> str:
+        if self.summary.status.is_globally_terminal:
+            todo = "A server of the version that wrote it can show it; DELETE forgets it."
+        else:
+            todo = (
+                "Its driver is left alone. Start a server of the version that wrote it, or put the row right in the "
+                "database: it is read again by itself. Or cancel the job, which ends its driver, and DELETE it then."
+            )
+        return f"Job {self.job_id} cannot be read by this server: {self.why} {todo}"
+
+
+class UnreadableJobs:
+    """The unreadable jobs of one control plane."""
+
+    def __init__(self, store: Store, keeper: JobKeeper) -> None:
+        # Whether others could read what this one cannot: then leases are given up.
+        self.has_others = False
+        self._jobs: dict[str, UnreadableJob] = {}
+        self._delays: dict[str, tuple[float, float]] = {}
+        self._store = store
+        self._keeper = keeper
+        self._looking = False
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._jobs
+
+    def get(self, job_id: str) -> UnreadableJob | None:
+        return self._jobs.get(job_id)
+
+    def all(self) -> list[UnreadableJob]:
+        return list(self._jobs.values())
+
+    def ids(self) -> list[str]:
+        return list(self._jobs)
+
+    def drop(self, job_id: str) -> None:
+        self._jobs.pop(job_id, None)
+        self._delays.pop(job_id, None)
+
+    def warnings(self) -> list[str]:
+        """A sentence on the jobs that no other server has."""
+        named = [f"{one.summary.name} ({one.job_id})" for one in self._jobs.values() if not one.elsewhere]
+        if not named:
+            return []
+        more = f", and {len(named) - _NAMED} more" * (len(named) > _NAMED)
+        return [
+            f"{len(named)} job(s) cannot be read by this server: {', '.join(named[:_NAMED])}{more}. Requests for them "
+            "are answered with the reason, and with what can be done."
+        ]
+
+    def note(self, stored: StoredJob, error: Exception | str) -> None:
+        """The job cannot be read; said once in the log."""
+        why = reason(error)
+        before = self._jobs.get(stored.job_id)
+        self._jobs[stored.job_id] = UnreadableJob(stored.summary, why, self._is_elsewhere(stored))
+        if before is None or before.why != why:
+            defect = error if isinstance(error, Exception) and not _is_expected(error) else None
+            log.error("a stored job cannot be read", job=stored.job_id, why=why, exc_info=defect)
+        # A job that could be read but not be taken up keeps its delay.
+        now_s = asyncio.get_running_loop().time()
+        self._delays.setdefault(stored.job_id, (now_s + LOOK_AGAIN_S, LOOK_AGAIN_S))
+        if not self._looking:
+            self._looking = True
+            self._keeper.spawn(self._look_again())
+
+    def _is_elsewhere(self, stored: StoredJob) -> bool:
+        return stored.lease is not None and stored.lease.owner in {
+            one.member_id for one in self._keeper.peers
+        }
+
+    def give_up(self, stored: StoredJob) -> None:
+        """Release the lease, so that another server may try to read the job."""
+        if self.has_others and stored.lease is not None and not stored.summary.status.is_globally_terminal:
+            self._keeper.spawn(self._release(stored.job_id, stored.lease.epoch))
+
+    async def _release(self, job_id: str, epoch: int) -> None:
+        try:
+            if await self._store.release_lease(job_id, epoch):
+                log.info("a job that cannot be read is left to other servers", job=job_id, epoch=epoch)
+        except StoreError as error:
+            # Whoever restarts it, or waits for the lease to end, finds it.
+            log.warning("the lease of a job that cannot be read is kept", job=job_id, error=str(error))
+
+    async def _look_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._jobs:
+                await asyncio.sleep(LOOK_AGAIN_S)
+                due = [job_id for job_id in self._jobs if self._delays[job_id][0] <= loop.time()]
+                for job_id in due:
+                    delay_s = min(2 * self._delays[job_id][1], LOOK_AGAIN_MAX_S)
+                    self._delays[job_id] = (loop.time() + delay_s, delay_s)
+                    try:
+                        await self.read_again(job_id)
+                    except StoreError as error:
+                        log.warning("a job cannot be looked for", job=job_id, error=str(error))
+        finally:
+            self._looking = False
+
+    async def read_again(self, job_id: str) -> None:
+        """
+        Raises:
+            StoreError: the database is away.
+        """
+        stored = await self._store.load_job(job_id)
+        if job_id not in self._jobs:
+            return
+        if stored is None:
+            self.drop(job_id)
+            # The slots that were kept for its driver are free then.
+            self._keeper.broker.forget(job_id)
+            return
+        try:
+            read_view(stored)
+        except Exception as error:
+            self.note(stored, error)
+            return
+        if await self._keeper.broker.look_up([job_id]):
+            self.note(stored, UNKNOWN_SLOTS)
+        elif job_id in self._jobs:
+            log.info("a job can be read again", job=job_id)
+            del self._jobs[job_id]
+            self._keeper.can_be_read(stored)
+
+
+UNKNOWN_SLOTS = "Which slots it holds is written in a form that is not known here."
+
+
+def reason(error: Exception | str) -> str:
+    if isinstance(error, str):
+        return error
+    if isinstance(error, GraphErrors):
+        return f"its job graph is not valid by the rules of this version ({str(error).rstrip('.')})."
+    text = str(error) if _is_expected(error) else f"{type(error).__name__}: {error}"
+    return f"{text.rstrip('.')}."
+
+
+def _is_expected(error: Exception) -> bool:
+    return isinstance(error, StoreError | GraphErrors | ValueError)
+
+
+def slots_in(state_text: str) -> tuple[Slot, ...]:
+    """The slots in the text of a state, of which nothing else needs to be readable; none if they are not."""
+    try:
+        slots = json.loads(state_text)["slots"]
+        return tuple(Slot(str(slot["id"]), str(slot["task_manager_id"])) for slot in slots)
+    except (ValueError, TypeError, KeyError):
+        return ()
+
+
+def newest_first(jobs: Iterable[UnreadableJob]) -> list[UnreadableJob]:
+    return sorted(jobs, key=lambda one: (one.summary.submitted_ms, one.job_id), reverse=True)

@@ -1,0 +1,1 @@
+"""What clients ask for: submissions, versions, requirements, shares, stops; and what they are told."""

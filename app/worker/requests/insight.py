@@ -1,0 +1,185 @@
+"""Answers about a job that change nothing: what a PUT would do, and why the job runs as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from app.model.batch import RegionStatus
+from app.model.plan import Rung
+from app.model.requirements import Bounds, Requirements
+from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
+from app.scheduler.adaptive.attainable import rung_between
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
+from app.scheduler.adaptive.trial import effective
+from app.scheduler.arbiter import Allotment
+from app.scheduler.batch.explain import scope_of_bounds
+from app.scheduler.batch.scheduling import progress_of
+from app.scheduler.explain import explain
+from app.scheduler.share_sentences import sentences_of
+from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
+from app.scheduler.step import status_of
+from app.worker.job.places import JobPlaces
+from app.worker.requests.requirements import is_same, reactive_sentence
+from app.worker.requests.slot_shares import refusal_by_cap
+from app.worker.slots.broker import SlotBroker
+from app.worker.views import DryRun, Explanation, JobView, Supply
+
+
+def supply_of(broker: SlotBroker, places: JobPlaces) -> Supply:
+    master = None if places.cluster is None else places.cluster.master
+    return Supply(broker.total, broker.idle, master, broker.cluster_unreachable, tuple(broker.why))
+
+
+def dry_run(
+    state: JobState,
+    bounds: dict[str, Bounds],
+    numbers: Numbers,
+    errors: list[str],
+    *,
+    reach: Callable[[int, int], int],
+    retry: bool = False,
+    supply: Supply | None = None,
+) -> DryRun:
+    """What declaring ``bounds``, and ``numbers`` of state partitions, would lead to with the slots that exist now.
+
+    ``reach``: to how many slots the job comes that wants so many, and cannot do without so many. ``retry``: what was
+    taken back would be tried again. ``supply``: what there is, to say why there is no more.
+    """
+    current = _in_force(state)
+    slots_before = state.plan.slot_count if state.plan else 0
+    if errors:
+        return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
+    same = is_same(state, bounds, numbers)
+    wanted = Requirements("", state.requirements.version + 1, tuple(bounds.items()), state_partitions=numbers)
+    if state.options.is_reactive and not (same and retry):
+        refused: str | None = reactive_sentence(state)
+    else:
+        refused = refusal_by_cap(state, wanted)
+    if refused is not None:
+        return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
+    held_back = same and not retry and state.taken_back is not None
+    if held_back:
+        wanted = effective(wanted, state.taken_back)
+    graph = wanted_graph(state.graph, wanted)
+    desired, minimal = required_slots(graph, wanted), minimal_slots(graph, wanted)
+    reachable = min(desired, reach(desired, minimal))
+    parallelism = determine_parallelism(graph, wanted, reachable)
+    short_of = () if supply is None or reachable >= desired else supply.sentences()
+    if state.graph.runs_by_regions and (state.plan is not None or parallelism is not None):
+        return _dry_run_of_batch(state, bounds, wanted, reachable, short_of)
+    sentences: list[str] = []
+    if held_back:
+        sentences.append(
+            "These bounds were tried and taken back: nothing is done for them unless it is a retry."
+        )
+    if parallelism is None:
+        sentences.append(
+            f"The lower bounds need {minimal} slots; {reachable} can be had now, so the job would "
+            + ("keep running as it is until more appear." if current else "wait for more.")
+        )
+    elif reachable < desired:
+        by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
+        sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
+    sentences += short_of
+    rung = _rung(state, current, parallelism)
+    if supply is not None and supply.cluster_unreachable and rung not in (None, Rung.IN_PLACE):
+        what = "The job would start" if current is None else "What needs a restart would be done"
+        sentences.append(f"{what} when the cluster is reachable again.")
+    if parallelism is not None and is_redistributed(state.graph, graph):
+        rung = rung if current is None else Rung.STATE_REPARTITION
+        change = change_in_words(state.graph, numbers_of(state.graph), dict(numbers_of(graph)))
+        sentences.append(f"The job would be drained and restarted, to redistribute {change}.")
+    elif parallelism is not None and parallelism == current:
+        sentences.append("The parallelism in force would not change.")
+    slots_after = None if parallelism is None else _slots_of(state, parallelism)
+    return DryRun(bounds, parallelism, current, slots_before, slots_after, rung, explanation=tuple(sentences))
+
+
+def _dry_run_of_batch(
+    state: JobState, bounds: dict[str, Bounds], wanted: Requirements, reachable: int, short_of: Sequence[str]
+) -> DryRun:
+    """Other bounds start nothing anew, and count for what is not decided yet: before the job runs, for everything."""
+    if state.plan is None:
+        sentence = "Each vertex is decided when its region starts, within its bounds."
+        return DryRun(bounds, {}, None, 0, reachable, Rung.NEW_DRIVER, explanation=(sentence, *short_of))
+    slots, decided = state.plan.slot_count, _in_force(state)
+    sentence = scope_of_bounds(evolve(state, requirements=wanted), state.requirements)
+    return DryRun(bounds, decided, decided, slots, slots, None, explanation=(sentence,))
+
+
+def _is_starting(state: JobState) -> bool:
+    return isinstance(state.phase, CreatingExecutionGraph)
+
+
+def _in_force(state: JobState) -> dict[str, int] | None:
+    """Of a BATCH job: what is decided. None if no plan is in force."""
+    if state.plan is None:
+        return None
+    if not state.graph.runs_by_regions:
+        return dict(state.plan.parallelism)
+    return progress_of(state).parallelism(RegionStatus.RUNNING, RegionStatus.FINISHED)
+
+
+def _rung(state: JobState, current: dict[str, int] | None, target: dict[str, int] | None) -> Rung | None:
+    if target is None:
+        return None
+    if current is None:
+        return Rung.NEW_DRIVER
+    return rung_between(state.graph, current, target)
+
+
+def _slots_of(state: JobState, parallelism: dict[str, int]) -> int:
+    return sum(max(parallelism[vertex] for vertex in members) for _, members in state.graph.groups)
+
+
+def explanation(
+    view: JobView,
+    *,
+    now_ms: int,
+    supply: Supply,
+    allotment: Allotment | None,
+    last_batch_ms: int | None,
+    slow_start: str = "",
+) -> Explanation:
+    """What is wanted, held and in force, and in words why they differ. ``allotment``: the arbiter's for this job.
+
+    ``slow_start``: as in `app.cluster.ports.DriverHost`.
+    """
+    state = view.state
+    sentences, violations = explain(state, now_ms)
+    words = [*sentences, slow_start] if slow_start and _is_starting(state) else list(sentences)
+    goal = effective(state.requirements, state.taken_back)
+    desired = required_slots(state.graph, goal)
+    # Those of an attempt that is over say nothing, nor do those of one that does not run yet.
+    executors = view.executors
+    if executors is not None and (executors.attempt != state.attempt or state.plan is None):
+        executors = None
+    missing = executors.in_words(state.job_id, supply.master or "", now_ms) if executors else []
+    words += missing
+    if not view.status.is_globally_terminal and len(state.slots) < desired:
+        words += [supply.in_words(len(state.slots)), *supply.sentences()]
+    elif missing:
+        words += supply.sentences()
+    if not view.status.is_globally_terminal and allotment is not None and not supply.cluster_unreachable:
+        held = len(state.slots)
+        words += sentences_of(allotment, state.share, held=held, total=supply.total, now_ms=now_ms)
+    in_force = _in_force(state)
+    return Explanation(
+        state=state,
+        status=status_of(state),
+        desired_slots=required_slots(state.graph, state.requirements),
+        minimal_slots=minimal_slots(state.graph, state.requirements),
+        held_slots=len(state.slots),
+        used_slots=state.plan.slot_count if state.plan else 0,
+        attainable=in_force
+        if state.graph.runs_by_regions
+        else determine_parallelism(state.graph, goal, len(state.slots)),
+        in_force=in_force,
+        sentences=tuple(words),
+        violations=tuple(violations),
+        last_batch_ms=last_batch_ms,
+        allotment=None if view.status.is_globally_terminal else allotment,
+        supply=supply,
+        executors=executors,
+    )

@@ -1,0 +1,329 @@
+"""Programs are planned before they are accepted: a driver runs one up to where its queries would start. What other jobs
+are to run in is looked at, and built if need be.
+
+A planning has a directory below that of the jobs, which this process has locked for as long as it lives. Whatever
+happens, the driver is killed and the directory removed; what a server leaves that is killed itself, the housekeeping of
+any server removes (`Planner.drop_strays`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from app import filelocks
+from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError, DriverRef
+from app.durablefiles import read_regular, remove_tree, write_whole
+from app.model.environment import Looked, Runtime
+from app.model.graphdoc_program import ProgramDocument
+from app.model.javaoptions import jvm_options
+from app.model.planned import Planned, planned_from_json
+from app.model.protocol import PlanningSpec
+from app.model.secret_texts import secrets_of_program, without_secrets
+from app.worker.job.drivers import ended_in_words, kill_surely, once_there_are_descriptors
+from app.worker.job.files import untouched_s, write_artifacts
+from app.worker.job.places import JobPlaces
+from app.worker.views import InvalidRequest, Unavailable
+
+log = structlog.get_logger()
+
+AT_ONCE: Final = 2
+WAITING: Final = 8
+"""Beyond so many that wait for their turn, a client is told to try again: each holds its files in memory."""
+
+PLANNING_TIMEOUT_S: Final = 300.0
+# Not the id of a job.
+_PREFIX = ".planning-"
+_MASTER, _SLOTS = "local[2]", 2
+_ANSWER_MOST_BYTES = 4 << 20
+_LOG_TAIL_BYTES = 64 << 10
+_MOST_CHARS = 2_000
+_CLOSE_S = 10.0
+_STOPPING = "This control plane is stopping. The job was not submitted; try again."
+# Between the making of a lock file and its being locked there is no time to speak of.
+_LOCKED_WITHIN_S = 10.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The files of a planning. As those of an attempt lie in the directory of its job: see `DriverUser.open_job`."""
+
+    directory: Path
+
+    @property
+    def lock_file(self) -> Path:
+        return self.directory / "lock"
+
+    @property
+    def driver_file(self) -> Path:
+        """Which process plans here, for whoever finds it when this one is gone."""
+        return self.directory / "driver.json"
+
+    @property
+    def work_dir(self) -> Path:
+        return self.directory / "attempt"
+
+    @property
+    def artifacts_dir(self) -> Path:
+        return self.directory / "artifacts"
+
+    @property
+    def answer_file(self) -> Path:
+        return self.work_dir / "planned.json"
+
+    def lay_out(self, artifacts: Mapping[str, bytes]) -> int:
+        """Make it, with the files of the program; the descriptor of its lock.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.directory.mkdir(mode=0o700, parents=True)
+        fd = filelocks.lock(self.lock_file, wait=True)
+        assert fd is not None
+        try:
+            self.work_dir.mkdir()
+            write_artifacts(self.artifacts_dir, artifacts)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+class Planner:
+    """Plans programs and looks at environments, a few at once. ``limit_s``: for how long a planning may take."""
+
+    def __init__(self, host: DriverHost, places: JobPlaces, *, limit_s: float = PLANNING_TIMEOUT_S) -> None:
+        self._host, self._places = host, places
+        self._limit_s = limit_s
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._wanted = 0
+        self._running: set[asyncio.Task[Any]] = set()
+        self._tidying: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    async def plan(
+        self, program: ProgramDocument, artifacts: Mapping[str, bytes], version_of: str | None = None
+    ) -> Planned:
+        """What the program turned out to be. Whoever gives up waiting (is cancelled) ends the planning. ``version_of``:
+        the id of a job, if it is a new version of that.
+
+        Raises:
+            Unavailable: it could not be found out now.
+        """
+        return await self._in_turn(lambda: self._plan(program, artifacts, version_of))
+
+    async def look(self, runtime: Runtime, artifacts: Mapping[str, bytes]) -> Looked:
+        """What a job would run in.
+
+        Raises:
+            InvalidRequest: it cannot be had.
+            Unavailable: it could not be found out now.
+        """
+        return await self._in_turn(lambda: self._look(runtime, artifacts))
+
+    async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._wanted >= AT_ONCE + WAITING:
+            raise Unavailable(
+                f"{self._wanted} jobs are being planned or wait for their turn: try again in a moment."
+            )
+        self._wanted += 1
+        try:
+            async with self._turns:
+                if self._closing:
+                    raise Unavailable(_STOPPING)
+                task = asyncio.create_task(work())
+                self._running.add(task)
+                try:
+                    return await task
+                except asyncio.CancelledError:
+                    if not self._closing:
+                        raise
+                    raise Unavailable(_STOPPING) from None
+                finally:
+                    self._running.discard(task)
+        finally:
+            self._wanted -= 1
+
+    async def close(self) -> None:
+        """End what is being planned; returns when nothing of it lives, or cannot be ended soon."""
+        self._closing = True
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_CLOSE_S)
+        if self._tidying:
+            await asyncio.wait(self._tidying, timeout=_CLOSE_S)
+
+    async def _look(self, runtime: Runtime, artifacts: Mapping[str, bytes]) -> Looked:
+        place = self._new_place()
+        archive = None if runtime.environment is None else runtime.environment.archive
+        sent = {name: content for name, content in artifacts.items() if name == archive}
+        laying = asyncio.create_task(asyncio.to_thread(place.lay_out, sent))
+        try:
+            await asyncio.shield(laying)
+            return await self._host.look(dataclasses.replace(runtime, artifacts_dir=str(place.artifacts_dir)))
+        except DriverLaunchError as error:
+            if not error.recoverable:
+                raise InvalidRequest(" ".join(str(error).split())) from error
+            raise Unavailable(f"{error} The job was not submitted.") from error
+        except OSError as error:
+            raise Unavailable(
+                f"The environment could not be looked at: {error.strerror or error}. Try again."
+            ) from error
+        finally:
+            await asyncio.shield(self._spawn(_tidy(None, place, laying)))
+
+    def _new_place(self) -> _Place:
+        return _Place(self._places.jobs_dir / f"{_PREFIX}{secrets.token_hex(16)}")
+
+    async def _plan(
+        self, program: ProgramDocument, artifacts: Mapping[str, bytes], version_of: str | None
+    ) -> Planned:
+        place = self._new_place()
+        laying = asyncio.create_task(asyncio.to_thread(place.lay_out, artifacts))
+        handle: DriverHandle | None = None
+        try:
+            await asyncio.shield(laying)
+            options = jvm_options(program.config)
+            runtime = program.runtime.with_artifacts(str(place.artifacts_dir))
+            handle = await once_there_are_descriptors(lambda: self._host.acquire(options, runtime))
+            return _told(await self._answer(handle, place, program, version_of), program)
+        except TimeoutError:
+            return Planned(
+                error=f"The program was not planned within {self._limit_s:g} s (planning_timeout_seconds): it has not "
+                "come to where it waits for its queries."
+            )
+        except DriverLaunchError as error:
+            if not error.recoverable:
+                # It asks for an environment that cannot be had.
+                return _told(Planned(error=str(error)), program)
+            raise Unavailable(f"{error} The program was not submitted.") from error
+        except OSError as error:
+            raise Unavailable(
+                f"The program could not be planned: {error.strerror or error}. Try again."
+            ) from error
+        finally:
+            await asyncio.shield(self._spawn(_tidy(handle, place, laying)))
+
+    async def _answer(
+        self, handle: DriverHandle, place: _Place, program: ProgramDocument, version_of: str | None
+    ) -> Planned:
+        ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        handle.on_exit(lambda status: None if ended.done() else ended.set_result(status))
+        spec = PlanningSpec(
+            answer_file=str(place.answer_file),
+            job_name=program.name,
+            graph=program.to_document(),
+            master=_MASTER,
+            slots=_SLOTS,
+            work_dir=str(place.work_dir),
+            artifacts_dir=str(place.artifacts_dir),
+            checkpoint_dir="" if version_of is None else str(self._places.checkpoint_dir(version_of)),
+            spark_conf={key: value for key, value in program.config if key.startswith("spark.")},
+            private=tuple(map(str, self._places.private)),
+        )
+        spec_file = place.work_dir / "planning.json"
+        await asyncio.to_thread(_write_json, place.driver_file, dataclasses.asdict(handle.ref))
+        await asyncio.to_thread(_write_json, spec_file, dataclasses.asdict(spec))
+        log.info("a program is being planned", name=program.name, pid=handle.ref.pid)
+        async with asyncio.timeout(self._limit_s):
+            await handle.assign(spec_file)
+            status = await ended
+        try:
+            content = await asyncio.to_thread(read_regular, place.answer_file, _ANSWER_MOST_BYTES)
+            return planned_from_json(json.loads(content))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            last = await asyncio.to_thread(_last_line, handle.ref)
+            how = ended_in_words(handle.ref.pid, status).rstrip(".")
+            told = f" The last line of its log: {last}" if last else ""
+            return Planned(error=f"The program could not be planned. {how} without a plan.{told}")
+
+    # -- housekeeping
+
+    async def drop_strays(self) -> int:
+        """Remove what plannings left whose servers are gone, and end their drivers. Returns their number."""
+        dropped = 0
+        for directory in await asyncio.to_thread(_found, self._places.jobs_dir):
+            place = _Place(directory)
+            if not await asyncio.to_thread(_is_stray, place):
+                continue
+            ref = await asyncio.to_thread(_read_ref, place)
+            await _tidy(self._host.adopt(ref) if ref is not None else None, place, None)
+            log.info("what a planning left that was cut off was removed", directory=directory.name)
+            dropped += 1
+        return dropped
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
+        return task
+
+
+async def _tidy(handle: DriverHandle | None, place: _Place, laying: asyncio.Task[int] | None) -> None:
+    """When this returns nothing of the driver lives, and nothing is left of the files."""
+    if handle is not None:
+        await kill_surely(handle)
+    if laying is not None:
+        # A thread cannot be called back.
+        await asyncio.wait([laying])
+    await asyncio.to_thread(remove_tree, place.directory)
+    if laying is not None and not laying.cancelled() and laying.exception() is None:
+        os.close(laying.result())
+
+
+def _told(planned: Planned, program: ProgramDocument) -> Planned:
+    """An error as it may be told: one line, without secrets."""
+    if planned.error is None:
+        return planned
+    known = secrets_of_program(program.program, program.config)
+    sentence = without_secrets(" ".join(planned.error.split()), known)
+    if len(sentence) > _MOST_CHARS:
+        sentence = f"{sentence[: _MOST_CHARS // 2]} ... {sentence[-_MOST_CHARS // 2 :]}"
+    stack = without_secrets(planned.stack, known)
+    log.info("a program could not be planned", name=program.name, error=sentence, stack=stack)
+    return replace(planned, error=sentence or "The program could not be planned.", stack=stack)
+
+
+def _write_json(target: Path, value: object) -> None:
+    write_whole(target, json.dumps(value).encode(), mode=0o600)
+
+
+def _last_line(ref: DriverRef) -> str:
+    """What a driver that is gone said last."""
+    try:
+        with Path(ref.lock_file).with_suffix(".log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _found(jobs_dir: Path) -> list[Path]:
+    return sorted(jobs_dir.glob(f"{_PREFIX}*"))
+
+
+def _is_stray(place: _Place) -> bool:
+    try:
+        return untouched_s(place.directory) > _LOCKED_WITHIN_S and not filelocks.is_held(place.lock_file)
+    except OSError:
+        return False
+
+
+def _read_ref(place: _Place) -> DriverRef | None:
+    try:
+        return DriverRef(**json.loads(place.driver_file.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,187 @@
+"""A new version of a running job: planned and compared with the one in force before that is stopped, then durable."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Mapping
+from weakref import WeakValueDictionary
+
+import structlog
+
+from app.durablefiles import remove_tree
+from app.model.compatibility import incompatibilities
+from app.model.graphdoc import parse_document, to_document
+from app.model.graphdoc_program import NamedBounds, ProgramDocument
+from app.model.jobgraph import JobGraph, JobType
+from app.scheduler.adaptive.events import VersionRequested
+from app.scheduler.adaptive.state import Canceling, Created, Failing, JobState, StopWithSavepoint
+from app.scheduler.adaptive.version_state import JobVersion
+from app.scheduler.step import status_of
+from app.store.writes import AddArtifact, AddVersion
+from app.worker.job.files import artifacts_name, write_artifacts
+from app.worker.job.mailbox import RequestDecision
+from app.worker.job.places import JobPlaces
+from app.worker.ownership.recovery import JobKeeper
+from app.worker.requests.submission import Submission
+from app.worker.views import InvalidRequest, StateConflict, Unavailable
+
+log = structlog.get_logger()
+
+
+class Replacing:
+    """How new versions of jobs come in, one at a time for each job."""
+
+    def __init__(self, keeper: JobKeeper, submission: Submission, places: JobPlaces) -> None:
+        self._keeper, self._submission, self._places = keeper, submission, places
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def planned(
+        self, job_id: str, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]
+    ) -> JobGraph:
+        """The graph of the new version, which fits the checkpoints as far as can be told. Nothing is changed.
+
+        It keeps the name of the job, on which the ids of the vertices depend.
+        """
+        state = self._state(job_id)
+        refuse(state)
+        name = state.graph.name
+        if isinstance(submitted, ProgramDocument):
+            if submitted.program.origin is not None:
+                raise InvalidRequest(
+                    "from: a new version goes on from the checkpoints of its job: leave it out, or submit a job of its "
+                    "own."
+                )
+            program = _with_bounds_of(dataclasses.replace(submitted, name=name), state.graph)
+            graph = _with_origin_of(await self._submission.plan(program, artifacts, job_id), state.graph)
+        else:
+            named = parse_document({**to_document(submitted), "name": name})
+            _refuse_incompatible(state, named)
+            graph = await self._submission.plan(named, artifacts, job_id)
+        _refuse_incompatible(self._state(job_id), graph)
+        await self._submission.checked(job_id, graph, artifacts, None)
+        return graph
+
+    async def replace(
+        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
+    ) -> int:
+        """The number of the new version, which is durable and on its way into force."""
+        options, _ = await self._submission.checked(job_id, graph, artifacts, requested_by)
+        turn = self._turns.setdefault(job_id, asyncio.Lock())
+        async with turn:
+            job = self._keeper.jobs.get(job_id)
+            if job is None:
+                raise Unavailable(
+                    f"Job {job_id} is not served by this control plane now. Try again in a moment."
+                )
+            refuse(job.state)
+            number = job.state.versions.newest + 1
+            directory = self._places.artifacts_dir(job_id, number)
+            try:
+                # What a replacement left that never came to be is in nobody's way.
+                await asyncio.to_thread(remove_tree, directory)
+                if artifacts:
+                    await asyncio.to_thread(write_artifacts, directory, artifacts)
+            except OSError as error:
+                raise Unavailable(
+                    f"{error.strerror}: {directory}. The job was not replaced; try again."
+                ) from error
+            await job.worker.ask(
+                lambda state: _decide(state, JobVersion(number, graph, options), artifacts, requested_by)
+            )
+            own = job.state.versions
+            kept = {artifacts_name(each) for each in (own.current, own.spare or 0, number)}
+            await asyncio.to_thread(self._drop_others, job_id, kept)
+        log.info("a job is replaced", job=job_id, version=number, by=requested_by)
+        return number
+
+    def _drop_others(self, job_id: str, kept: set[str]) -> None:
+        """Remove the files of versions that are not kept."""
+        for directory in self._places.job_dir(job_id).glob("artifacts*"):
+            if directory.name not in kept:
+                remove_tree(directory)
+
+    def _state(self, job_id: str) -> JobState:
+        return self._keeper.find(job_id).state
+
+
+def refuse(state: JobState) -> None:
+    """
+    Raises:
+        InvalidRequest, StateConflict: the job cannot be replaced, now or ever.
+    """
+    if state.graph.type is JobType.BATCH:
+        raise InvalidRequest(
+            f"Job {state.job_id} is a BATCH job, which has no checkpoint to go on from: cancel it, and submit the new "
+            "version as a job of its own."
+        )
+    status = status_of(state)
+    if status.is_globally_terminal:
+        raise StateConflict(
+            f"Job {state.job_id} has reached the terminal state {status.value}: it cannot be replaced. Submit the new "
+            "version as a job of its own."
+        )
+    versions = state.versions
+    if versions.replacement is not None:
+        one = versions.replacement
+        how = {
+            "Waits": f"Version {one.number} is being started",
+            "Trial": f"Version {one.number} is on trial: it has not committed a batch of each query yet",
+            "Back": f"Version {one.number} is being taken back",
+        }[one.stage]
+        raise StateConflict(
+            f"Job {state.job_id} is being replaced already. {how}. Replace the job when that is over."
+        )
+    if state.repartition is not None:
+        raise StateConflict(
+            f"The state of job {state.job_id} is being redistributed: replace the job when that is done."
+        )
+    if isinstance(state.phase, Created | StopWithSavepoint | Failing | Canceling):
+        raise StateConflict(
+            f"Job {state.job_id} cannot be replaced now: it is {status.value} ({state.phase.kind})."
+        )
+
+
+def _refuse_incompatible(state: JobState, graph: JobGraph) -> None:
+    errors = incompatibilities(state.graph, graph, redistributed=bool(state.max_parallelism))
+    if errors:
+        raise InvalidRequest(*errors)
+
+
+def _decide(
+    state: JobState, version: JobVersion, artifacts: Mapping[str, bytes], requested_by: str | None
+) -> RequestDecision:
+    """What a PUT of a graph does, seeing the state that is current when its turn comes."""
+    refuse(state)
+    _refuse_incompatible(state, version.graph)
+    if version.number != state.versions.newest + 1:
+        raise StateConflict(f"Job {state.job_id} has got version {state.versions.newest} meanwhile.")
+    document = json.dumps(to_document(version.graph), separators=(",", ":"))
+    return RequestDecision(
+        VersionRequested(version, requested_by),
+        rows=(
+            AddVersion(version.number, state.versions.current, document, version.options),
+            *(AddArtifact(name, content, version.number) for name, content in artifacts.items()),
+        ),
+    )
+
+
+def _with_origin_of(graph: JobGraph, before: JobGraph) -> JobGraph:
+    """``graph``, which goes on from what ``before`` was to go on from: its first attempt may not have begun."""
+    if graph.program is None or before.program is None:
+        return graph
+    return dataclasses.replace(
+        graph, program=dataclasses.replace(graph.program, origin=before.program.origin)
+    )
+
+
+def _with_bounds_of(program: ProgramDocument, graph: JobGraph) -> ProgramDocument:
+    """``program``, with the bounds that ``graph`` was submitted with where it says none of its own."""
+    said = {each.vertex for each in program.bounds}
+    before = tuple(
+        NamedBounds(vertex.name, vertex.lower_bound, vertex.parallelism)
+        for vertex in graph.vertices
+        if vertex.name not in said
+    )
+    return dataclasses.replace(program, inherited=before)

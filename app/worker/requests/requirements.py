@@ -1,0 +1,196 @@
+"""Deciding a PUT of resource requirements, seeing the state that is current when its turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.model.ids import derive_id
+from app.model.jobgraph import JobGraph, JobType, JobVertex
+from app.model.options import JobOptions
+from app.model.requirements import Bounds, Requirements, validate_bounds
+from app.model.state_partitions import Numbers, wanted_graph, why_fixed
+from app.scheduler.adaptive.events import RequirementsUpdated
+from app.scheduler.adaptive.state import JobState
+from app.scheduler.step import status_of
+from app.worker.job.mailbox import RequestDecision, request_hash_of
+from app.worker.requests.slot_shares import refusal_by_cap
+from app.worker.views import (
+    InvalidRequest,
+    RequirementsResult,
+    RequirementsUpdate,
+    StaleVersion,
+    StateConflict,
+)
+
+
+def initial_requirements(
+    job_id: str, graph: JobGraph, requested_by: str | None, *, reactive: bool = False
+) -> Requirements:
+    """The bounds that the graph declares: version 1. In reactive mode there is no upper one but the max parallelism."""
+    return Requirements(
+        uuid=derive_id(job_id, "requirements", 1),
+        version=1,
+        bounds=tuple(
+            (
+                vertex.id,
+                Bounds(vertex.lower_bound, vertex.max_parallelism if reactive else vertex.parallelism),
+            )
+            for vertex in graph.vertices
+        ),
+        requested_by=requested_by,
+    )
+
+
+def resolve_bounds(
+    graph: JobGraph,
+    wanted: Mapping[str, tuple[int, int]],
+    options: JobOptions,
+) -> tuple[dict[str, Bounds], list[str]]:
+    """Bounds by vertex id or unique name, as bounds by id in the graph's order, and all errors.
+
+    An upper bound above the state partitions of a vertex is none if the state can be redistributed.
+    """
+    by_id: dict[str, tuple[int, int]] = {}
+    errors: list[str] = []
+    for key, bounds in wanted.items():
+        vertex = graph.by_id.get(key.lower()) or graph.by_name.get(key)
+        target = vertex.id if vertex else key
+        if target in by_id:
+            errors.append(f"Job vertex {target} is given twice (as {key!r} and by another key).")
+        by_id[target] = bounds
+    resolved, more = validate_bounds(
+        graph, by_id, lambda vertex, upper: _why_not_beyond(graph, options, vertex, upper)
+    )
+    return {v.id: resolved[v.id] for v in graph.vertices if v.id in resolved}, errors + more
+
+
+def _why_not_beyond(graph: JobGraph, options: JobOptions, vertex: JobVertex, upper: int) -> str | None:
+    if not vertex.stateful or graph.type is not JobType.STREAMING:
+        return ""
+    return why_fixed(graph, options, vertex, upper)
+
+
+def resolve_partitions(
+    state: JobState, bounds: Mapping[str, Bounds], wanted: Mapping[str, int]
+) -> tuple[Numbers, list[str]]:
+    """The numbers of state partitions that count with ``bounds``, and all errors in ``wanted``, those of a request.
+
+    A number that was asked for before and is not there yet counts on, unless an upper bound is above it.
+    """
+    graph, errors = state.graph, []
+    by_id: dict[str, int] = {}
+    for key, number in wanted.items():
+        vertex = graph.by_id.get(key.lower()) or graph.by_name.get(key)
+        if vertex is None:
+            continue  # its bounds have been refused
+        label = f"job vertex {vertex.id} ({vertex.name})"
+        upper = bounds[vertex.id].upper if vertex.id in bounds else 1
+        why_not = (
+            None if number == vertex.max_parallelism else why_fixed(graph, state.options, vertex, number)
+        )
+        if number < 1:
+            errors.append(f"The requested statePartitions {number} for {label} must be greater than zero.")
+        elif number < upper:
+            errors.append(
+                f"The requested statePartitions {number} for {label} are fewer than its upper bound {upper}."
+            )
+        elif why_not is not None:
+            errors.append(f"The requested statePartitions {number} for {label} are not possible. {why_not}")
+        else:
+            by_id[vertex.id] = number
+    before = dict(_not_there_yet(state))
+    numbers = []
+    for vertex in graph.vertices:
+        wish = by_id.get(vertex.id, before.get(vertex.id))
+        if wish is None or vertex.id not in bounds or wish == vertex.max_parallelism:
+            continue
+        if wish >= bounds[vertex.id].upper:
+            numbers.append((vertex.id, wish))
+    return tuple(numbers), errors
+
+
+def refuse_stale(state: JobState, update: RequirementsUpdate) -> None:
+    """Refuse an update whose If-Match names another version than the one in force."""
+    if update.if_match is not None and update.if_match != state.requirements.version:
+        raise StaleVersion(
+            f"If-Match names version {update.if_match}, but the requirements are at version "
+            f"{state.requirements.version}: read them again and decide anew."
+        )
+
+
+def request_hash(update: RequirementsUpdate) -> str:
+    """What makes two requests with one Idempotency-Key the same request."""
+    parts: list[object] = [sorted(update.bounds.items()), update.if_match, update.reason]
+    if update.state_partitions:
+        parts.append(sorted(update.state_partitions.items()))
+    if update.retry:
+        parts.append(True)
+    return request_hash_of(parts)
+
+
+def reactive_sentence(state: JobState) -> str:
+    """Why nobody declares bounds for a job in reactive mode, as in production Flink."""
+    return (
+        f"Job {state.job_id} runs in reactive mode (scheduler-mode: reactive): it follows the slots that there are, "
+        "and its resource requirements cannot be changed."
+    )
+
+
+def decide_update(state: JobState, update: RequirementsUpdate) -> RequestDecision:
+    """What a PUT of requirements does, seeing the state that is current when its turn comes."""
+    status = status_of(state)
+    if status.is_globally_terminal:
+        raise StateConflict(
+            f"Job {state.job_id} has reached the terminal state {status.value}: "
+            "its resource requirements cannot be changed."
+        )
+    refuse_stale(state, update)
+    bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
+    numbers, more = resolve_partitions(state, bounds, update.state_partitions)
+    if errors or more:
+        raise InvalidRequest(*errors, *more)
+    same = is_same(state, bounds, numbers)
+    again = update.retry and state.taken_back is not None
+    if state.options.is_reactive and not (same and again):
+        raise StateConflict(reactive_sentence(state))
+    if same and not again and not _is_another_try(state):
+        return RequestDecision(None, RequirementsResult(state.requirements.version, changed=False))
+    version = state.requirements.version + 1
+    requirements = Requirements(
+        uuid=derive_id(state.job_id, "requirements", version),
+        version=version,
+        bounds=tuple(bounds.items()),
+        requested_by=update.requested_by,
+        reason=update.reason,
+        state_partitions=numbers,
+    )
+    refused = refusal_by_cap(state, requirements)
+    if refused is not None:
+        raise StateConflict(refused)
+    return RequestDecision(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))
+
+
+def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:
+    """Whether ``bounds`` and ``numbers`` of state partitions are those in force."""
+    return state.requirements.same_bounds(bounds) and numbers == _not_there_yet(state)
+
+
+def _is_another_try(state: JobState) -> bool:
+    """Whether a redistribution of state was given up that the same requirements would ask for again.
+
+    Not while a rescale is taken back: what comes again and again does not lift that, a retry does.
+    """
+    refused = state.repartition_refused
+    if state.taken_back is not None:
+        return False
+    return refused is not None and wanted_graph(state.graph, state.requirements) is not state.graph
+
+
+def _not_there_yet(state: JobState) -> Numbers:
+    """The numbers that were asked for expressly and are not those of the state."""
+    graph = state.graph
+    return tuple(
+        (vertex, number)
+        for vertex, number in state.requirements.state_partitions
+        if graph.by_id[vertex].max_parallelism != number
+    )

@@ -1,0 +1,287 @@
+"""A submitted job is checked, planned if it is a program, and becomes durable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import structlog
+
+from app.cluster.ports import DriverHost
+from app.durablefiles import is_within
+from app.model.clusterconf import refused_on_cluster
+from app.model.graphdoc import GraphErrors, to_document
+from app.model.graphdoc_program import ProgramDocument, graph_of, graph_of_batch
+from app.model.jobgraph import JobGraph, JobType, PlannedSpec
+from app.model.localpaths import local_paths, refusal_of
+from app.model.needs import lacking, with_what_is_possible
+from app.model.options import JobOptions
+from app.model.requirements import Requirements
+from app.scheduler.adaptive.events import StartScheduling
+from app.scheduler.adaptive.state import Finished
+from app.scheduler.step import initial_state, status_of
+from app.store.errors import JobExists, OutcomeUnknown, StoreError
+from app.store.store import Store
+from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
+from app.worker.clock import Clock
+from app.worker.job.files import touch, write_artifacts
+from app.worker.job.places import JobPlaces
+from app.worker.ownership.recovery import JobKeeper
+from app.worker.requests.artifacts import refused_artifacts
+from app.worker.requests.planning import Planner
+from app.worker.requests.requirements import initial_requirements
+from app.worker.requests.slot_shares import refusal_at_submission
+from app.worker.requests.syntax import syntax_fault
+from app.worker.views import InDoubt, InvalidRequest, StateConflict, Unavailable
+
+log = structlog.get_logger()
+
+_DOUBT_RETRY_S = 0.5
+
+
+class Submission:
+    """How jobs come in."""
+
+    def __init__(
+        self,
+        store: Store,
+        keeper: JobKeeper,
+        host: DriverHost,
+        planner: Planner,
+        places: JobPlaces,
+        clock: Clock,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._store, self._keeper, self._host, self._planner = store, keeper, host, planner
+        self._places, self._clock, self._new_id = places, clock, new_id
+
+    async def plan(
+        self,
+        submitted: JobGraph | ProgramDocument,
+        artifacts: Mapping[str, bytes],
+        version_of: str | None = None,
+    ) -> JobGraph:
+        """The job graph of what was submitted, which may be a new version of a job. What it is to run in is there."""
+        if isinstance(submitted, JobGraph):
+            if submitted.runtime.is_own:
+                # Before minutes are spent on what it is to run in.
+                await self.checked("", submitted, artifacts, None)
+            return await self._looked_at(submitted, artifacts)
+        program = submitted
+        listed = program.artifacts
+        errors = await asyncio.to_thread(refused_artifacts, listed, artifacts, program=True)
+        errors += _refused_by_cluster(program.config, self._places)
+        if errors:
+            raise InvalidRequest(*errors)
+        if program.type is JobType.BATCH:
+            return await self._looked_at(await _graph_of_batch(program, artifacts), artifacts)
+        if program.program.origin is not None:
+            self._check_origin(program.program.origin)
+        try:
+            planned = await self._planner.plan(program, artifacts, version_of)
+            if planned.error is not None:
+                raise (StateConflict if planned.conflict else InvalidRequest)(planned.error)
+            return graph_of(program, planned)
+        except GraphErrors as error:
+            self._host.refill()
+            raise InvalidRequest(*error.errors) from None
+        except BaseException:
+            self._host.refill()
+            raise
+
+    async def _looked_at(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> JobGraph:
+        """``graph``, if what it is to run in can be had and has what it needs."""
+        if graph.runtime.is_own:
+            looked = await self._planner.look(graph.runtime, artifacts)
+            if errors := lacking(graph, looked):
+                raise InvalidRequest(*errors)
+            return with_what_is_possible(graph, looked)
+        return graph
+
+    async def check(self, graph: JobGraph, artifacts: Mapping[str, bytes]) -> None:
+        """Refuse what `submit` would refuse."""
+        if graph.program is not None:
+            # A job that starts has another warm driver made once it runs: until then that would be in its way.
+            self._host.refill()
+        await self.checked("", graph, artifacts, None)
+        self._check_checkpoints(graph)
+
+    async def submit(self, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None) -> str:
+        """Make the job durable and start scheduling it; its id."""
+        job_id = self._new_id()
+        options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
+        self._check_checkpoints(graph)
+        now_ms = self._clock.now_ms()
+        state = initial_state(job_id, graph, options, requirements, now_ms)
+        unit = UnitOfWork(job_id, FIRST_EPOCH).add(
+            CreateJob(
+                name=graph.name,
+                type=graph.type.value,
+                document=json.dumps(to_document(graph), separators=(",", ":")),
+                options=options,
+                submitted_ms=now_ms,
+                submitted_by=requested_by,
+                state=state,
+                status=status_of(state),
+            ),
+            AddRequirements(requirements, now_ms),
+            *(AddArtifact(name, content) for name, content in artifacts.items()),
+        )
+        job = self._keeper.build_new(state, now_ms, requested_by)
+        if await make_durable(self._store, self._keeper, self._places, unit, artifacts):
+            self._keeper.add(job)
+            job.deliver(StartScheduling())
+        log.info("job submitted", job=job_id, name=graph.name, by=requested_by)
+        return job_id
+
+    def _check_checkpoints(self, graph: JobGraph) -> None:
+        """
+        Raises:
+            StateConflict: the program has chosen a checkpoint that another job writes.
+        """
+        chosen = checkpoints_of(graph)
+        for job in self._keeper.jobs.values() if chosen else ():
+            state = job.state
+            used = chosen.keys() & checkpoints_of(state.graph).keys()
+            if used and not isinstance(state.phase, Finished):
+                place = min(used)
+                raise StateConflict(
+                    f"The checkpoint {place} of {chosen[place]} is that of job {state.graph.name} ({state.job_id}), "
+                    f"which is {status_of(state)}. End that job before, or give the query another checkpointLocation."
+                )
+
+    def _check_origin(self, origin: str) -> None:
+        """
+        Raises:
+            StateConflict: a job that has not ended writes the checkpoint that another is to go on from.
+        """
+        for job in self._keeper.jobs.values():
+            state = job.state
+            written = (str(self._places.checkpoint_dir(state.job_id)), *checkpoints_of(state.graph))
+            if not isinstance(state.phase, Finished) and any(
+                is_within(one, [Path(other)])
+                for path in written
+                for one, other in ((path, origin), (origin, path))
+            ):
+                raise StateConflict(
+                    f"from: the checkpoint {origin} is that of job {state.graph.name} ({state.job_id}), which is "
+                    f"{status_of(state)}. End that job before, or replace it by a new version."
+                )
+
+    async def checked(
+        self, job_id: str, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None
+    ) -> tuple[JobOptions, Requirements]:
+        """The options and the first requirements of a graph that would be accepted.
+
+        Raises:
+            InvalidRequest: it would not be.
+        """
+        options, errors = JobOptions.parse({k: v for k, v in graph.config if not k.startswith("spark.")})
+        errors = [f"config: {error}" for error in errors]
+        program = graph.program is not None
+        errors += await asyncio.to_thread(refused_artifacts, graph.artifacts, artifacts, program=program)
+        requirements = initial_requirements(job_id, graph, requested_by, reactive=options.is_reactive)
+        errors += refusal_at_submission(graph, requirements, options)
+        errors += await asyncio.to_thread(refused_by_places, graph, self._places)
+        if errors:
+            raise InvalidRequest(*errors)
+        return options, requirements
+
+
+async def _graph_of_batch(program: ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
+    """There is nothing to be planned in a BATCH program."""
+    spec = program.program
+    if program.runtime.environment is None:
+        # Another Python may take what this one does not.
+        fault = await asyncio.to_thread(syntax_fault, spec.script, artifacts[spec.script])
+        if fault is not None:
+            raise InvalidRequest(fault)
+    try:
+        return graph_of_batch(program)
+    except GraphErrors as error:
+        raise InvalidRequest(*error.errors) from None
+
+
+def checkpoints_of(graph: JobGraph) -> dict[str, str]:
+    """The checkpoints that a program has chosen, and the vertices of their sinks."""
+    return {
+        _one_way(vertex.operation.checkpoint): vertex.name
+        for vertex in graph.vertices
+        if isinstance(vertex.operation, PlannedSpec) and vertex.operation.checkpoint
+    }
+
+
+def _one_way(location: str) -> str:
+    """A location, in one of the several ways in which it can be written."""
+    parts = urlsplit(location)
+    local = parts.scheme in ("", "file")
+    return (
+        os.path.normpath(unquote(parts.path) if parts.scheme else location) if local else location.rstrip("/")
+    )
+
+
+def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:
+    """What is wrong with the job's settings for the cluster that it is to run on, and with paths of it that lie among
+    the server's own files: its database, its jobs."""
+    refused = [refusal_of(name, path) for name, path in local_paths(graph) if is_within(path, places.private)]
+    return [*refused, *_refused_by_cluster(graph.config, places)]
+
+
+def _refused_by_cluster(config: Iterable[tuple[str, str]], places: JobPlaces) -> list[str]:
+    if places.cluster is None:
+        return []
+    refusal = refused_on_cluster([key for key, _ in config], places.cluster.master)
+    return [] if refusal is None else [f"config: {refusal}"]
+
+
+async def make_durable(
+    store: Store, keeper: JobKeeper, places: JobPlaces, unit: UnitOfWork, artifacts: Mapping[str, bytes]
+) -> bool:
+    """Files first: what is in the database is a job, and would be run. Whether the job is as it was submitted, to be
+    added to ``keeper`` at once. If not, whoever has taken it up has written to it, and ``keeper`` will see who.
+
+    Raises:
+        Unavailable: nothing was stored.
+        InDoubt: nobody knows whether it was.
+    """
+    directory = places.artifacts_dir(unit.job_id)
+    in_doubt = False
+    keeper.submitting.add(unit.job_id)
+    try:
+        if artifacts:
+            await asyncio.to_thread(write_artifacts, directory, artifacts)
+        await keeper.tell_address(unit.job_id, FIRST_EPOCH)
+        while True:
+            try:
+                await store.commit(unit)
+                return True
+            except OutcomeUnknown as error:
+                in_doubt = True
+                log.error("it is not known whether a job was stored", job=unit.job_id, error=str(error))
+                # It is in flight, whatever others think of its age.
+                await asyncio.to_thread(touch, places.job_dir(unit.job_id))
+                await asyncio.sleep(_DOUBT_RETRY_S)
+            except JobExists:
+                # Nobody else makes this id: it was stored, and whoever has taken the job up since has written to it.
+                if not in_doubt:
+                    raise
+                keeper.load_later(unit.job_id, None)
+                return False
+    except (OSError, StoreError) as error:
+        if in_doubt:
+            # A job that is stored is run, and needs its files: it is taken up when the database can be asked.
+            keeper.load_later(unit.job_id, None)
+            raise InDoubt(
+                f"{error} It is not known whether job {unit.job_id} was submitted: read it later to see whether it was."
+            ) from error
+        directory_of_job = places.job_dir(unit.job_id)
+        await asyncio.to_thread(shutil.rmtree, directory_of_job, ignore_errors=True)
+        sentence = str(error) if isinstance(error, StoreError) else f"{error.strerror}: {directory}."
+        raise Unavailable(f"{sentence} The job was not submitted; try again.") from error
+    finally:
+        keeper.submitting.discard(unit.job_id)

@@ -1,0 +1,1 @@
+"""Where jobs get their slots: a pool of one control plane, or one that several share."""

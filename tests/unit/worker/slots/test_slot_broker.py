@@ -1,0 +1,67 @@
+"""The broker of a control plane that shares its slots with nobody: what it knows of jobs that it takes up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.cluster.slot_pool import SlotPool
+from app.model import ids
+from app.scheduler.adaptive.events import SlotsChanged
+from app.scheduler.adaptive.state import JobState
+from app.worker.slots.broker import OwnBroker
+from tests.unit.scheduler.driving import Job, slots
+from tests.unit.worker.fakes import FakeClock
+
+RICH, POOR = ids.derive_id("job", "rich"), ids.derive_id("job", "poor")
+
+
+@pytest.fixture
+def pool() -> SlotPool:
+    return SlotPool({"tm": 4}, holding_ms=1_000)
+
+
+@pytest.fixture
+def broker(pool: SlotPool) -> OwnBroker:
+    return OwnBroker(pool, FakeClock(), lambda _: None)
+
+
+def rich(changed_ms: int = 0, allowed: int | None = None) -> JobState:
+    """It runs in three of four slots, which it has had since ``changed_ms``."""
+    state = Job(upper=4).run(held=3).state
+    return replace(state, job_id=RICH, slots_changed_ms=changed_ms, allowed=allowed)
+
+
+def poor() -> JobState:
+    """It runs in the fourth, and would have more."""
+    state = Job(upper=4).run(held=1).do(SlotsChanged(slots(1, first=3))).state
+    return replace(state, job_id=POOR, slots=slots(1, first=3))
+
+
+@pytest.mark.parametrize(("changed_ms", "allowed"), [(500, None), (0, 2)])
+def test_a_job_that_is_taken_up_has_held_its_slots_since_it_got_them(
+    pool: SlotPool, broker: OwnBroker, changed_ms: int, allowed: int | None
+) -> None:
+    broker.restore(rich(changed_ms))
+    broker.restore(poor())
+    pool.review(1_200)
+    assert broker.granted(RICH).allowed == allowed
+
+
+def test_a_job_that_is_to_give_slots_back_hears_so_before_anybody_has_looked_at_all_claims(
+    broker: OwnBroker,
+) -> None:
+    state = rich(allowed=2)
+    broker.restore(state)
+    assert broker.granted(RICH).allowed == 2 and not broker.grants_otherwise(state)
+    assert broker.grants_otherwise(replace(state, allowed=None)), "the number alone is news"
+
+
+def test_a_job_that_can_be_read_again_has_the_slots_of_its_state_and_no_others(
+    pool: SlotPool, broker: OwnBroker
+) -> None:
+    broker.keep(RICH, slots(4))
+    assert pool.free == 0
+    broker.restore(rich())
+    assert broker.granted(RICH).slots == slots(3) and pool.free == 1
