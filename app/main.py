@@ -78,7 +78,7 @@ class _Running:
     """What the API is put together from."""
 
     control_plane: ControlPlane
-    cluster: ControlPlanes
+    control_planes: ControlPlanes
     forwarding: Forwarding | None
     info: ServerInfo
 
@@ -109,7 +109,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
                 control_plane,
                 info=running.info,
                 tokens=tokens,
-                cluster=running.cluster,
+                control_planes=running.control_planes,
                 forwarding=running.forwarding,
             )
             server = Server(app, connections_max=connections_max, let_go=control_plane.close)
@@ -193,19 +193,19 @@ async def _running(
         write_server_address(places.address_file, url)
         # On SQLite there is nobody who could take a lease that has expired.
         renew_every_s = lease_ttl_ms / 3000 if store.database.dialect != "sqlite" else None
-        cluster = await control_plane.start(
+        control_planes = await control_plane.start(
             renew_every_s=renew_every_s,
             member=member,
             is_dead=membership.is_dead,
             bells=membership.bells(),
         )
-        forwarding = Forwarding(cluster) if membership.is_shared else None
+        forwarding = Forwarding(control_planes) if membership.is_shared else None
         running.append(asyncio.create_task(housekeeper.run()))
         running += [asyncio.create_task(each) for each in beside_jobs(spark, control_plane)]
         host.refill()
         if settings.appcds:
             background = asyncio.create_task(archive.ensure())
-        yield _Running(control_plane, cluster, forwarding, _info(settings, url, spark))
+        yield _Running(control_plane, control_planes, forwarding, _info(settings, url, spark))
     finally:
         if background is not None:
             await archive.close()

@@ -56,12 +56,12 @@ def create_app(
     info: ServerInfo,
     tokens: Tokens | None = None,
     clock: Clock | None = None,
-    cluster: ControlPlanes | None = None,
+    control_planes: ControlPlanes | None = None,
     forwarding: Forwarding | None = None,
 ) -> SlotwiseApi:
     """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.
 
-    ``clock`` gives the time that answers show as `now`. ``cluster`` and ``forwarding``: where several share the jobs.
+    ``clock``: what answers show as `now`. ``control_planes`` and ``forwarding``: where several share the jobs.
     """
     if tokens is not None:
         told = info.warnings
@@ -73,7 +73,7 @@ def create_app(
     app.state.records = RecordCache(_record_bytes)
     app.state.answers = AnswerCache()
     app.state.ended_jobs = EndedJobCache(_ended_job_bytes)
-    app.state.cluster = cluster
+    app.state.control_planes = control_planes
     app.state.forwarding = forwarding
     add_error_handlers(app)
     # The last one is the outermost.

@@ -64,8 +64,10 @@ _NOT_SENT_BACK = frozenset(
 class Forwarding:
     """For one control plane among several. Close it in the end."""
 
-    def __init__(self, cluster: ControlPlanes, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._cluster = cluster
+    def __init__(
+        self, control_planes: ControlPlanes, *, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._control_planes = control_planes
         self._http = httpx.AsyncClient(
             timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
@@ -83,17 +85,17 @@ class Forwarding:
             if request.method in _READS:
                 await self._look_up(None)
             return None
-        if self._cluster.serves(job_id):
+        if self._control_planes.serves(job_id):
             return None
         owner = None
         if not any(name == FORWARDED for name, _ in request.scope["headers"]):
             with contextlib.suppress(StoreError):
-                owner = await self._cluster.owner_of(job_id)
+                owner = await self._control_planes.owner_of(job_id)
         if owner is not None:
             answer = await self._ask(request, job_id, owner)
-            if answer is not None or self._cluster.serves(job_id):
+            if answer is not None or self._control_planes.serves(job_id):
                 return answer
-        if await self._look_up(job_id) or self._cluster.knows(job_id):
+        if await self._look_up(job_id) or self._control_planes.knows(job_id):
             return None
         # It may be there all the same, so it is not for us to say that it is not.
         sentence = (
@@ -105,7 +107,7 @@ class Forwarding:
     async def _look_up(self, job_id: str | None) -> bool:
         """Whether it could be read. What could not is shown as it was, and what was never seen is not in lists."""
         try:
-            await self._cluster.look_up(job_id)
+            await self._control_planes.look_up(job_id)
         except StoreError as error:
             log.warning("jobs of other control planes cannot be read", error=str(error))
             return False
@@ -156,7 +158,7 @@ class Forwarding:
                 if done:
                     return _sent_back(waiting.result())
                 with contextlib.suppress(StoreError):
-                    if await self._cluster.owner_of(job_id) != owner:
+                    if await self._control_planes.owner_of(job_id) != owner:
                         return None
         finally:
             waiting.cancel()

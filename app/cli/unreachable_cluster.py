@@ -27,10 +27,10 @@ class ClusterWatch:
             return
         self._look_at_s = now_s + self._every_s
         supply = self._client.get(f"/jobs/{self._job_id}/explanation").get("supply") or {}
-        is_away = bool(supply.get("outOfSight"))
-        if is_away and not self._is_told:
+        is_unreachable = bool(supply.get("outOfSight"))
+        if is_unreachable and not self._is_told:
             why = " ".join(supply.get("why") or ["The cluster cannot be asked what it has."])
             warn(f"Waiting on: {why} What was asked for is kept; Ctrl-C does not undo it.")
-        if self._is_told and not is_away:
+        if self._is_told and not is_unreachable:
             warn("Waiting on: the cluster can be asked again.")
-        self._is_told = is_away
+        self._is_told = is_unreachable

@@ -70,7 +70,7 @@ class SlotPool:
 
     @property
     def idle(self) -> int:
-        """What no job holds and nobody else uses, as far as it is known: while the cluster can be seen, `free`."""
+        """What no job holds and nobody else uses, as far as it is known: while the cluster is reachable, `free`."""
         return max(0, len(self._free) - self._withheld)
 
     @property

@@ -236,7 +236,7 @@ class SlotTable:
         return await self.store.write(take)
 
     async def tell_unreachable(self, epoch: int, cluster_unreachable: bool) -> None:
-        """Let the others know whether the arbiter of ``epoch`` can see the cluster. Without effect if it is another."""
+        """Write whether the arbiter of ``epoch`` can reach the cluster. Without effect if it is another."""
         await self._tell("is_blind", epoch, cluster_unreachable)
 
     async def tell_partial(self, epoch: int, is_partial: bool) -> None:
@@ -330,7 +330,7 @@ def _entry(row: _Row) -> Entry | None:
         wants = _ask.validate_json(ask)
     except ValidationError as error:
         log.error("what a job wants cannot be read", job=job_id, error=str(error))
-        # One that asks for nothing keeps what it has, and one that runs also while a cluster is away.
+        # One that asks for nothing keeps what it has, and one that runs also while its cluster is unreachable.
         wants = Ask(giving=Releasable(running=True))
     return Entry(SlotClaim(job_id, int(seq), int(seen), held, wants, int(changed_ms)), grant)
 

@@ -106,7 +106,7 @@ async def server(
     forwarding = Forwarding(cluster, transport=_Transport(network))
     settings = Settings(data_dir=directory, database_url=url, slots=8)
     info = ServerInfo("0.1.0", 8, member.url, settings)
-    app = create_app(rig.plane, info=info, cluster=cluster, forwarding=forwarding)
+    app = create_app(rig.plane, info=info, control_planes=cluster, forwarding=forwarding)
     network.apps[name] = app
     http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=member.url, timeout=20)
     try:

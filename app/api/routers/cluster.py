@@ -68,12 +68,12 @@ async def get_task_manager(
 @router.get("/cluster/members")
 async def list_members(request: Request, plane: Plane, info: Info) -> schema.Members:
     """The servers that share the jobs, and how many jobs each owns"""
-    cluster = request.app.state.cluster
-    if cluster is None or not cluster.is_shared:
+    control_planes = request.app.state.control_planes
+    if control_planes is None or not control_planes.is_shared:
         lone = render.lone_member(info, plane.jobs())
         return schema.Members(shared=False, alone=render.why_alone(info.settings), members=[lone])
     try:
-        found = await cluster.members()
+        found = await control_planes.members()
     except StoreError as error:
         raise Unavailable(str(error)) from error
     return schema.Members(shared=True, alone=None, members=[render.member(one) for one in found])

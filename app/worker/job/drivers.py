@@ -1,4 +1,4 @@
-"""Drivers as the control plane meets them: what they report, what of it may be kept, and how their processes end."""
+"""Drivers as the control plane meets them: what they report, and how their processes end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
 from app.model.clusterconf import FIRST_EXECUTOR_S
-from app.model.jobgraph import JobGraph
 from app.model.protocol import Report
-from app.model.secret_texts import secrets_of, without_secrets
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -25,7 +23,6 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     BatchCompleted,
     Event,
-    GlobalFailure,
     PlanApplied,
     QueryFailed,
     QueryRecovered,
@@ -34,12 +31,11 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import (
-    JobState,
-)
+from app.scheduler.adaptive.state import JobState
 from app.worker.job.attempt_record import AttemptLog, AttemptRecord, read_outcome
 from app.worker.job.pace import PaceMeter, pace_of
 from app.worker.job.persistence import StateDiverged, WriteFailed
+from app.worker.job.redaction import redacted
 
 log = structlog.get_logger()
 
@@ -48,12 +44,7 @@ _WRITE_RETRY_S = 1.0
 _DESCRIPTORS_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
 
-# What drivers say of a failure: their exceptions name URLs, options and values.
-_FAILURE_TEXTS = ("error", "stack", "why", "user_error")
-_LONG_CHARS = 100_000
-
 T = TypeVar("T")
-E = TypeVar("E", bound=Event)
 
 
 async def once_there_are_descriptors(do: Callable[[], Awaitable[T]]) -> T:
@@ -274,27 +265,3 @@ async def expect_exit(handle: DriverHandle, grace_s: float) -> None:
     except TimeoutError:
         log.warning("driver said it ended but lives on; killing it", pid=handle.ref.pid)
         await kill_surely(handle)
-
-
-def redacted(event: E, graph: JobGraph) -> E:
-    """``event`` without the secrets of the job. One that is redacted already stays as it is."""
-    texts: dict[str, str | None]
-    match event:
-        case AttemptFailed() | QueryFailed() | RegionFailed():
-            texts = {name: getattr(event, name) for name in _FAILURE_TEXTS}
-        case AttemptStartFailed() | GlobalFailure() | AttemptStopped():
-            texts = {"error": event.error}
-        case _:
-            return event
-    if not any(texts.values()):
-        return event
-    known = secrets_of(graph)
-    changed: dict[str, Any] = {
-        name: without_secrets(_ends_of(text), known) for name, text in texts.items() if text
-    }
-    return replace(event, **changed)
-
-
-def _ends_of(text: str) -> str:
-    """The beginning and the end of a long text: less than that is kept, so more need not be searched."""
-    return text if len(text) <= 2 * _LONG_CHARS else f"{text[:_LONG_CHARS]} ... {text[-_LONG_CHARS:]}"

@@ -30,10 +30,11 @@ from app.scheduler.step import status_of
 from app.store.writes import Write
 from app.worker.job.attempts import Attempts
 from app.worker.job.batches_seen import BatchesSeen, with_batch
+from app.worker.job.bell import Bell
 from app.worker.job.drivers import event_of, with_time_for_executors
 from app.worker.job.executors_seen import ExecutorsSeen, noted
 from app.worker.job.mailbox import EventSource
-from app.worker.job.orders import Bell, orders_for
+from app.worker.job.orders import orders_for
 from app.worker.job.pace import PaceMeter
 from app.worker.job.persistence import JobWriter, ended_ms
 from app.worker.job.worker import JobWorker
@@ -271,7 +272,7 @@ class Job:
         """``after`` is durable."""
         if len(after.slots) != len(before.slots):
             self.bell.ring()
-        if _may_release_otherwise(before, after) and not isinstance(after.phase, Finished):
+        if _releasable_may_differ(before, after) and not isinstance(after.phase, Finished):
             self._keeper.broker.note_releasable(after)
         if after.phase_version != before.phase_version:
             self.bell.ring()
@@ -356,7 +357,7 @@ class Job:
         return tuple(self._places.results_dir(job_id) for _, job_id in newest)
 
 
-def _may_release_otherwise(before: JobState, after: JobState) -> bool:
+def _releasable_may_differ(before: JobState, after: JobState) -> bool:
     """Whether the releasable slots of the job may be others than before."""
     return (
         after.attempt_alive != before.attempt_alive

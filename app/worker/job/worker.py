@@ -27,7 +27,6 @@ from app.scheduler.step import step
 from app.scheduler.validate import validate
 from app.store.writes import Write
 from app.worker.clock import Clock
-from app.worker.job.drivers import redacted
 from app.worker.job.mailbox import (
     EventSource,
     Fact,
@@ -40,6 +39,7 @@ from app.worker.job.mailbox import (
     repeated,
 )
 from app.worker.job.persistence import Change, JobWriter, LostOwnership, StateDiverged, WriteFailed
+from app.worker.job.redaction import redacted
 from app.worker.job.step_log import log_regions, log_transition
 from app.worker.views import ControlPlaneError, RequirementsResult, StateConflict, Unavailable
 

@@ -10,7 +10,7 @@ from app.worker.views import JobView, Unavailable, UnknownJob
 
 
 class JobsKnown:
-    """``ended`` has the views of jobs that are over. ``away``: jobs that exist but are not served here now; their
+    """``ended`` has the views of jobs that are over. ``elsewhere``: jobs that exist but are not served here now; their
     drivers are to try again, not to exit. ``unreadable``: those of them that cannot be read here.
     """
 
@@ -19,7 +19,7 @@ class JobsKnown:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.ended: dict[str, JobView] = {}
-        self.away: set[str] = set()
+        self.elsewhere: set[str] = set()
         # Views of jobs of other control planes, as of their last look-up.
         self.glimpses: dict[str, JobView] = {}
         # Not to be taken up by a look at the leases, like what cannot be read: what is being loaded again.
@@ -33,7 +33,7 @@ class JobsKnown:
 
     def exists(self, job_id: str) -> bool:
         """Whether there is such a job, whoever owns it, as far as it is known here."""
-        return self.view(job_id) is not None or job_id in self.away or job_id in self.unreadable
+        return self.view(job_id) is not None or job_id in self.elsewhere or job_id in self.unreadable
 
     def find(self, job_id: str) -> JobView:
         """
@@ -45,7 +45,7 @@ class JobsKnown:
             return view
         if (unreadable := self.unreadable.get(job_id)) is not None:
             raise JobUnreadable(unreadable.sentence)
-        if job_id in self.away:
+        if job_id in self.elsewhere:
             raise Unavailable(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
         raise UnknownJob(f"Job {job_id} was not found.")
 

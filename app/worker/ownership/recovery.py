@@ -102,10 +102,10 @@ class JobKeeper(JobsKnown):
                 self._recover_or_load_again(job, stored, dead)
         # Slots may have become free or new while no control plane was there to say so.
         self.broker.review_soon()
-        if self.away:
+        if self.elsewhere:
             log.info(
                 "jobs are left to other owners: another data directory's, or leases that hold",
-                jobs=len(self.away),
+                jobs=len(self.elsewhere),
             )
 
     async def close(self) -> None:
@@ -139,7 +139,7 @@ class JobKeeper(JobsKnown):
     def _take_up(self, stored: StoredJob) -> Job | None:
         """The job as it is stored, with the slots it held; None if it is not ours, or cannot be read or built."""
         if stored.lease is None or not self._is_ours(stored):
-            self.away.add(stored.job_id)
+            self.elsewhere.add(stored.job_id)
             return None
         try:
             graph = parse_document(json.loads(stored.document), stored=True)
@@ -158,7 +158,7 @@ class JobKeeper(JobsKnown):
             return None
         self.clock.not_before(latest_ms(state))
         self.jobs[state.job_id] = job
-        self.away.discard(state.job_id)
+        self.elsewhere.discard(state.job_id)
         self.unreadable.drop(state.job_id)
         self.glimpses.pop(state.job_id, None)
         self.broker.restore(state)
@@ -203,7 +203,7 @@ class JobKeeper(JobsKnown):
         state = job.state
         row = stored.attempt
         why = None if row is None else misplaced(row.runs_on, self.places.runs_on)
-        if why is None and self.broker.grants_otherwise(state):
+        if why is None and self.broker.grants_differ(state):
             job.slots_changed()
         if row is not None:
             job.resume_reports(row.attempt, row.acknowledged)
@@ -243,7 +243,7 @@ class JobKeeper(JobsKnown):
         except Exception as error:
             self.unreadable.note(stored, error)
         else:
-            self.away.discard(stored.job_id)
+            self.elsewhere.discard(stored.job_id)
             self.unreadable.drop(stored.job_id)
 
     def _build(
@@ -269,6 +269,7 @@ class JobKeeper(JobsKnown):
     # -- letting go
 
     def is_sure(self) -> bool:
+        """Whether no other process can have the leases of this one now."""
         return self.lease_certainty.is_sure()
 
     def job_ended(self, job_id: str) -> None:
@@ -280,7 +281,7 @@ class JobKeeper(JobsKnown):
         """Another control plane owns the job: its driver and its slots are not ours to touch any more."""
         job = self.jobs.pop(job_id, None)
         if job is not None:
-            self.away.add(job_id)
+            self.elsewhere.add(job_id)
             job.close()
             self.broker.let_go(job_id)
 
@@ -292,7 +293,7 @@ class JobKeeper(JobsKnown):
 
     def load_later(self, job_id: str, old: Job | None) -> None:
         """Until then nobody is told that there is no such job."""
-        self.away.add(job_id)
+        self.elsewhere.add(job_id)
         self._loading.add(job_id)
         self.spawn(self._load_again(job_id, old))
 
@@ -312,7 +313,7 @@ class JobKeeper(JobsKnown):
         stored = await self._store.load_job(job_id)
         if stored is None or stored.summary.status.is_globally_terminal:
             self.broker.forget(job_id)
-            self.away.discard(job_id)
+            self.elsewhere.discard(job_id)
             if stored is not None:
                 self.show_ended(stored)
             return
@@ -329,7 +330,7 @@ class JobKeeper(JobsKnown):
             self._recover(job, stored, dead)
         except Exception:
             self.jobs.pop(job_id, None)
-            self.away.add(job_id)
+            self.elsewhere.add(job_id)
             job.close()
             await quiet(job)
             raise
@@ -351,7 +352,7 @@ class JobKeeper(JobsKnown):
 
     def _set_aside(self, stored: StoredJob, why: Exception | str) -> None:
         """It keeps the slots that its driver uses, and somebody else may try."""
-        self.away.discard(stored.job_id)
+        self.elsewhere.discard(stored.job_id)
         self.unreadable.note(stored, why)
         if stored.attempt is not None:
             self.broker.keep(stored.job_id, slots_in(stored.state_text))
@@ -362,7 +363,7 @@ class JobKeeper(JobsKnown):
             self.broker.forget(stored.job_id)
             self.show_ended(stored)
             return
-        self.away.add(stored.job_id)
+        self.elsewhere.add(stored.job_id)
         if self._is_ours(stored):
             self.load_later(stored.job_id, None)
 

@@ -179,5 +179,5 @@ class Arbitration:
 
 
 def _leaves_it_to_others(ledger: Ledger, offer: Offer) -> bool:
-    """Whether somebody else may see the cluster, which this control plane does not."""
+    """Whether another control plane may reach the cluster, which this one does not."""
     return offer.unreachable and len(ledger.seats) > 1

@@ -74,7 +74,7 @@ class SlotBroker(Protocol):
         """The slots of ``job_id``, and how many of them it may go on to use, as its scheduler is told."""
         ...
 
-    def grants_otherwise(self, state: JobState) -> bool:
+    def grants_differ(self, state: JobState) -> bool:
         """Whether the job is to be told that its slots are other than it knows."""
         ...
 
@@ -187,7 +187,7 @@ class OwnBroker:
             cluster_unreachable=pool.cluster_unreachable,
         )
 
-    def grants_otherwise(self, state: JobState) -> bool:
+    def grants_differ(self, state: JobState) -> bool:
         """Whether the job is to be told that its slots are other than it knows."""
         pool, job_id = self._pool, state.job_id
         known = (state.slots, state.allowed, state.cluster_unreachable)

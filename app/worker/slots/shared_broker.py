@@ -122,7 +122,7 @@ class SharedBroker(PoolView):
             holding.slots, holding.allowed, holding.grant.reason, cluster_unreachable=self.cluster_unreachable
         )
 
-    def grants_otherwise(self, state: JobState) -> bool:
+    def grants_differ(self, state: JobState) -> bool:
         granted = self.granted(state.job_id)
         known = (state.slots, state.allowed, state.cluster_unreachable)
         return (granted.slots, granted.allowed, granted.cluster_unreachable) != known

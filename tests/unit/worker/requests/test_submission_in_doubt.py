@@ -127,5 +127,5 @@ async def test_a_job_that_was_stored_in_doubt_and_is_another_ones_since_counts_a
         job = await old.plane.submit(graph(), {})
         assert job not in old.plane._keeper.jobs
         await old.until(lambda: job not in old.plane._keeper._loading, "the job was looked for")
-        assert job in old.plane._keeper.away and job not in old.plane._keeper.jobs
+        assert job in old.plane._keeper.elsewhere and job not in old.plane._keeper.jobs
         assert rigs[1].plane.job(job).epoch == 2

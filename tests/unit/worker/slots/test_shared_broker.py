@@ -38,7 +38,7 @@ async def test_a_job_that_asks_is_granted_and_says_that_it_has_seen_it(store: St
     assert rig.broker.granted(FIRST).slots == ()
     await rig.cycle()
     assert names(rig.broker.granted(FIRST).slots) == ["host-0", "host-1"] and rig.told[-1] == {FIRST}
-    assert rig.broker.grants_otherwise(job.state)
+    assert rig.broker.grants_differ(job.state)
     assert not (await rig.entry(FIRST)).is_seen
     await rig.cycle()
     entry = await rig.entry(FIRST)
@@ -223,7 +223,7 @@ async def test_a_new_owner_finds_what_the_job_holds(store: Store) -> None:
     other.jobs[FIRST] = job
     assert await other.broker.look_up([FIRST, SECOND]) == set()
     other.broker.restore(job.state)
-    assert not other.broker.grants_otherwise(job.state)
+    assert not other.broker.grants_differ(job.state)
     await other.cycle(2)
     assert (await other.entry(FIRST)).claim.holds == {"host-0", "host-1"} and not any(other.told)
 

@@ -54,8 +54,8 @@ def test_a_job_that_is_to_give_slots_back_hears_so_before_anybody_has_looked_at_
 ) -> None:
     state = rich(allowed=2)
     broker.restore(state)
-    assert broker.granted(RICH).allowed == 2 and not broker.grants_otherwise(state)
-    assert broker.grants_otherwise(replace(state, allowed=None)), "the number alone is news"
+    assert broker.granted(RICH).allowed == 2 and not broker.grants_differ(state)
+    assert broker.grants_differ(replace(state, allowed=None)), "the number alone is news"
 
 
 def test_a_job_that_can_be_read_again_has_the_slots_of_its_state_and_no_others(

@@ -99,7 +99,7 @@ async def test_a_job_is_told_and_told_again_when_it_is_over(whose: str) -> None:
     else:
         world.broker.take_offer(AWAY)
     assert await world.cycle() == {world.job.state.job_id}
-    assert world.granted.cluster_unreachable and world.broker.grants_otherwise(world.job.state)
+    assert world.granted.cluster_unreachable and world.broker.grants_differ(world.job.state)
     assert await world.cycle() == {world.job.state.job_id}, "until it is there"
     world.take()
     assert await world.cycle() == set()
