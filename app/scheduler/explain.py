@@ -35,7 +35,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
         _slots_sentence(state),
         *_phase_sentences(state, now_ms),
         *_not_got_over(state, now_ms),
-        *_blind(state, now_ms),
+        *_unreachable(state, now_ms),
     ]
     if not isinstance(state.phase, Finished):
         sentences.extend(_trial_sentences(state, now_ms))
@@ -239,7 +239,7 @@ def _rescaling_sentences(state: JobState, phase: Rescaling) -> list[str]:
     return sentences
 
 
-def _blind(state: JobState, now_ms: int) -> list[str]:
+def _unreachable(state: JobState, now_ms: int) -> list[str]:
     """What it means for the job that the cluster is unreachable."""
     if state.away_since_ms is None or isinstance(state.phase, Finished | Canceling | Failing):
         return []

@@ -166,7 +166,7 @@ def _timers_of_this_phase(state: JobState) -> str | None:
     return None
 
 
-def _no_wait_is_timed_while_the_cluster_is_away(state: JobState) -> str | None:
+def _no_wait_is_timed_while_the_cluster_is_unreachable(state: JobState) -> str | None:
     if not isinstance(state.phase, WaitingForResources) or not state.cluster_unreachable:
         return None
     timed = {timer.name for timer in state.timers} & {WAIT_TIMER, *TIMERS}
@@ -277,7 +277,7 @@ _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _bounds_hold_or_are_explained,
     _decisions_within_the_bounds_of_their_moment,
     _timers_of_this_phase,
-    _no_wait_is_timed_while_the_cluster_is_away,
+    _no_wait_is_timed_while_the_cluster_is_unreachable,
     _record_is_consistent,
     _status_times,
     _surplus_is_not_used,

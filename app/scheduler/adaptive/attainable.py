@@ -1,26 +1,16 @@
-"""What a running job could become: the parallelism its slots and bounds allow, and the rung that leads there.
-
-And the way there in place: a plan is made for the slots held, sent, and confirmed by its version.
-"""
+"""What a running job could become: the parallelism its slots and bounds allow, and the rung that leads there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from app.model.jobgraph import InPlace, JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Plan, Rung
-from app.scheduler.adaptive import timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.effects import SendPlan
-from app.scheduler.adaptive.events import PlanApplied
 from app.scheduler.adaptive.manager import Outlook, Timing
-from app.scheduler.adaptive.state import JobState, Rescaling
-from app.scheduler.slots import assign
-
-APPLY_TIMER: Final = "apply-timeout"
+from app.scheduler.adaptive.state import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,48 +82,3 @@ def plan_holds(state: JobState, plan: Plan) -> bool:
     """Whether every slot of ``plan`` is held."""
     held = {slot.id for slot in state.slots}
     return all([held.issuperset(own) for _, own in plan.group_slots])
-
-
-# ---- in place
-
-
-def plan_for_slots(draft: Draft, previous: Plan | None, *, version: int | None = None) -> Plan | None:
-    """The plan for the slots held, of the next version unless told otherwise; None if the slots do not suffice."""
-    state = draft.state
-    return assign(
-        draft.demand,
-        state.slots,
-        count=state.usable_slots,
-        version=state.plan_version + 1 if version is None else version,
-        previous=previous,
-        prefer_minimal_taskmanagers=state.options.prefer_minimal_taskmanagers,
-    )
-
-
-def send_plan(draft: Draft, plan: Plan) -> None:
-    """Send ``plan``, and look again after the apply timeout."""
-    draft.emit(SendPlan(draft.state.attempt, plan))
-    draft.arm(APPLY_TIMER, draft.now_ms + draft.state.options.apply_timeout_ms)
-
-
-def rescale_in_place(draft: Draft) -> None:
-    """Enter Rescaling for the parallelism that the slots allow. The caller knows that they suffice."""
-    target = plan_for_slots(draft, draft.state.plan)
-    assert target is not None
-    timeline.plan_chosen(draft, target, Rung.IN_PLACE)
-    draft.set(plan_version=target.version, num_rescales=draft.state.num_rescales + 1, rung=Rung.IN_PLACE)
-    draft.enter(Rescaling(target))
-    send_plan(draft, target)
-
-
-def given_back(state: JobState, what: str, plan: Plan) -> str:
-    """The sentence that ``what`` of ``plan`` is given back: for other jobs, or because of the job's own cap."""
-    cap = state.share.cap
-    whom = "" if cap is not None and plan.slot_count > cap else ", for other jobs"
-    return f"{what} are given back{whom}. {state.slots_reason or ''}".rstrip()
-
-
-def check_version(draft: Draft, event: PlanApplied) -> None:
-    """Refuse the confirmation of a plan that was never made."""
-    if event.plan_version > draft.state.plan_version:
-        raise draft.refuse(f"Plan {event.plan_version} is newer than any plan of the job")

@@ -13,16 +13,7 @@ from typing import Final
 from app.model.plan import Plan, Rung
 from app.model.rescale import TerminatedReason, TriggerCause
 from app.scheduler.adaptive import manager, repartition, rollback, timeline, unfollowed, versions
-from app.scheduler.adaptive.attainable import (
-    Attainable,
-    attainable_now,
-    check_version,
-    given_back,
-    longest_cooldown_ms,
-    plan_for_slots,
-    plan_holds,
-    rescale_in_place,
-)
+from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms, plan_holds
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     AttemptRunning,
@@ -34,6 +25,7 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
+from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
 from app.scheduler.adaptive.manager import ManagerOutcome
 from app.scheduler.adaptive.resources import arm_manager, replace_requirements, replace_slots
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale

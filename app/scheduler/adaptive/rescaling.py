@@ -10,16 +10,7 @@ from __future__ import annotations
 
 from app.model.plan import Rung
 from app.scheduler.adaptive import rollback, timeline, unfollowed
-from app.scheduler.adaptive.attainable import (
-    APPLY_TIMER,
-    attainable_now,
-    check_version,
-    given_back,
-    plan_for_slots,
-    plan_holds,
-    rung_between,
-    send_plan,
-)
+from app.scheduler.adaptive.attainable import attainable_now, plan_holds, rung_between
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
@@ -29,6 +20,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.executing import enter_executing
+from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, given_back, plan_for_slots, send_plan
 from app.scheduler.adaptive.resources import replace_requirements, replace_slots
 from app.scheduler.adaptive.restarting import restart_for_rescale
 from app.scheduler.adaptive.state import Rescaling

@@ -257,7 +257,7 @@ def _creation_over(draft: Draft, *, driver_waiting: bool) -> None:
     assert phase.failure is not None
     mark_dead(draft, driver_waiting=driver_waiting)
     if phase.recoverable and (phase.blind or phase.by_cluster):
-        # Not counted: the job can do nothing about it. If it is unreachable, the job starts as soon as it is reachable.
+        # Not counted: the job can do nothing about it. Without the cluster the job waits until it is reachable.
         _back_off(draft, phase.failure, 0 if phase.blind else CLUSTER_RETRY_MS)
         return
     # A redistribution of the state has failed, not a parallelism: `repartition` has the rules for it.

@@ -163,7 +163,7 @@ class CreatingExecutionGraph:
 
     ``failure`` is set once the start has failed and the rest of the attempt is being killed; not ``outside`` if that is
     the job's own doing, ``by_cluster`` if the driver says that it is the cluster's. ``give_up``: and with it the
-    redistribution of the state. ``blind``: the cluster could not be seen at some time since, so a failure says nothing
+    redistribution of the state. ``blind``: the cluster was unreachable at some time since, so a failure says nothing
     of the job.
     """
 

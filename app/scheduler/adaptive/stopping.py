@@ -6,7 +6,6 @@ from app.model.jobgraph import JobType
 from app.model.plan import Plan
 from app.model.status import JobStatus
 from app.scheduler.adaptive import local_failover, timeline
-from app.scheduler.adaptive.attainable import check_version, send_plan
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import STOP_TIMER, finish, mark_dead, order_stop
@@ -18,6 +17,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.executing import enter_executing
+from app.scheduler.adaptive.in_place import check_version, send_plan
 from app.scheduler.adaptive.rescaling import retarget
 from app.scheduler.adaptive.restarting import running_stopped
 from app.scheduler.adaptive.state import Rescaling, Stop, StopWithSavepoint

@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from app.scheduler.adaptive import (
-    attainable,
     ending,
     executing,
+    in_place,
     local_failover,
     manager,
     resources,
@@ -84,7 +84,7 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         ending.STOP_TIMER,
         executing.RESOURCE_TIMER,
         slot_declaration.IDLE_TIMER,
-        attainable.APPLY_TIMER,
+        in_place.APPLY_TIMER,
         local_failover.LOCAL_TIMER,
         progress.REGION_TIMER,
         starting.BACKOFF_TIMER,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from app.model.plan import Slot
 from app.model.rescale import TerminatedReason
 from app.model.slot_share import SlotShare
-from app.scheduler import table
+from app.scheduler import table, transitions
 from app.scheduler.adaptive import events as events_module
 from app.scheduler.adaptive.draft import ENTRY, InvalidTransition
 from app.scheduler.adaptive.events import (
@@ -148,6 +150,17 @@ def test_a_pair_without_a_handler_only_stays() -> None:
     for (phase, event), row in TABLE.items():
         if event != ENTRY and row.streaming is row.batch is None:
             assert set(row.edges) == {phase}, f"({phase}, {event}) has edges and nothing that takes them"
+
+
+def test_no_row_is_written_twice() -> None:
+    """Of two equal keys a dict keeps the second only, in silence."""
+    tree = ast.parse(inspect.getsource(transitions))
+    (rows,) = [
+        one.value
+        for one in tree.body
+        if isinstance(one, ast.AnnAssign) and "TRANSITIONS" in ast.unparse(one.target)
+    ]
+    assert isinstance(rows, ast.Dict) and len(rows.keys) == len(transitions.TRANSITIONS)
 
 
 def test_a_pair_has_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
