@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Header, Path
-from pydantic import BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from app.model.ids import InvalidId, normalize_id
@@ -87,11 +87,12 @@ def names(text: str) -> list[str] | None:
 
 
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
-_Id = Annotated[str, BeforeValidator(_id), _HEX]
-JobId = Annotated[_Id, Path(description="The job's id.")]
-VertexId = Annotated[_Id, Path(description="The vertex's id.")]
-RescaleUuid = Annotated[_Id, Path(description="The id of a rescale record.")]
-TriggerId = Annotated[_Id, Path(description="The id of a stop, as POST to stop answered it.")]
+GivenId = Annotated[str, AfterValidator(_id), _HEX]
+"""An id as clients write it, in either case."""
+JobId = Annotated[GivenId, Path(description="The job's id.")]
+VertexId = Annotated[GivenId, Path(description="The vertex's id.")]
+RescaleUuid = Annotated[GivenId, Path(description="The id of a rescale record.")]
+TriggerId = Annotated[GivenId, Path(description="The id of a stop, as POST to stop answered it.")]
 TaskManagerId = Annotated[str, Path(min_length=1, description="The TaskManager's id.")]
 IfMatch = Annotated[
     str | None,

@@ -7,16 +7,21 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
 from app.api.errors import ApiError, bad_request
 from app.api.held_bytes import claim
+from app.api.schema.base import Expected
 from app.model import sentences
+from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
 BODY_LIMIT_BYTES = 1024 * 1024
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 # One thread: what is decoded is Python's work, and several would take the event loop's turns.
 _decoders = ThreadPoolExecutor(1, "decode")
@@ -126,6 +131,32 @@ async def read_json_object(
         return parse(value)
 
     return await decoded(parsed, body)
+
+
+async def read_model(request: Request, model: type[M], *, what: str, empty_ok: bool = False) -> M:
+    """The body as a ``model``, whose fields say what is `Expected` of them."""
+    return await read_json_object(
+        request, lambda document: _parsed(model, document), what=what, empty_ok=empty_ok
+    )
+
+
+def _parsed(model: type[M], document: dict[str, Any]) -> M:
+    try:
+        return model.model_validate(document, strict=True)
+    except ValidationError as error:
+        raise bad_request(*[_field_sentence(model, each) for each in error.errors()]) from None
+
+
+def _field_sentence(model: type[BaseModel], error: ErrorDetails) -> str:
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    name, value = str(error["loc"][0]), error["input"]
+    if error["type"] == "extra_forbidden":
+        return f"The field {shown(name)} is not known: only {', '.join(fields)} are."
+    what = next(each.what for each in fields[name].metadata if isinstance(each, Expected))
+    if error["type"] == "missing":
+        return f"The field {name} is missing: {what} is expected."
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"The field {name} should be {what}, found {shown(str(value)) if is_whole else kind_of(value)}."
 
 
 def kind_of(value: object) -> str:

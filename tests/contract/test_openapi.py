@@ -46,8 +46,9 @@ def contents(operation: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     bodies += [(status, answer.get("content", {})) for status, answer in operation["responses"].items()]
     for where, content in bodies:
         for media, body in content.items():
-            if "example" in body and media.endswith("json"):
-                yield where, body["schema"], body["example"]
+            examples = [body["example"]] if "example" in body else body["schema"].get("examples", [])
+            for example in examples if media.endswith("json") else []:
+                yield where, body["schema"], example
 
 
 @pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=NAMES)

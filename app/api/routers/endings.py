@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
@@ -11,16 +11,12 @@ from app.api.dependencies import Plane, Principal
 from app.api.documents import refusals, request_body
 from app.api.errors import bad_request
 from app.api.parameters import JobId, TriggerId
-from app.api.requests import kind_of, read_json_object
+from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema import jobs as schema
 from app.api.schema.base import Empty
-from app.model.ids import InvalidId, normalize_id
 from app.model.sentences import shown
 from app.scheduler.adaptive.state import Stop
-
-_STOP_FIELDS = ("targetDirectory", "drain", "formatType", "triggerId")
-_FORMATS = ("CANONICAL", "NATIVE")
 
 router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
 
@@ -59,9 +55,9 @@ async def cancel_job(
     return Empty()
 
 
-async def _trigger(request: Request, jobid: JobId) -> str | None:
+async def _stop_body(request: Request) -> schema.StopBody:
     what = '{} or {"triggerId": "<32 hexadecimal digits>"}'
-    return await read_json_object(request, parse_stop, what=what, empty_ok=True)
+    return await read_model(request, schema.StopBody, what=what, empty_ok=True)
 
 
 @router.post(
@@ -70,15 +66,15 @@ async def _trigger(request: Request, jobid: JobId) -> str | None:
     responses=refusals({409: "The job is RESTARTING: it can be stopped while it is RUNNING."}),
     openapi_extra=request_body(
         "May be empty.",
-        {"application/json": schema.StopBody.model_json_schema(mode="serialization")},
+        {"application/json": schema.StopBody.model_json_schema()},
         required=False,
     ),
 )
 async def stop_job(
-    jobid: JobId, plane: Plane, principal: Principal, trigger: Annotated[str | None, Depends(_trigger)]
+    jobid: JobId, plane: Plane, principal: Principal, body: Annotated[schema.StopBody, Depends(_stop_body)]
 ) -> schema.StopAccepted:
     """Stop a job after the batch in flight, with a complete checkpoint"""
-    trigger_id = await plane.stop(jobid, trigger_id=trigger, requested_by=principal)
+    trigger_id = await plane.stop(jobid, trigger_id=body.trigger_id, requested_by=principal)
     return schema.StopAccepted(request_id=trigger_id)
 
 
@@ -86,38 +82,6 @@ async def stop_job(
 async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> schema.StopStatus:
     """How a stop is going"""
     return render_stop(plane.stop_operation(jobid, triggerid))
-
-
-def parse_stop(body: dict[str, Any]) -> str | None:
-    """The trigger id that the client chose, if any. Accepts what Flink's own client sends."""
-    errors = [
-        f"The field {shown(name)} is not known; allowed: {', '.join(_STOP_FIELDS)}."
-        for name in body
-        if name not in _STOP_FIELDS
-    ]
-    if body.get("targetDirectory") is not None:
-        errors.append(
-            "The field targetDirectory is not supported: the job stops on its own checkpoint; leave it out."
-        )
-    drain = body.get("drain")
-    if drain is not None and not isinstance(drain, bool):
-        errors.append(f"The field drain should be true or false, found {kind_of(drain)}.")
-    save_format = body.get("formatType")
-    if save_format is not None and save_format not in _FORMATS:
-        errors.append(
-            f"The field formatType should be one of {', '.join(_FORMATS)}, found {kind_of(save_format)}."
-        )
-    trigger_id = body.get("triggerId")
-    if trigger_id is not None:
-        try:
-            trigger_id = normalize_id(trigger_id) if isinstance(trigger_id, str) else None
-        except InvalidId:
-            trigger_id = None
-        if trigger_id is None:
-            errors.append("The field triggerId should be 32 hexadecimal digits.")
-    if errors:
-        raise bad_request(*errors)
-    return trigger_id
 
 
 def render_stop(stop: Stop) -> schema.StopStatus:

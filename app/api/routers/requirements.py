@@ -67,6 +67,12 @@ _ASKED = {
     ),
     "minProperties": 1,
     "description": "Keys are vertex ids; a unique vertex name is accepted as well. Every vertex must be there.",
+    "examples": [
+        {
+            "numbers": {"parallelism": {"lowerBound": 1, "upperBound": 2}},
+            "counts": {"parallelism": {"lowerBound": 1, "upperBound": 4}},
+        }
+    ],
 }
 
 

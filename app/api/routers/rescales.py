@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
@@ -14,10 +15,12 @@ from app.api.answers import BytesResponse, model_bytes
 from app.api.dependencies import Job, Now, Plane
 from app.api.documents import answered
 from app.api.parameters import RescaleUuid, WholeNumber
+from app.api.record_cache import AnswerCache, RecordCache
 from app.api.render import rescales as render
 from app.api.routes import Operation
 from app.api.schema.rescales import LatestRescales, Rescale, RescalesConfig, RescalesOverview, RescalesSummary
 from app.model.rescale import TerminalState, TriggerCause
+from app.worker.views import JobView
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
@@ -56,55 +59,60 @@ async def get_rescale_history(
 
     One in progress has neither an end nor a terminal state. The next page is under Link, rel=next.
     """
-    job_id, path = job.state.job_id, request.scope["path"]
-    answers, records = request.app.state.answers, request.app.state.records
-    key = f"{job_id}{path}?{request.scope['query_string'].decode('latin-1')}"
-    found: Response | None = answers.find(key, job.state.timeline)
-    if found is not None:
-        return found
-    # One more than asked for tells whether there is a next page.
-    listed = await plane.rescales(job_id, limit=limit + 1, after=after, cause=cause, state=state)
-    page = listed[:limit]
-    parts = [records.bytes_of(job_id, record, job.state.graph) for record in page]
-    headers = None
-    if len(listed) > limit:
-        following = {**request.query_params, "limit": str(limit), "after": str(page[-1].number)}
-        headers = {"Link": f'<{quote(path)}?{urlencode(following)}>; rel="next"'}
-    answer = BytesResponse(b"[" + b",".join(parts) + b"]", headers=headers)
-    kept: Response = answers.keep(key, job.state.timeline, answer)
-    return kept
+    job_id, path, query = job.state.job_id, request.scope["path"], request.scope["query_string"]
+
+    async def made() -> Response:
+        # One more than asked for tells whether there is a next page.
+        listed = await plane.rescales(job_id, limit=limit + 1, after=after, cause=cause, state=state)
+        page = listed[:limit]
+        records: RecordCache = request.app.state.records
+        parts = [records.bytes_of(job_id, record, job.state.graph) for record in page]
+        headers = None
+        if len(listed) > limit:
+            following = {**request.query_params, "limit": str(limit), "after": str(page[-1].number)}
+            headers = {"Link": f'<{quote(path)}?{urlencode(following)}>; rel="next"'}
+        return BytesResponse(b"[" + b",".join(parts) + b"]", headers=headers)
+
+    return await _kept(request, job, f"{path}?{query.decode('latin-1')}", made)
 
 
 @router.get("/overview", response_model=RescalesOverview)
 async def get_rescales_overview(request: Request, job: Job, plane: Plane) -> Response:
     """Counts, and the latest record of each outcome"""
-    answers, key = request.app.state.answers, f"{job.state.job_id}/overview"
-    found: Response | None = answers.find(key, job.state.timeline)
-    if found is not None:
-        return found
-    latest = {}
-    for state in (TerminalState.COMPLETED, TerminalState.FAILED, TerminalState.IGNORED):
-        records = await plane.rescales(job.state.job_id, limit=1, state=state)
-        latest[state.value.lower()] = render.rescale_record(records[0], job.state.graph) if records else None
-    overview = RescalesOverview(
-        rescales_counts=render.rescale_counts(job.state), latest=LatestRescales(**latest)
-    )
-    answer = BytesResponse(model_bytes(overview))
-    kept: Response = answers.keep(key, job.state.timeline, answer)
-    return kept
+
+    async def made() -> Response:
+        latest = {}
+        for state in (TerminalState.COMPLETED, TerminalState.FAILED, TerminalState.IGNORED):
+            records = await plane.rescales(job.state.job_id, limit=1, state=state)
+            latest[state.value.lower()] = (
+                render.rescale_record(records[0], job.state.graph) if records else None
+            )
+        overview = RescalesOverview(
+            rescales_counts=render.rescale_counts(job.state), latest=LatestRescales(**latest)
+        )
+        return BytesResponse(model_bytes(overview))
+
+    return await _kept(request, job, "/overview", made)
 
 
 @router.get("/summary", response_model=RescalesSummary)
 async def get_rescales_summary(request: Request, job: Job, plane: Plane) -> Response:
     """Statistics of the durations"""
-    answers, key = request.app.state.answers, f"{job.state.job_id}/summary"
-    found: Response | None = answers.find(key, job.state.timeline)
-    if found is not None:
-        return found
-    durations_ms = await plane.rescale_durations(job.state.job_id)
-    answer = BytesResponse(model_bytes(render.rescales_summary(job.state, durations_ms)))
-    kept: Response = answers.keep(key, job.state.timeline, answer)
-    return kept
+
+    async def made() -> Response:
+        durations_ms = await plane.rescale_durations(job.state.job_id)
+        return BytesResponse(model_bytes(render.rescales_summary(job.state, durations_ms)))
+
+    return await _kept(request, job, "/summary", made)
+
+
+async def _kept(
+    request: Request, job: JobView, name: str, made: Callable[[], Awaitable[Response]]
+) -> Response:
+    """An answer about the history of a job: the one made before, if it still holds."""
+    answers: AnswerCache = request.app.state.answers
+    key, timeline = job.state.job_id + name, job.state.timeline
+    return answers.find(key, timeline) or answers.keep(key, timeline, await made())
 
 
 @router.get("/config")

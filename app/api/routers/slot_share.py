@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
@@ -10,21 +10,13 @@ from starlette.responses import Response
 
 from app.api.dependencies import Declared, Job, Plane, etag
 from app.api.documents import answered, refusals, request_body
-from app.api.errors import bad_request
-from app.api.requests import kind_of, read_json_object
+from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema.base import Empty
 from app.api.schema.slot_share import SlotShare
-from app.model.sentences import shown
-from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 from app.worker.requests.slot_shares import SlotShareUpdate
 
 _FORM = '{"weight": 1, "priority": 0, "cap": null}'
-RANGES: dict[str, tuple[int, int]] = {
-    "weight": (1, WEIGHT_MAX),
-    "priority": (-PRIORITY_MAX, PRIORITY_MAX),
-    "cap": (1, CAP_MAX),
-}
 _PATH = "/jobs/{jobid}/slot-share"
 
 router = APIRouter(tags=["requirements"], route_class=Operation)
@@ -44,8 +36,8 @@ async def get_slot_share(job: Job, response: Response) -> SlotShare:
     return SlotShare(weight=share.weight, priority=share.priority, cap=share.cap)
 
 
-async def _numbers(request: Request) -> dict[str, Any]:
-    return await read_json_object(request, parse_share, what=_FORM)
+async def _share(request: Request) -> SlotShare:
+    return await read_model(request, SlotShare, what=_FORM)
 
 
 @router.put(
@@ -71,7 +63,7 @@ async def put_slot_share(
     job: Job,
     plane: Plane,
     declared: Declared,
-    numbers: Annotated[dict[str, Any], Depends(_numbers)],
+    share: Annotated[SlotShare, Depends(_share)],
 ) -> Empty:
     """Declare the weight, priority and cap of a job among the others
 
@@ -79,7 +71,9 @@ async def put_slot_share(
     changes nothing.
     """
     update = SlotShareUpdate(
-        **numbers,
+        weight=share.weight,
+        priority=share.priority,
+        cap=share.cap,
         if_match=declared.version(job.state.share.version, "The slot share is"),
         requested_by=declared.requested_by,
         reason=declared.reason,
@@ -88,33 +82,3 @@ async def put_slot_share(
     in_force = await plane.update_slot_share(job.state.job_id, update)
     response.headers["ETag"] = etag(in_force)
     return Empty()
-
-
-def parse_share(document: dict[str, Any]) -> dict[str, Any]:
-    """Weight, priority and cap of the body; all of them, so that none is changed by being forgotten.
-
-    Raises:
-        ApiError: 400 with every error.
-    """
-    errors = [
-        f"The field {shown(name)} is not known: only {', '.join(RANGES)} are."
-        for name in document
-        if name not in RANGES
-    ]
-    for name, (lowest, highest) in RANGES.items():
-        allowed = f"a whole number between {lowest} and {highest}" + (
-            ", or null for none" if name == "cap" else ""
-        )
-        if name not in document:
-            errors.append(f"The field {name} is missing: {allowed} is expected.")
-            continue
-        value = document[name]
-        if name == "cap" and value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int):
-            errors.append(f"The field {name} should be {allowed}, found {kind_of(value)}.")
-        elif not lowest <= value <= highest:
-            errors.append(f"The field {name} should be {allowed}, found {shown(str(value))}.")
-    if errors:
-        raise bad_request(*errors)
-    return {name: document[name] for name in RANGES}

@@ -28,7 +28,7 @@ from app.api.requests import (
     while_connected,
 )
 from app.api.routes import Operation
-from app.api.schema.graph import GRAPH_SCHEMA, PROGRAM_SCHEMA
+from app.api.schema.graph import GRAPH_EXAMPLE, GRAPH_SCHEMA, PROGRAM_SCHEMA
 from app.api.schema.jobs import Submitted
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.model.graphdoc import GraphErrors, to_document
@@ -53,7 +53,7 @@ _FILE = {"type": "string", "format": "binary"}
 BODY = request_body(
     "The job graph, or the program.",
     {
-        "application/json": {"anyOf": [GRAPH_SCHEMA, PROGRAM_SCHEMA]},
+        "application/json": {"anyOf": [GRAPH_SCHEMA, PROGRAM_SCHEMA], "examples": [GRAPH_EXAMPLE]},
         "application/yaml": {"type": "string"},
         "multipart/form-data": {
             "type": "object",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AliasGenerator, BaseModel, ConfigDict, Field
@@ -9,6 +10,13 @@ from pydantic.alias_generators import to_camel
 
 Id = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="32 lower-case hexadecimal digits.")]
 Millis = Annotated[int, Field(description="Epoch milliseconds.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Of a field of a body: what it should be, for the sentence that refuses another value."""
+
+    what: str
 
 
 def _hyphened(name: str) -> str:

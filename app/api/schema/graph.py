@@ -120,6 +120,20 @@ GRAPH_SCHEMA = _closed(
     },
     "A job graph document.",
 )
+GRAPH_EXAMPLE: dict[str, Any] = {
+    "name": "counts-by-key",
+    "type": "STREAMING",
+    "vertices": [
+        {"name": "numbers", "source": {"format": "rate", "options": {"rowsPerSecond": "100"}}},
+        {
+            "name": "counts",
+            "inputs": ["numbers"],
+            "sql": "SELECT value % 10 AS k, count(*) AS n FROM numbers GROUP BY value % 10",
+            "parallelism": 4,
+        },
+        {"name": "store", "inputs": ["counts"], "sink": {"format": "noop", "outputMode": "update"}},
+    ],
+}
 PROGRAM_SCHEMA = _closed(
     ["name", "script"],
     {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
-from app.api.schema.base import Camel, Hyphened, Id, Millis, Schema
+from app.api.parameters import GivenId
+from app.api.schema.base import Camel, Expected, Hyphened, Id, Millis, Schema
 from app.model.jobgraph import JobType, Partitioner
 from app.model.status import JobStatus
 
@@ -296,13 +298,15 @@ class ExecutionResult(Hyphened):
     job_execution_result: JobResult | None = Field(default=None, description="Once it has ended.")
 
 
-class StopBody(Camel):
+class StopBody(Schema):
     """What Flink's client sends. There is no target directory: the job stops on its own checkpoint."""
 
-    target_directory: None = None
-    drain: bool | None = None
-    format_type: Literal["CANONICAL", "NATIVE"] | None = None
-    trigger_id: str | None = Field(default=None, pattern="^[0-9a-fA-F]{32}$")
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    target_directory: Annotated[None, Expected("left out: the job stops on its own checkpoint")] = None
+    drain: Annotated[bool | None, Expected("true or false")] = None
+    format_type: Annotated[Literal["CANONICAL", "NATIVE"] | None, Expected("CANONICAL or NATIVE")] = None
+    trigger_id: Annotated[GivenId | None, Expected("32 hexadecimal digits")] = None
 
 
 class StopAccepted(Hyphened):

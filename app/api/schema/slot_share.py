@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
-from app.api.schema.base import Camel, Millis
+from app.api.schema.base import Camel, Expected, Millis
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 from app.scheduler.arbiter import Why
 
@@ -17,10 +18,20 @@ _CAP = "The most slots that the job may have; null for no such limit."
 ShareReason = StrEnum("ShareReason", {why.name: why.value for why in Why})  # type: ignore[misc]
 
 
+def _between(lowest: int, highest: int, or_else: str = "") -> Expected:
+    return Expected(f"a whole number between {lowest} and {highest}{or_else}")
+
+
 class SlotShare(Camel):
-    weight: int = Field(ge=1, le=WEIGHT_MAX, description=_WEIGHT)
-    priority: int = Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX, description=_PRIORITY)
-    cap: int | None = Field(ge=1, le=CAP_MAX, description=_CAP)
+    """All three, so that none is changed by being forgotten."""
+
+    weight: Annotated[int, _between(1, WEIGHT_MAX)] = Field(ge=1, le=WEIGHT_MAX, description=_WEIGHT)
+    priority: Annotated[int, _between(-PRIORITY_MAX, PRIORITY_MAX)] = Field(
+        ge=-PRIORITY_MAX, le=PRIORITY_MAX, description=_PRIORITY
+    )
+    cap: Annotated[int | None, _between(1, CAP_MAX, ", or null for none")] = Field(
+        ge=1, le=CAP_MAX, description=_CAP
+    )
 
 
 class ShareExplained(SlotShare):
