@@ -92,11 +92,12 @@ class Calls:
         if function not in self._numbers:
             assert function is not None and iscoroutinefunction(function), f"{function} should be async"
             assert not dependant.body_params, f"{function}: a body is read by a dependency of its own"
+            assert dependant.background_tasks_param_name is None, f"{function}: there are no background tasks"
             parameters = [
                 _Parameter(
                     each.name,
                     place,
-                    each.alias,
+                    each.alias.replace("_", "-") if place == "header" else each.alias,
                     each.validate,
                     each.field_info.is_required(),
                     each.get_default(),

@@ -61,7 +61,7 @@ class Operation(APIRoute):
         for each in get_flat_params(self.dependant):
             names[each.field_info.in_].add(each.alias)  # type: ignore[attr-defined]
         query_names = names[ParamTypes.query]
-        header_names = {name.lower().encode(): name for name in names[ParamTypes.header]}
+        header_names = {name.lower().replace("_", "-").encode(): name for name in names[ParamTypes.header]}
 
         async def strictly(request: Request) -> Response:
             forwarding = request.app.state.forwarding if self.is_forwarded else None
