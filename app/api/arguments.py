@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
+from pydantic_core import PydanticUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,7 +28,6 @@ class _Parameter:
     place: str
     alias: str
     validate: Callable[..., tuple[Any, list[Any]]]
-    is_required: bool
     default: Any
 
 
@@ -65,13 +65,9 @@ class Calls:
             for parameter in call.parameters:
                 found = sources[parameter.place].get(parameter.alias)
                 value: Any = parameter.default
-                wrong: list[Any] = []
-                place = (parameter.place, parameter.alias)
                 if found is not None:
-                    value, wrong = parameter.validate(found, loc=place)
-                elif parameter.is_required:
-                    wrong = [{"type": "missing", "loc": place, "msg": "given", "input": None}]
-                errors += wrong
+                    value, wrong = parameter.validate(found, loc=(parameter.place, parameter.alias))
+                    errors += wrong
                 arguments[parameter.name] = value
             if len(errors) > before or _FAILED in arguments.values():
                 values.append(_FAILED)
@@ -99,7 +95,6 @@ class Calls:
                     place,
                     each.alias.replace("_", "-") if place == "header" else each.alias,
                     each.validate,
-                    each.field_info.is_required(),
                     each.get_default(),
                 )
                 for place, listed in (
@@ -109,6 +104,9 @@ class Calls:
                 )
                 for each in listed
             ]
+            for parameter in parameters:
+                # What is missing is told by who asks for it, who knows what is expected.
+                assert parameter.place == "path" or parameter.default is not PydanticUndefined, parameter
             self._numbers[function] = len(self._calls)
             self._calls.append(
                 _Call(

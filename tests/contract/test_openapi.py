@@ -209,7 +209,11 @@ def test_no_answer_departs_from_the_document(
         if str((case.query or {}).get("dryRun")).lower() == "true":
             # It answers bounds that are wrong with what is wrong about them.
             excluded.append(MUST_REFUSE)
-        case.call_and_validate(base_url=server.url, excluded_checks=excluded)
+        answer = case.call(base_url=server.url)
+        if answer.status_code == 412:
+            # A refusal too: If-Match is looked at before bounds are compared with the job.
+            excluded.append(MUST_REFUSE)
+        case.validate_response(answer, excluded_checks=excluded)
 
     explore()
 
