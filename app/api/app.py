@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import functools
+import json
 from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
 
-from app.api.answers import model_bytes
+from app.api.answers import json_bytes, model_bytes
 from app.api.auth import Tokens
-from app.api.documents import openapi_document
 from app.api.errors import add_error_handlers
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
-from app.api.middleware import Authentication, Exchange, Origins
+from app.api.middleware import Exchange, Identity, Origins
+from app.api.openapi import openapi_document
 from app.api.record_cache import AnswerCache, EndedJobCache, RecordCache
 from app.api.render.jobs import job_overview
 from app.api.render.rescales import rescale_record
 from app.api.routers import ROUTERS
-from app.api.routers.pages import PUBLIC_PATHS
 from app.api.routes import Routes
 from app.model.jobgraph import JobGraph
 from app.model.rescale import RescaleRecord
@@ -27,8 +27,6 @@ from app.worker.clock import Clock, SystemClock
 from app.worker.facade import ControlPlaneFacade
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.views import JobView
-
-_PUBLIC_PATHS = frozenset({"/health/live", "/health/ready", *PUBLIC_PATHS})
 
 
 class SlotwiseApi(FastAPI):
@@ -43,11 +41,12 @@ class SlotwiseApi(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.router = Routes(ROUTERS)
-        self._document = _document(version, with_tokens=with_tokens)
+        self.document = _document(version, with_tokens=with_tokens)
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document, also served at /openapi.json."""
-        return self._document
+        """The OpenAPI document, whose bytes are ``document``."""
+        document: dict[str, Any] = json.loads(self.document)
+        return document
 
 
 def create_app(
@@ -77,15 +76,15 @@ def create_app(
     app.state.forwarding = forwarding
     add_error_handlers(app)
     # The last one is the outermost.
-    app.add_middleware(Authentication, tokens=tokens, public=_PUBLIC_PATHS)
+    app.add_middleware(Identity, tokens=tokens)
     app.add_middleware(Origins, local_only=tokens is None)
     app.add_middleware(Exchange)
     return app
 
 
 @functools.cache
-def _document(version: str, *, with_tokens: bool) -> dict[str, Any]:
-    return openapi_document(Routes(ROUTERS).routes, version, with_tokens=with_tokens)
+def _document(version: str, *, with_tokens: bool) -> bytes:
+    return json_bytes(openapi_document(Routes(ROUTERS).routes, version, with_tokens=with_tokens))
 
 
 def _record_bytes(record: RescaleRecord, graph: JobGraph) -> bytes:

@@ -37,6 +37,9 @@ _STATUS: dict[type[ControlPlaneError], int] = {
     Unavailable: 503,
 }
 
+UNAUTHORIZED: Final = (
+    "A bearer token is required: send the header 'Authorization: Bearer <token>' with a known token."
+)
 RETRY: Final = {"Retry-After": "1"}
 """The header of each 503: what kept the server from answering may be over soon."""
 _SENTENCES_MAX = 1000

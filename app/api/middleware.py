@@ -7,7 +7,6 @@ import re
 import secrets
 
 import structlog
-from starlette._utils import get_route_path
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +27,13 @@ _VERSION_PREFIX = "/v1"
 _DRIVERS_PREFIX = "/internal/"
 
 
+def route_path(scope: Scope) -> str:
+    """The path that routes know, without what the server or `/v1` puts in front of it."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(root + "/") else path
+
+
 class Exchange:
     """One request and its answer, the outermost layer: paths with and without `/v1`, the request id, HEAD without a
     body, the bytes that bodies hold, and a crash of ours as a 500.
@@ -43,7 +49,7 @@ class Exchange:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path: str = get_route_path(scope)
+        path = route_path(scope)
         if path.startswith(_VERSION_PREFIX + "/"):
             scope["root_path"] = scope.get("root_path", "") + _VERSION_PREFIX
             path = path[len(_VERSION_PREFIX) :]
@@ -161,30 +167,17 @@ def _is_loopback(host: bytes) -> bool:
         return False
 
 
-class Authentication:
-    """Who calls. ``tokens`` None: everyone. ``public``: paths that need no token. Drivers have credentials of their
-    own, which their operations check.
+class Identity:
+    """Who calls: the name that a token has, or one for everybody where there are no tokens. Whether an operation may be
+    called without a name is for its route to say (`app.api.routes`).
     """
 
-    def __init__(self, app: ASGIApp, *, tokens: Tokens | None, public: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, *, tokens: Tokens | None) -> None:
         self._app = app
         self._tokens = tokens
-        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._admit(scope):
-            await self._app(scope, receive, send)
-            return
-        sentence = (
-            "A bearer token is required: send the header 'Authorization: Bearer <token>' with a known token."
-        )
-        refusal = error_response(401, [sentence], {"WWW-Authenticate": 'Bearer realm="slotwise"'})
-        await refusal(scope, receive, send)
-
-    def _admit(self, scope: Scope) -> bool:
-        if self._tokens is None:
-            scope[PRINCIPAL] = ANONYMOUS
-            return True
-        scope[PRINCIPAL] = name = self._tokens.authenticate(scope["headers"])
-        path: str = get_route_path(scope)
-        return name is not None or path.startswith(_DRIVERS_PREFIX) or path.removesuffix("/") in self._public
+        if scope["type"] == "http":
+            tokens = self._tokens
+            scope[PRINCIPAL] = ANONYMOUS if tokens is None else tokens.authenticate(scope["headers"])
+        await self._app(scope, receive, send)

@@ -58,13 +58,17 @@ def _id(value: str) -> str:
         raise expected("32 hexadecimal digits") from None
 
 
-def _text(value: str) -> str:
-    """The text of a header: UTF-8 if it is that, else Latin-1."""
-    raw = value.encode("latin-1")
+def header_text(raw: bytes) -> str:
+    """The value of a header: UTF-8 if it is that, else Latin-1."""
     try:
         return raw.decode().strip()
     except UnicodeDecodeError:
-        return value.strip()
+        return raw.decode("latin-1").strip()
+
+
+def _text(value: str) -> str:
+    """What FastAPI has decoded as Latin-1."""
+    return header_text(value.encode("latin-1"))
 
 
 def _reason(value: str) -> str:

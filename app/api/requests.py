@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.api.errors import ApiError, bad_request
 from app.api.held_bytes import claim
+from app.api.parameters import header_text
 from app.api.schema.base import Expected
 from app.model import sentences
 from app.model.sentences import shown
@@ -28,19 +29,14 @@ _decoders = ThreadPoolExecutor(1, "decode")
 
 
 def header(request: Request, name: str) -> str | None:
-    """The only value of a header as text: UTF-8 if it is that, else Latin-1."""
+    """The only value of a header."""
     wanted = name.lower().encode()
     values = [value for key, value in request.scope["headers"] if key == wanted]
     if not values:
         return None
     if len(values) > 1:
         raise bad_request(f"The header {name} is given twice.")
-    raw: bytes = values[0]
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    return text.strip()
+    return header_text(values[0])
 
 
 async def read_body(request: Request, limit_bytes: int = BODY_LIMIT_BYTES) -> bytes:

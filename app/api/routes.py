@@ -6,89 +6,99 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from http import HTTPStatus
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter
-from fastapi.dependencies.utils import get_flat_params
-from fastapi.params import ParamTypes
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, request_response
 from pydantic.alias_generators import to_camel
-from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.answers import BytesResponse, model_bytes
-from app.api.arguments import Calls
-from app.api.documents import usual_refusals
-from app.api.errors import bad_request
+from app.api.auth import PRINCIPAL
+from app.api.calls import Calls
+from app.api.errors import UNAUTHORIZED, ApiError, bad_request
+from app.api.middleware import route_path
+from app.api.openapi import usual_refusals
 from app.model.sentences import shown
 
 _MAX_QUERY_PARAMETERS = 32
 _ROUTE_PARAMETER = re.compile(r"{(\w+)}\Z")
 
 
+class Access(Enum):
+    """Who may call an operation. DRIVER: it checks the credentials of an attempt itself."""
+
+    USER = "user"
+    PUBLIC = "public"
+    DRIVER = "driver"
+
+
 class Operation(APIRoute):
     """A route whose function is its documentation: the name is the operation id, the first paragraph of the docstring
-    the summary, the rest the description. Where several servers share the jobs, their owner answers.
+    the summary, the rest the description. Where several servers share the jobs, the owner of the job answers a user.
     """
 
-    is_forwarded: ClassVar = True
+    access: ClassVar = Access.USER
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         summary, _, description = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\n")
-        status = options["status_code"] or 200
-        has_body = "requestBody" in (options["openapi_extra"] or {})
-        usual = usual_refusals(path, options["methods"], has_body=has_body)
+        extra = options["openapi_extra"] or {}
+        is_public = self.access is Access.PUBLIC
+        usual = usual_refusals(
+            path, options["methods"], has_body="requestBody" in extra, needs_token=not is_public
+        )
         options |= {
             "summary": " ".join(summary.split()),
             "operation_id": to_camel(endpoint.__name__),
-            "response_description": HTTPStatus(status).phrase,
+            "response_description": HTTPStatus(options["status_code"] or 200).phrase,
             "responses": {**usual, **(options["responses"] or {})},
+            "openapi_extra": {**extra, "security": []} if is_public else extra,
         }
         super().__init__(path, endpoint, **options)
         self.description = " ".join(description.split())
+        self._calls = Calls(self.dependant)
+        self._query_names = self._calls.names("query")
+        self._header_names = {name.lower().encode(): name for name in self._calls.names("header")}
+        self.app = request_response(self._answer)
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        calls = Calls(self.dependant)
-        status = self.status_code or 200
-        names: dict[ParamTypes, set[str]] = {place: set() for place in ParamTypes}
-        for each in get_flat_params(self.dependant):
-            names[each.field_info.in_].add(each.alias)  # type: ignore[attr-defined]
-        query_names = names[ParamTypes.query]
-        header_names = {name.lower().replace("_", "-").encode(): name for name in names[ParamTypes.header]}
-
-        async def strictly(request: Request) -> Response:
-            forwarding = request.app.state.forwarding if self.is_forwarded else None
-            if forwarding is not None:
-                elsewhere: Response | None = await forwarding.answer(request)
-                if elsewhere is not None:
-                    return elsewhere
-            query: bytes = request.scope["query_string"]
-            if query:
-                _check_query(query, query_names)
-            if header_names:
-                _check_headers(request.scope["headers"], header_names)
-            response = Response(status_code=status)
-            found = await calls.answer(request, response)
-            if isinstance(found, Response):
-                return found
-            answer = BytesResponse(model_bytes(found), status)
-            answer.raw_headers += response.raw_headers[1:]
-            return answer
-
-        return strictly
+    async def _answer(self, request: Request) -> Response:
+        forwarding = request.app.state.forwarding if self.access is Access.USER else None
+        if forwarding is not None:
+            elsewhere: Response | None = await forwarding.answer(request)
+            if elsewhere is not None:
+                return elsewhere
+        query: bytes = request.scope["query_string"]
+        if query:
+            _check_query(query, self._query_names)
+        if self._header_names:
+            _check_headers(request.scope["headers"], self._header_names)
+        response = Response()
+        found = await self._calls.answer(request, response)
+        if isinstance(found, Response):
+            return found
+        answer = BytesResponse(model_bytes(found), self.status_code or 200)
+        answer.raw_headers += [each for each in response.raw_headers if each[0] != b"content-length"]
+        return answer
 
 
-class LocalOperation(Operation):
-    """Answered by the server that is asked, whoever owns the job."""
+class PublicOperation(Operation):
+    """Needs no token, and is answered by the server that is asked."""
 
-    is_forwarded = False
+    access = Access.PUBLIC
+
+
+class DriverOperation(Operation):
+    """For drivers, who ask the server that they were started by."""
+
+    access = Access.DRIVER
 
 
 def _check_query(raw: bytes, known: Collection[str]) -> None:
@@ -127,7 +137,7 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]], known: dict[bytes, st
 class _Node:
     children: dict[str, _Node] = field(default_factory=dict)
     parameter: tuple[str, _Node] | None = None
-    routes: dict[str, APIRoute] = field(default_factory=dict)
+    routes: dict[str, Operation] = field(default_factory=dict)
 
     @property
     def allow(self) -> str:
@@ -143,11 +153,11 @@ class Routes(APIRouter):
     """
 
     def __init__(self, routers: Iterable[APIRouter]) -> None:
-        super().__init__()
+        super().__init__(redirect_slashes=False)
         self._root = _Node()
         for router in routers:
             for route in router.routes:
-                assert isinstance(route, APIRoute)
+                assert isinstance(route, Operation)
                 self.routes.append(route)
                 self._add(route)
 
@@ -155,15 +165,17 @@ class Routes(APIRouter):
         if scope["type"] != "http":
             await super().app(scope, receive, send)
             return
-        found = self._find(get_route_path(scope))
-        if found is None:
-            raise HTTPException(404)
-        node, scope["path_params"] = found
+        node, parameters = self._find(route_path(scope)) or (None, {})
         method: str = scope["method"]
         # HEAD is GET without the body.
-        route = node.routes.get("GET" if method == "HEAD" else method)
-        if route is not None:
-            scope["route"], scope["endpoint"] = route, route.endpoint
+        route = node.routes.get("GET" if method == "HEAD" else method) if node is not None else None
+        if scope[PRINCIPAL] is None and (route is None or route.access is Access.USER):
+            raise ApiError(401, UNAUTHORIZED, headers={"WWW-Authenticate": 'Bearer realm="slotwise"'})
+        if node is None:
+            # What was added to the application later, or nothing.
+            await super().app(scope, receive, send)
+        elif route is not None:
+            scope["path_params"], scope["route"], scope["endpoint"] = parameters, route, route.endpoint
             await route.app(scope, receive, send)
         elif method == "OPTIONS":
             await Response(status_code=204, headers={"Allow": node.allow})(scope, receive, send)
@@ -186,7 +198,7 @@ class Routes(APIRouter):
             node = child
         return (node, parameters) if node.routes else None
 
-    def _add(self, route: APIRoute) -> None:
+    def _add(self, route: Operation) -> None:
         node = self._root
         for segment in route.path.split("/")[1:]:
             match = _ROUTE_PARAMETER.match(segment)

@@ -1,1 +1,1 @@
-"""The dashboard: static files, without a build step."""
+"""Static files, without a build step: Swagger UI, from the package swagger-ui-dist of npm (docs/development.md)."""

@@ -45,6 +45,21 @@ async def test_too_large_bodies_get_their_answer_and_the_connection_goes_on(worl
         assert (await exchange(port, head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(GOOD), GOOD))).status == 200
 
 
+async def test_what_is_wrong_about_a_request_itself_is_told_before_its_body_is_read(world: World) -> None:
+    job_id = await world.running()
+    put_of_it = put(job_id, b"", length=500).replace
+    async with listening(world) as port:
+        for head, status, count in (
+            (put_of_it(b"requirements HTTP", b"requirements?dryRun=x&retry=y HTTP"), 400, 2),
+            (put("xyz", b"", "Idempotency-Key: a b", length=500), 400, 2),
+            (put(job_id, b"", "X-Slotwise-Reason: " + "x" * 1001, length=500), 400, 1),
+            (put(job_id, b"", 'If-Match: "x"', length=500), 412, 1),
+            (b"POST /jobs?dryRun=x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n", 400, 1),
+        ):
+            answer = await exchange(port, head)
+            assert (answer.status, len(json.loads(answer.body)["errors"])) == (status, count), head
+
+
 async def test_a_client_that_leaves_in_the_middle_changes_nothing(world: World) -> None:
     job_id = await world.running()
     async with listening(world) as port:

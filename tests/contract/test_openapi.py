@@ -100,6 +100,10 @@ async def test_the_page_is_swagger_ui_and_loads_nothing_from_elsewhere(world: Wo
             found = await world.http.get(base + link)
             assert found.status_code == 200 and len(found.content) > 100_000, link
     assert (await world.http.get("/docs/LICENSE")).status_code == 404
+    turned = await world.http.get("/v1/docs/")
+    assert str(turned.url.join(turned.headers["location"])) == "http://localhost/v1/docs"
+    part = await world.http.get("/docs/swagger-ui.css", headers={"Range": "bytes=900000000-"})
+    assert (part.status_code, part.headers["x-content-type-options"]) == (200, "nosniff")
 
 
 # -- Schemathesis

@@ -41,7 +41,8 @@ async def test_without_a_valid_token_nothing_is_told(guarded: World) -> None:
     ):  # fmt: skip
         for method, path in (
             ("GET", "/jobs"), ("GET", "/nope"), ("POST", "/jobs"), ("OPTIONS", "/jobs"), ("PUT", "/jobs"),
-            ("HEAD", "/jobs"), ("GET", "/v1/config"), ("PATCH", "/jobs/" + "0" * 32),
+            ("HEAD", "/jobs"), ("GET", "/v1/config"), ("PATCH", "/jobs/" + "0" * 32), ("POST", "/health/live"),
+            ("GET", "/internal/nope"), ("OPTIONS", f"/internal/v1/jobs/{'0' * 32}/attempts/1/orders"), ("PUT", "/docs"),
         ):  # fmt: skip
             answer = await guarded.http.request(method, path, headers=headers)
             assert answer.status_code == 401, (method, path)
@@ -55,8 +56,10 @@ async def test_health_and_documentation_need_no_token(guarded: World) -> None:
         "/health/live",
         "/health/ready",
         "/v1/health/ready",
+        "/health/live/",
         "/openapi.json",
         "/docs",
+        "/docs/swagger-ui.css",
         "/v1/docs",
         "/v1/openapi.json",
     ):

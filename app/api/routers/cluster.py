@@ -6,18 +6,18 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from app.api.dependencies import Info, Job, Now, Plane
-from app.api.documents import PUBLIC, refusals
 from app.api.errors import RETRY, ApiError, not_found
+from app.api.openapi import refusals
 from app.api.parameters import TaskManagerId
 from app.api.render import cluster as render
-from app.api.routes import LocalOperation, Operation
+from app.api.routes import Operation, PublicOperation
 from app.api.schema import cluster as schema
 from app.model.sentences import shown
 from app.store.errors import StoreError
 from app.worker.views import Unavailable
 
 router = APIRouter(tags=["cluster"], route_class=Operation)
-health = APIRouter(prefix="/health", tags=["health"], route_class=LocalOperation)
+health = APIRouter(prefix="/health", tags=["health"], route_class=PublicOperation)
 
 
 @router.get("/config")
@@ -79,7 +79,7 @@ async def list_members(request: Request, plane: Plane, info: Info) -> schema.Mem
     return schema.Members(shared=True, alone=None, members=[render.member(one) for one in found])
 
 
-@health.get("/live", openapi_extra=PUBLIC)
+@health.get("/live")
 async def get_live() -> schema.Live:
     """Whether the server runs"""
     return schema.Live(status="live")
@@ -88,7 +88,6 @@ async def get_live() -> schema.Live:
 @health.get(
     "/ready",
     responses=refusals({503: "The database cannot be read, or the last write failed."}),
-    openapi_extra=PUBLIC,
 )
 async def get_ready(plane: Plane, info: Info) -> schema.Ready:
     """Whether the server can serve"""

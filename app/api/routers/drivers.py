@@ -21,7 +21,7 @@ from app.api.errors import bad_request
 from app.api.parameters import JobId, WholeNumber
 from app.api.pieces import Pieces, decode_json, no_json
 from app.api.requests import decoded, header, read_body
-from app.api.routes import LocalOperation
+from app.api.routes import DriverOperation
 from app.model import protocol
 from app.model.batch import Result
 from app.model.protocol import (
@@ -49,7 +49,9 @@ D = TypeVar("D")
 _decoders = ThreadPoolExecutor(1, "decode-reports")
 
 router = APIRouter(
-    prefix="/internal/v1/jobs/{jobid}/attempts/{attempt}", include_in_schema=False, route_class=LocalOperation
+    prefix="/internal/v1/jobs/{jobid}/attempts/{attempt}",
+    include_in_schema=False,
+    route_class=DriverOperation,
 )
 
 

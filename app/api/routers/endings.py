@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 
 from app.api.dependencies import Plane, Principal
-from app.api.documents import refusals, request_body
 from app.api.errors import bad_request
+from app.api.openapi import refusals, request_body
 from app.api.parameters import JobId, TriggerId
 from app.api.requests import read_model
 from app.api.routes import Operation

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from app.api.answers import BytesResponse, json_response, model_bytes
 from app.api.dependencies import Job, Now, Plane
-from app.api.documents import answered, refusals
 from app.api.errors import not_found
+from app.api.openapi import answered, refusals
 from app.api.parameters import Boolean, JobId, VertexId, WholeNumber
 from app.api.render import jobs as render
 from app.api.render.decisions import decisions

@@ -6,26 +6,25 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from pathlib import Path
-from typing import Final
 
 from fastapi import APIRouter
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 import app.web
-from app.api.answers import BytesResponse, json_bytes
+from app.api.answers import BytesResponse
 from app.api.errors import not_found
-from app.api.routes import LocalOperation
+from app.api.routes import PublicOperation
 from app.model.sentences import shown
 
-_FILES = Path(app.web.__file__).parent / "swagger-ui"
-_ASSETS = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
+_FOLDER = Path(app.web.__file__).parent / "swagger-ui"
+_AS_TOLD = {"X-Content-Type-Options": "nosniff"}
+_PIECE_BYTES = 64 * 1024
 _NO_ICON = "data:,"
 
-PUBLIC_PATHS: Final = ("/openapi.json", "/docs", *(f"/docs/{name}" for name in _ASSETS))
-
-router = APIRouter(include_in_schema=False, route_class=LocalOperation)
+router = APIRouter(include_in_schema=False, route_class=PublicOperation)
 
 
 def _page() -> Response:
@@ -46,25 +45,45 @@ def _page() -> Response:
         "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     page.headers["Content-Security-Policy"] = policy
-    page.headers["X-Content-Type-Options"] = "nosniff"
+    page.headers.update(_AS_TOLD)
     return page
 
 
 _PAGE = _page()
 
 
+class _Asset(Response):
+    """A file of the page, sent in pieces: a slow reader keeps one of them, and no descriptor."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        for start in range(0, len(self.body), _PIECE_BYTES):
+            end = start + _PIECE_BYTES
+            piece, more = self.body[start:end], end < len(self.body)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+
+_FILES = {
+    name: _Asset((_FOLDER / name).read_bytes(), media_type=kind, headers=_AS_TOLD)
+    for name, kind in (("swagger-ui.css", "text/css"), ("swagger-ui-bundle.js", "text/javascript"))
+}
+
+
 @router.get("/docs")
-async def get_docs() -> Response:
+async def get_docs(request: Request) -> Response:
+    if request.scope["path"].endswith("/"):
+        # The links of the page lead on from a path without a slash at its end.
+        return Response(status_code=307, headers={"Location": "../docs"})
     return _PAGE
 
 
 @router.get("/docs/{asset}")
 async def get_docs_asset(asset: str) -> Response:
-    if asset not in _ASSETS:
+    if asset not in _FILES:
         raise not_found(f"The page has no file {shown(asset)}.")
-    return FileResponse(_FILES / asset, media_type=_ASSETS[asset])
+    return _FILES[asset]
 
 
 @router.get("/openapi.json")
 async def get_document(request: Request) -> Response:
-    return BytesResponse(json_bytes(request.app.openapi()))
+    return BytesResponse(request.app.document)

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from app.api.answers import BytesResponse
 from app.api.dependencies import Declared, Job, Plane, etag
-from app.api.documents import answered, refusals, request_body
 from app.api.errors import bad_request
+from app.api.openapi import answered, refusals, request_body
 from app.api.parameters import Boolean, JobId
 from app.api.render import explanation as render
 from app.api.requests import kind_of, read_json_object
@@ -94,6 +94,10 @@ async def get_resource_requirements(job: Job) -> Response:
     return BytesResponse(body.encode(), headers={"ETag": etag(requirements.version)})
 
 
+async def _version(job: Job, declared: Declared) -> int | None:
+    return declared.version(job.state.requirements.version, "The requirements are")
+
+
 _Bounds = tuple[dict[str, tuple[int, int]], dict[str, int]]
 
 
@@ -131,6 +135,7 @@ async def put_resource_requirements(
     job: Job,
     plane: Plane,
     declared: Declared,
+    version: Annotated[int | None, Depends(_version)],
     bounds: Annotated[_Bounds, Depends(_bounds)],
     dry_run: Annotated[
         Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")
@@ -151,7 +156,7 @@ async def put_resource_requirements(
     update = RequirementsUpdate(
         bounds=bounds[0],
         state_partitions=bounds[1],
-        if_match=declared.version(job.state.requirements.version, "The requirements are"),
+        if_match=version,
         idempotency_key=declared.idempotency_key,
         requested_by=declared.requested_by,
         reason=declared.reason,

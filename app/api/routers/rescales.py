@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from app.api.answers import BytesResponse, model_bytes
 from app.api.dependencies import Job, Now, Plane
-from app.api.documents import answered
+from app.api.openapi import answered
 from app.api.parameters import RescaleUuid, WholeNumber
 from app.api.record_cache import AnswerCache, RecordCache
 from app.api.render import rescales as render
@@ -61,7 +61,7 @@ async def get_rescale_history(
     """
     job_id, path, query = job.state.job_id, request.scope["path"], request.scope["query_string"]
 
-    async def made() -> Response:
+    async def make() -> Response:
         # One more than asked for tells whether there is a next page.
         listed = await plane.rescales(job_id, limit=limit + 1, after=after, cause=cause, state=state)
         page = listed[:limit]
@@ -73,14 +73,14 @@ async def get_rescale_history(
             headers = {"Link": f'<{quote(path)}?{urlencode(following)}>; rel="next"'}
         return BytesResponse(b"[" + b",".join(parts) + b"]", headers=headers)
 
-    return await _kept(request, job, f"{path}?{query.decode('latin-1')}", made)
+    return await _cached(request, job, f"{path}?{query.decode('latin-1')}", make)
 
 
 @router.get("/overview", response_model=RescalesOverview)
 async def get_rescales_overview(request: Request, job: Job, plane: Plane) -> Response:
     """Counts, and the latest record of each outcome"""
 
-    async def made() -> Response:
+    async def make() -> Response:
         latest = {}
         for state in (TerminalState.COMPLETED, TerminalState.FAILED, TerminalState.IGNORED):
             records = await plane.rescales(job.state.job_id, limit=1, state=state)
@@ -92,27 +92,27 @@ async def get_rescales_overview(request: Request, job: Job, plane: Plane) -> Res
         )
         return BytesResponse(model_bytes(overview))
 
-    return await _kept(request, job, "/overview", made)
+    return await _cached(request, job, "/overview", make)
 
 
 @router.get("/summary", response_model=RescalesSummary)
 async def get_rescales_summary(request: Request, job: Job, plane: Plane) -> Response:
     """Statistics of the durations"""
 
-    async def made() -> Response:
+    async def make() -> Response:
         durations_ms = await plane.rescale_durations(job.state.job_id)
         return BytesResponse(model_bytes(render.rescales_summary(job.state, durations_ms)))
 
-    return await _kept(request, job, "/summary", made)
+    return await _cached(request, job, "/summary", make)
 
 
-async def _kept(
-    request: Request, job: JobView, name: str, made: Callable[[], Awaitable[Response]]
+async def _cached(
+    request: Request, job: JobView, name: str, make: Callable[[], Awaitable[Response]]
 ) -> Response:
     """An answer about the history of a job: the one made before, if it still holds."""
     answers: AnswerCache = request.app.state.answers
     key, timeline = job.state.job_id + name, job.state.timeline
-    return answers.find(key, timeline) or answers.keep(key, timeline, await made())
+    return answers.find(key, timeline) or answers.keep(key, timeline, await make())
 
 
 @router.get("/config")

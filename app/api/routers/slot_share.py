@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.dependencies import Declared, Job, Plane, etag
-from app.api.documents import answered, refusals, request_body
+from app.api.openapi import answered, refusals, request_body
 from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema.base import Empty
@@ -34,6 +34,10 @@ async def get_slot_share(job: Job, response: Response) -> SlotShare:
     share = job.state.share
     response.headers["ETag"] = etag(share.version)
     return SlotShare(weight=share.weight, priority=share.priority, cap=share.cap)
+
+
+async def _version(job: Job, declared: Declared) -> int | None:
+    return declared.version(job.state.share.version, "The slot share is")
 
 
 async def _share(request: Request) -> SlotShare:
@@ -63,6 +67,7 @@ async def put_slot_share(
     job: Job,
     plane: Plane,
     declared: Declared,
+    version: Annotated[int | None, Depends(_version)],
     share: Annotated[SlotShare, Depends(_share)],
 ) -> Empty:
     """Declare the weight, priority and cap of a job among the others
@@ -74,7 +79,7 @@ async def put_slot_share(
         weight=share.weight,
         priority=share.priority,
         cap=share.cap,
-        if_match=declared.version(job.state.share.version, "The slot share is"),
+        if_match=version,
         requested_by=declared.requested_by,
         reason=declared.reason,
         idempotency_key=declared.idempotency_key,

@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from app.api.answers import json_response
 from app.api.dependencies import Plane, Principal
-from app.api.documents import answered, refusals, request_body
 from app.api.errors import ApiError, bad_request
+from app.api.openapi import answered, refusals, request_body
 from app.api.parameters import Boolean
 from app.api.requests import (
     BODY_LIMIT_BYTES,

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from app.api.answers import json_response
 from app.api.dependencies import Job, Plane, Principal
-from app.api.documents import answered, refusals
+from app.api.openapi import answered, refusals
 from app.api.parameters import JobId
 from app.api.requests import while_connected
 from app.api.routers.submission import BODY, NOT_SUPPORTED, DryRun, Sent

@@ -19,7 +19,7 @@ class Expected:
     what: str
 
 
-def _hyphened(name: str) -> str:
+def _hyphenated(name: str) -> str:
     return name.replace("_", "-")
 
 
@@ -35,10 +35,10 @@ class Camel(Schema):
     model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=to_camel))
 
 
-class Hyphened(Schema):
+class Hyphenated(Schema):
     """Fields are written-like-this."""
 
-    model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=_hyphened))
+    model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=_hyphenated))
 
 
 class Errors(Schema):

@@ -6,18 +6,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schema.base import Camel, Hyphened, Id, Millis, Schema
+from app.api.schema.base import Camel, Hyphenated, Id, Millis, Schema
 from app.api.schema.rescales import ResourceProfile
 
 
-class Features(Hyphened):
+class Features(Hyphenated):
     web_submit: bool
     web_cancel: bool
     web_rescale: bool
     web_history: bool
 
 
-class DashboardConfig(Hyphened):
+class DashboardConfig(Hyphenated):
     refresh_interval: int
     timezone_name: str
     timezone_offset: int
@@ -27,7 +27,7 @@ class DashboardConfig(Hyphened):
     slotwise_version: str
 
 
-class ClusterOverview(Hyphened):
+class ClusterOverview(Hyphenated):
     taskmanagers: int
     slots_total: int
     slots_available: int

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from app.api.parameters import GivenId
-from app.api.schema.base import Camel, Expected, Hyphened, Id, Millis, Schema
+from app.api.schema.base import Camel, Expected, Hyphenated, Id, Millis, Schema
 from app.model.jobgraph import JobType, Partitioner
 from app.model.status import JobStatus
 
@@ -97,7 +97,7 @@ class JobsOverview(Schema):
     jobs: list[JobOverview]
 
 
-class IoMetrics(Hyphened):
+class IoMetrics(Hyphenated):
     """Totals over the life of a task in Flink. Spark does not count them per task: marked as incomplete."""
 
     read_bytes: int
@@ -228,14 +228,14 @@ class JobDetails(Camel):
     )
 
 
-class ExecutionConfig(Hyphened):
+class ExecutionConfig(Hyphenated):
     restart_strategy: str
     job_parallelism: int
     object_reuse_mode: bool
     user_config: dict[str, str] = Field(description="Values that look like secrets are hidden.")
 
 
-class JobConfig(Hyphened):
+class JobConfig(Hyphenated):
     jid: Id
     name: str
     execution_config: ExecutionConfig
@@ -272,7 +272,7 @@ class JobExceptions(Camel):
     exception_history: ExceptionHistory
 
 
-class FailureCause(Hyphened):
+class FailureCause(Hyphenated):
     class_name: str = Field(serialization_alias="class")
     stack_trace: str
 
@@ -281,7 +281,7 @@ class OperationStatus(Schema):
     id: Literal["IN_PROGRESS", "COMPLETED"]
 
 
-class JobResult(Hyphened):
+class JobResult(Hyphenated):
     id: Id
     name: str
     application_status: Literal["SUCCEEDED", "CANCELED", "FAILED"]
@@ -293,7 +293,7 @@ class JobResult(Hyphened):
     failure_cause: FailureCause | None = Field(default=None, description="Only if it failed.")
 
 
-class ExecutionResult(Hyphened):
+class ExecutionResult(Hyphenated):
     status: OperationStatus
     job_execution_result: JobResult | None = Field(default=None, description="Once it has ended.")
 
@@ -309,11 +309,11 @@ class StopBody(Schema):
     trigger_id: Annotated[GivenId | None, Expected("32 hexadecimal digits")] = None
 
 
-class StopAccepted(Hyphened):
+class StopAccepted(Hyphenated):
     request_id: Id
 
 
-class StopOutcome(Hyphened):
+class StopOutcome(Hyphenated):
     location: str | None = Field(default=None, description="The job's checkpoint.")
     failure_cause: FailureCause | None = None
 
@@ -350,7 +350,7 @@ class Aggregate(Schema):
     p95: int
 
 
-class Subtask(Hyphened):
+class Subtask(Hyphenated):
     subtask: int
     status: ExecutionState
     attempt: int
@@ -364,7 +364,7 @@ class Subtask(Hyphened):
     start_time_again: int = Field(serialization_alias="start_time")
 
 
-class VertexAggregates(Hyphened):
+class VertexAggregates(Hyphenated):
     metrics: dict[str, Aggregate]
     status_duration: dict[ExecutionState, Aggregate]
 

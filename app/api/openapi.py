@@ -9,6 +9,7 @@ from typing import Any
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
+from app.api.errors import UNAUTHORIZED
 from app.api.schema.base import Errors
 
 _TAGS = {
@@ -26,11 +27,6 @@ decides from the slots that there are, and changes the parallelism of the runnin
 The paths of Flink's REST API answer in the form of Flink 2.3, each with and without the prefix `/v1`. Errors
 are `{"errors": [...]}`, one sentence each. Ids are 32 hexadecimal digits. Unknown query parameters are refused.
 """
-_UNAUTHORIZED = (
-    "A bearer token is required: send the header 'Authorization: Bearer <token>' with a known token."
-)
-PUBLIC: dict[str, Any] = {"security": []}
-"""Extra of an operation that needs no token."""
 
 
 def openapi_document(routes: Sequence[BaseRoute], version: str, *, with_tokens: bool) -> dict[str, Any]:
@@ -48,7 +44,7 @@ def openapi_document(routes: Sequence[BaseRoute], version: str, *, with_tokens: 
         operation["responses"].pop("422", None)
     components = document["components"]
     for name in ("HTTPValidationError", "ValidationError"):
-        del components["schemas"][name]
+        components["schemas"].pop(name, None)
     components["schemas"]["Errors"] = Errors.model_json_schema()
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     if with_tokens:
@@ -72,14 +68,16 @@ def refusals(sentences: dict[int, str]) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def usual_refusals(path: str, methods: Collection[str], *, has_body: bool) -> dict[int | str, dict[str, Any]]:
-    """The refusals that an operation has by its path, its method and its body."""
+def usual_refusals(
+    path: str, methods: Collection[str], *, has_body: bool, needs_token: bool
+) -> dict[int | str, dict[str, Any]]:
+    """The refusals that an operation has by its path, its method, its body and who may call it."""
     sentences = {
         400: "The query parameter 'foo' is not known here; allowed: none.",
         500: "An internal error occurred; the server's log has it under the error id 0123456789abcdef.",
     }
-    if not path.startswith("/health/"):
-        sentences[401] = _UNAUTHORIZED
+    if needs_token:
+        sentences[401] = UNAUTHORIZED
     if "{jobid}" in path:
         sentences[400] = "The path parameter jobid should be 32 hexadecimal digits, found 'abc'."
         sentences[404] = "Job 0123456789abcdef0123456789abcdef was not found."

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
-from typing import Any, Final
+from typing import Any
 
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import PydanticUndefined
 from starlette.requests import Request
 from starlette.responses import Response
-
-_FAILED: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class _Call:
     """Of a dependency or the endpoint. ``inputs``: argument to the number of the call that gives it."""
 
     function: Callable[..., Coroutine[Any, Any, Any]]
-    inputs: tuple[tuple[str | None, int], ...]
+    inputs: tuple[tuple[str, int], ...]
     parameters: tuple[_Parameter, ...]
     request: str | None
     response: str | None
@@ -50,18 +48,21 @@ class Calls:
         self._numbers: dict[Any, int] = {}
         self._add(dependant)
 
+    def names(self, place: str) -> set[str]:
+        """Of all parameters that are looked for at ``place``."""
+        return {each.alias for call in self._calls for each in call.parameters if each.place == place}
+
     async def answer(self, request: Request, response: Response) -> Any:
-        """What the endpoint gives. ``response`` is for it to set headers.
+        """What the endpoint returns. It and its dependencies may set headers of ``response``.
 
         Raises:
-            RequestValidationError: parameters are not valid, of all calls that did not need such a one.
+            RequestValidationError: values of parameters are wrong, all that are. Nothing was called.
         """
         sources = {"path": request.path_params, "query": request.query_params, "header": request.headers}
-        values: list[Any] = []
+        given: list[dict[str, Any]] = []
         errors: list[Any] = []
         for call in self._calls:
-            before = len(errors)
-            arguments: dict[Any, Any] = {name: values[number] for name, number in call.inputs}
+            arguments: dict[str, Any] = {}
             for parameter in call.parameters:
                 found = sources[parameter.place].get(parameter.alias)
                 value: Any = parameter.default
@@ -69,52 +70,64 @@ class Calls:
                     value, wrong = parameter.validate(found, loc=(parameter.place, parameter.alias))
                     errors += wrong
                 arguments[parameter.name] = value
-            if len(errors) > before or _FAILED in arguments.values():
-                values.append(_FAILED)
-                continue
+            given.append(arguments)
+        if errors:
+            raise RequestValidationError(errors)
+        values: list[Any] = []
+        for call, arguments in zip(self._calls, given, strict=True):
+            for name, number in call.inputs:
+                arguments[name] = values[number]
             if call.request is not None:
                 arguments[call.request] = request
             if call.response is not None:
                 arguments[call.response] = response
-            arguments.pop(None, None)
             values.append(await call.function(**arguments))
-        if errors:
-            raise RequestValidationError(errors)
         return values[-1]
 
     def _add(self, dependant: Dependant) -> int:
-        inputs = tuple((each.name, self._add(each)) for each in dependant.dependencies)
+        inputs = [(each.name, self._add(each)) for each in dependant.dependencies]
         function = dependant.call
         if function not in self._numbers:
             assert function is not None and iscoroutinefunction(function), f"{function} should be async"
-            assert not dependant.body_params, f"{function}: a body is read by a dependency of its own"
-            assert dependant.background_tasks_param_name is None, f"{function}: there are no background tasks"
-            parameters = [
-                _Parameter(
-                    each.name,
-                    place,
-                    each.alias.replace("_", "-") if place == "header" else each.alias,
-                    each.validate,
-                    each.get_default(),
-                )
-                for place, listed in (
-                    ("path", dependant.path_params),
-                    ("query", dependant.query_params),
-                    ("header", dependant.header_params),
-                )
-                for each in listed
-            ]
-            for parameter in parameters:
-                # What is missing is told by who asks for it, who knows what is expected.
-                assert parameter.place == "path" or parameter.default is not PydanticUndefined, parameter
+            for other in (
+                dependant.body_params,
+                dependant.cookie_params,
+                dependant.background_tasks_param_name,
+                dependant.security_scopes_param_name,
+                dependant.http_connection_param_name,
+            ):
+                assert not other, f"{function} asks for what is not known here: {other}"
             self._numbers[function] = len(self._calls)
             self._calls.append(
                 _Call(
                     function,
-                    inputs,
-                    tuple(parameters),
+                    tuple((name, number) for name, number in inputs if name is not None),
+                    tuple(_parameters(dependant)),
                     dependant.request_param_name,
                     dependant.response_param_name,
                 )
             )
         return self._numbers[function]
+
+
+def _parameters(dependant: Dependant) -> list[_Parameter]:
+    places = {
+        "path": dependant.path_params,
+        "query": dependant.query_params,
+        "header": dependant.header_params,
+    }
+    found = [
+        _Parameter(
+            each.name,
+            place,
+            each.alias.replace("_", "-") if place == "header" else each.alias,
+            each.validate,
+            each.get_default(),
+        )
+        for place, listed in places.items()
+        for each in listed
+    ]
+    for parameter in found:
+        # What is missing is told by who asks for it, who knows what is expected.
+        assert parameter.place == "path" or parameter.default is not PydanticUndefined, parameter
+    return found
