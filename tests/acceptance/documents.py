@@ -53,7 +53,9 @@ class Document:
     def served(self) -> Document:
         """The document, once its environment is there; without it the test is skipped."""
         try:
-            assert not self.version or environments.environment(self.version, *self.packages)
+            assert not self.version or environments.having(
+                environments.requirements(self.version), self.packages
+            )
         except environments.NotServed as missing:
             pytest.skip(f"NOT TESTED {self.name} with {self.version} {' '.join(self.packages)}: {missing}")
         return self
