@@ -9,20 +9,20 @@ is written by hand, and every state has one.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from pages import DOCS, PageError, renewed, run
+
 from app.scheduler.adaptive.draft import ENTRY, STATUS
 from app.scheduler.table import TABLE, Edge, describe_edges
 from app.scheduler.transitions import CANCELING, FAILING, FINISHED, PHASES
 
-DOCS = Path(__file__).parent
-
 BEGIN = "<!-- generated from the transition table by docs/generate_states.py: begin -->"
-END = "<!-- generated: end -->"
 
 ENDS = (FAILING, CANCELING, FINISHED)
 
@@ -55,10 +55,6 @@ EVENT_WORDS = {
     "GlobalFailure": "global failure",
 }
 """The words of the diagrams: an event class in as few letters as will do."""
-
-
-class PageError(Exception):
-    """A page is missing, or lacks its markers; the message says what to do."""
 
 
 def page_name(phase: str) -> str:
@@ -142,23 +138,12 @@ def phase_table(phase: str) -> str:
     )
 
 
-def renewed(page: Path, generated: str) -> str:
-    """The text of ``page`` with its generated part made anew."""
-    if not page.exists():
-        raise PageError(f"{page} is missing: write what the state means, and the two marker lines.")
-    text = page.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise PageError(f"{page} must have each of the two marker lines once.")
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{rest.split(END)[1]}"
-
-
 def pages() -> dict[Path, str]:
     """Every page, with the text that it must have."""
-    texts = {DOCS / "states.md": renewed(DOCS / "states.md", overview())}
+    texts = {DOCS / "states.md": renewed(DOCS / "states.md", BEGIN, overview())}
     for phase in PHASES:
         page = DOCS / "states" / page_name(phase)
-        texts[page] = renewed(page, phase_table(phase))
+        texts[page] = renewed(page, BEGIN, phase_table(phase))
     for page in (DOCS / "states").glob("*.md"):
         if page not in texts:
             raise PageError(f"{page} belongs to no state.")
@@ -166,25 +151,7 @@ def pages() -> dict[Path, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is not current")
-    check = parser.parse_args(arguments).check
-    try:
-        texts = pages()
-    except PageError as error:
-        print(error, file=sys.stderr)
-        return 1
-    stale = [page for page, text in texts.items() if page.read_text(encoding="utf-8") != text]
-    for page in stale:
-        name = page.relative_to(DOCS.parent)
-        if check:
-            print(f"{name} is not current: run python docs/generate_states.py", file=sys.stderr)
-        else:
-            page.write_text(texts[page], encoding="utf-8")
-            print(f"{name} written")
-    return 1 if check and stale else 0
+    return run(__doc__, "generate_states.py", pages, arguments)
 
 
 if __name__ == "__main__":
