@@ -33,6 +33,31 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     os.replace(temporary, path)
 
 
+def write_once(path: Path, text: str) -> str:
+    """Write the line ``text`` into ``path`` if nobody has; the line that is there then. It and its name are on the disk
+    on return. Of several that write at once the first one wins.
+
+    Raises:
+        OSError: it can be neither written nor read.
+        UnicodeError: somebody wrote what is no text.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    write_whole(temporary, f"{text}\n".encode())
+    if path.exists() and not _line(path):
+        # An empty file says nothing.
+        os.replace(temporary, path)
+    else:
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+        temporary.unlink()
+    sync_to_disk(path.parent)
+    return _line(path)
+
+
+def _line(path: Path) -> str:
+    return path.read_text(encoding="utf-8").strip()
+
+
 def read_regular(path: Path, most_bytes: int) -> bytes:
     """What is in ``path``, of which somebody else may have made a link or a pipe.
 

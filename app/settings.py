@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.model.addresses import is_loopback
+from app.model.addresses import LAST_PORT, is_loopback
 from app.model.clustersettings import (
     KUBERNETES,
     NEEDED,
@@ -31,6 +31,7 @@ from app.model.clustersettings import (
     kinds_of,
 )
 from app.model.javaoptions import java_options_fault
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from app.model.kubenames import parse_quantity
 from app.model.resultsurl import results_root
 from app.model.setting_values import fault_of, kind_of, without_blanks
@@ -62,7 +63,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", description="Address to listen on. Only loopback without a token file.")
-    port: int = Field(8081, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(8081, ge=0, le=LAST_PORT, description="Port to listen on; 0 takes a free one.")
     data_dir: Path = Field(
         default_factory=default_data_dir, description="Directory for the database, jobs and logs."
     )
@@ -79,11 +80,8 @@ class Settings(BaseModel):
         description="Where results of BATCH jobs lie: an absolute path, or the URI of a directory of a Hadoop file "
         "system; default: among the files of jobs.",
     )
-    slots: int = Field(
-        default_factory=lambda: os.cpu_count() or 1,
-        ge=1,
-        le=32768,
-        description="Slots that this host offers.",
+    slots: Annotated[int, Field(ge=1, le=MAX_PARALLELISM_LIMIT)] = Field(
+        default_factory=lambda: os.cpu_count() or 1, description="Slots that this host offers."
     )
     cluster_kind: Literal["embedded", "spark-standalone", "kubernetes"] = Field(
         "embedded",
@@ -109,7 +107,7 @@ class Settings(BaseModel):
     cluster_slots: int | None = Field(
         None,
         ge=1,
-        le=32768,
+        le=MAX_PARALLELISM_LIMIT,
         description="Kubernetes: the most executors, and so slots, of all jobs together.",
     )
     cluster_service_account: str | None = Field(

@@ -7,11 +7,10 @@ from typing import Final
 from starlette.types import Scope
 
 from app.api.errors import RETRY, ApiError
+from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
 
-FORMS_LIMIT_BYTES: Final = 96 * 1024 * 1024
+FORMS_LIMIT_BYTES: Final = 3 * FORM_LIMIT_BYTES
 """Three forms of the largest size. What is made of a body may for a moment be as large again."""
-SMALL_BYTES: Final = 1024 * 1024
-"""Of a body that is not a form, at most."""
 KEPT_FOR_SMALL_BYTES: Final = 16 * 1024 * 1024
 """Slow uploads of forms are in no other request's way."""
 DRIVERS_LIMIT_BYTES: Final = 32 * 1024 * 1024
@@ -51,7 +50,7 @@ def claim(scope: Scope, size_bytes: int) -> None:
     more_bytes = size_bytes - FREE_BYTES - own_bytes
     if more_bytes <= 0:
         return
-    limit_bytes = held.limit_bytes + (held.kept_for_small_bytes if size_bytes <= SMALL_BYTES else 0)
+    limit_bytes = held.limit_bytes + (held.kept_for_small_bytes if size_bytes <= BODY_LIMIT_BYTES else 0)
     if held.bytes + more_bytes > limit_bytes:
         raise ApiError(
             503,

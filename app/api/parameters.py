@@ -16,6 +16,8 @@ from app.model.ids import InvalidId, normalize_id
 
 MAX_REASON_LENGTH = 1000
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
+MAX_NUMBER = 10**15
+"""Of what is counted without a bound."""
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}\Z")
 _IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")

@@ -13,13 +13,13 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.api.errors import ApiError, bad_request
 from app.api.held_bytes import claim
+from app.api.limits import BODY_LIMIT_BYTES
 from app.api.parameters import header_text
 from app.api.schema.base import Expected
 from app.model import sentences
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
-BODY_LIMIT_BYTES = 1024 * 1024
 _DECODED_AT_ONCE_BYTES = 16 * 1024
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

@@ -29,9 +29,9 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
+from app.api.limits import BODY_LIMIT_BYTES
 from app.model.strictjson import MAX_DEPTH, MAX_INTEGER
 
-MAX_BYTES: Final = 1024 * 1024
 MAX_ALIASES: Final = 100
 MAX_NODES: Final = 50_000
 
@@ -62,7 +62,7 @@ class StrictYamlError(ValueError):
         self.column = column
 
 
-def decode_yaml_strict(data: bytes | str, *, limit_bytes: int = MAX_BYTES) -> Any:
+def decode_yaml_strict(data: bytes | str, *, limit_bytes: int = BODY_LIMIT_BYTES) -> Any:
     """The value of the only document in ``data`` (UTF-8 if bytes): dicts, lists, texts, numbers, booleans, None.
 
     Raises:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app.api.yamltext import MAX_BYTES, StrictYamlError, decode_yaml_strict
+from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
+from app.api.yamltext import StrictYamlError, decode_yaml_strict
 from app.cli.client import TERMINAL, Client
 from app.cli.errors import CliError, UsageError
 from app.cli.jobs import accepted, ended_as
@@ -29,10 +30,6 @@ from app.cli.waiting import not_under_way, wait_until_under_way
 from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import is_program, parse_submitted
 from app.model.strictjson import StrictJsonError, decode_json_strict
-
-ARTIFACTS_MAX_BYTES = 32 * 1024 * 1024
-"""What the server takes in one form, graph included."""
-
 
 JobFileArgument = Annotated[
     Path,
@@ -102,7 +99,7 @@ def read_submitted(path: Path, options: ProgramOptions) -> Submitted:
         UsageError: with everything that is wrong.
     """
     if is_program_file(path):
-        return read_program_file(path, options, ARTIFACTS_MAX_BYTES)
+        return read_program_file(path, options, FORM_LIMIT_BYTES)
     options.refuse_for_graphs()
     document = read_graph(path)
     return Submitted(document, check_graph(path, document), path, is_program=is_program(document))
@@ -117,11 +114,11 @@ def read_graph(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             # One byte more than is allowed: what is endless, such as a device, is refused like what is too large.
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(BODY_LIMIT_BYTES + 1)
     except OSError as error:
         raise UsageError(f"The graph {path} cannot be read: {error.strerror}.") from None
-    if len(content) > MAX_BYTES:
-        raise UsageError(f"The graph {path} is too large: at most {MAX_BYTES} bytes are allowed.")
+    if len(content) > BODY_LIMIT_BYTES:
+        raise UsageError(f"The graph {path} is too large: at most {BODY_LIMIT_BYTES} bytes are allowed.")
     if not content.strip():
         raise UsageError(f"The graph {path} is empty: a mapping with name, type and vertices is expected.")
     try:
@@ -183,7 +180,7 @@ def read_artifacts(listed: object, folder: Path) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     errors = []
-    left = ARTIFACTS_MAX_BYTES
+    left = FORM_LIMIT_BYTES
     for name in listed if isinstance(listed, list) else []:
         # Names with folders are an error of the graph, which says so; they are not followed.
         if not isinstance(name, str) or not name or os.path.basename(name) != name or "\0" in name:
@@ -196,7 +193,7 @@ def read_artifacts(listed: object, folder: Path) -> dict[str, bytes]:
             continue
         left -= len(found[name])
         if left < 0:
-            errors.append(f"The artifacts are too large: {ARTIFACTS_MAX_BYTES >> 20} MiB in all are allowed.")
+            errors.append(f"The artifacts are too large: {FORM_LIMIT_BYTES >> 20} MiB in all are allowed.")
             break
     if errors:
         raise UsageError(*errors)

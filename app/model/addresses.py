@@ -12,7 +12,7 @@ _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]"
 _MASTER = re.compile(rf"({_HOST}):(\d{{1,5}})")
 _PAGE = re.compile(rf"https?://(?:{_HOST})(?::(\d{{1,5}}))?(?:/[A-Za-z0-9/._~-]*)?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_LAST_PORT = 65535
+LAST_PORT = 65535
 
 
 def spark_masters(url: str) -> tuple[tuple[str, int], ...]:
@@ -27,7 +27,7 @@ def spark_masters(url: str) -> tuple[tuple[str, int], ...]:
         if not url.startswith(SPARK_PREFIX) or found is None or not _is_port(found[2]):
             raise ValueError(
                 f"should be spark://host:port, or spark://host:port,host:port of several masters, without blanks and "
-                f"with ports from 1 to {_LAST_PORT} ({_shown(url)})."
+                f"with ports from 1 to {LAST_PORT} ({_shown(url)})."
             )
         masters.append((found[1].strip("[]"), int(found[2])))
     return tuple(masters)
@@ -45,7 +45,7 @@ def web_pages(text: str) -> tuple[str, ...]:
         if found is None or (found[1] is not None and not _is_port(found[1])):
             raise ValueError(
                 f"should be http://host:port, or several of them with commas, without blanks and with ports from 1 to "
-                f"{_LAST_PORT} ({_shown(text)})."
+                f"{LAST_PORT} ({_shown(text)})."
             )
         pages.append(entry.rstrip("/"))
     return tuple(pages)
@@ -70,7 +70,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_port(digits: str) -> bool:
-    return 1 <= int(digits) <= _LAST_PORT
+    return 1 <= int(digits) <= LAST_PORT
 
 
 def _shown(text: str) -> str:

@@ -43,7 +43,7 @@ class Facts:
 
 
 def derived_max_parallelism(parallelism: int) -> int:
-    """Flink's max parallelism of a vertex that does not say it: 1.5 times, as a power of two, from 128 to 32768."""
+    """Flink's max parallelism of a vertex that does not say it: 1.5 times, as a power of two from 128 up."""
     wanted = parallelism + parallelism // 2
     return min(max(1 << (wanted - 1).bit_length(), 128), MAX_PARALLELISM_LIMIT)
 

@@ -34,10 +34,6 @@ from app.model.sink_formats import (
 )
 from app.model.sqltext import SqlTextError, check_query, tokens_of
 
-DATABASE_OPTIONS: Final = {
-    "sqlite": ("table", "mode", "keys"),
-    "postgresql": ("url", "table", "mode", "keys"),
-}
 WRITE_MODES: Final = ("append", "upsert")
 MAX_OPTIONS: Final = 100
 
@@ -123,7 +119,7 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
             sink.wrong("outputMode", fault)
         for key, sentence in () if fields.errors.stored else find(name, dict(options)):
             sink.wrong_option(key, sentence)
-    elif name in DATABASE_OPTIONS:
+    elif OWN_SINKS[name]:
         _database(sink, name, options)
     elif options:
         sink.wrong("options", f"are not allowed: a {name} sink has none.")
@@ -170,7 +166,7 @@ def _sink_format(sink: Fields) -> str | None:
 
 
 def _database(sink: Fields, name: str, options: tuple[tuple[str, str], ...]) -> None:
-    allowed = DATABASE_OPTIONS[name]
+    allowed = OWN_SINKS[name]
     values = dict(options)
     for key in values:
         if key not in allowed:

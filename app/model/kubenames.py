@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from app.model.addresses import LAST_PORT
+
 JOB_LABEL = "slotwise/job"
 ATTEMPT_LABEL = "slotwise/attempt"
 
@@ -14,7 +16,6 @@ MASTER_PREFIX = "k8s://"
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SERVER = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(?:/[A-Za-z0-9/._-]*)?")
-_LAST_PORT = 65535
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _QUANTITY = re.compile(r"([+-]?(?:\d++(?:\.\d*+)?+|\.\d++))(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,2}))?")
 _FACTORS: dict[str, Fraction] = {
@@ -61,7 +62,7 @@ def api_server(master: str) -> str:
     rest = master.removeprefix(MASTER_PREFIX)
     url = rest if "://" in rest else f"https://{rest}"
     found = _SERVER.fullmatch(url) if master.startswith(MASTER_PREFIX) else None
-    if found is None or not 1 <= int(found[1] or 1) <= _LAST_PORT:
+    if found is None or not 1 <= int(found[1] or 1) <= LAST_PORT:
         # It may have credentials in it.
         shown = "what it says" if "@" in master else repr(master)
         raise ValueError(f"{shown} is not of the form k8s://https://host:port.")

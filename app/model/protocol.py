@@ -19,7 +19,7 @@ acknowledged in part. What is longer than the limits below would be refused each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from app.model.batch import RegionOrder, Result
@@ -247,26 +247,8 @@ OUTCOME_FILE = "outcome.json"
 
 
 def outcome_document(report: Report) -> dict[str, object]:
-    """What `OUTCOME_FILE` holds of the report that ended an attempt; ``Report(**document)`` reads it."""
-    return {
-        "seq": report.seq,
-        "at_ms": report.at_ms,
-        "type": report.type,
-        "drained": report.drained,
-        "location": report.location,
-        "error": report.error,
-        "stack": report.stack,
-        "vertex": report.vertex,
-        "recoverable": report.recoverable,
-        "repartition_failed": report.repartition_failed,
-        "plan_version": report.plan_version,
-        "outside": report.outside,
-        "by_cluster": report.by_cluster,
-        "why": report.why,
-        "user_error": report.user_error,
-        "query_id": report.query_id,
-        "batch_id": report.batch_id,
-    }
+    """What `OUTCOME_FILE` holds of the report that ended an attempt."""
+    return asdict(report)
 
 
 @dataclass(frozen=True, slots=True)

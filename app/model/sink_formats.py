@@ -27,7 +27,8 @@ class SinkFormat:
     ``writes`` and ``again`` (what becomes of a batch that is run again) are for the documentation. ``options``: those
     that are documented, by which misspelled ones are found; ``needs``: those that have to be given. ``codecs``: what
     the option `compression` may be. ``has_path``: the field `path` says where it writes; with ``has_table`` the option
-    `table` may say it instead.
+    `table` may say it instead. ``batch_codecs``: those of the files that this project writes for BATCH jobs, the usual
+    one first, and ``batch_options`` what else such a sink takes; empty if it is for STREAMING jobs only.
     """
 
     name: str
@@ -40,6 +41,8 @@ class SinkFormat:
     has_path: bool = False
     has_table: bool = False
     is_files: bool = False
+    batch_options: tuple[str, ...] = ()
+    batch_codecs: tuple[str, ...] = ()
 
     @property
     def documented(self) -> str:
@@ -48,10 +51,17 @@ class SinkFormat:
         return f"| `{self.name}` | {self.writes} | {modes} | {self.again} |"
 
 
-def _files(name: str, writes: str, codecs: tuple[str, ...], *options: str) -> SinkFormat:
+def _files(
+    name: str,
+    writes: str,
+    codecs: tuple[str, ...],
+    *options: str,
+    batch_options: tuple[str, ...] = (),
+    batch_codecs: tuple[str, ...] = (),
+) -> SinkFormat:
     return SinkFormat(
         name, writes, _FILES_AGAIN, _APPEND, ("compression", "retention", *options),
-        codecs=codecs, has_path=True, is_files=True,
+        codecs=codecs, has_path=True, is_files=True, batch_options=batch_options, batch_codecs=batch_codecs,
     )  # fmt: skip
 
 
@@ -59,14 +69,20 @@ _TEXT_CODECS: Final = ("none", "uncompressed", "bzip2", "deflate", "gzip", "lz4"
 _PARQUET_CODECS: Final = (
     "none", "uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "lz4_raw", "zstd",
 )  # fmt: skip
-_TIMES: Final = (
-    "dateFormat",
-    "encoding",
-    "lineSep",
-    "locale",
-    "timestampFormat",
-    "timestampNTZFormat",
-    "timeZone",
+PARQUET_CODECS: Final = ("snappy", "zstd", "gzip", "lz4_raw", "none")
+"""Of files of BATCH jobs, as the next ones."""
+TEXT_CODECS: Final = ("none", "gzip", "bzip2")
+_FORMATS_OF_TIMES: Final = ("dateFormat", "timestampFormat", "timestampNTZFormat")
+_TIMES: Final = (*_FORMATS_OF_TIMES, "encoding", "lineSep", "locale", "timeZone")
+_BATCH_CSV: Final = (
+    "emptyValue",
+    "escape",
+    "header",
+    "nullValue",
+    "quote",
+    "quoteAll",
+    "sep",
+    *_FORMATS_OF_TIMES,
 )
 _CSV: Final = (
     "charToEscapeQuoteEscaping", "delimiter", "emptyValue", "escape", "escapeQuotes", "header",
@@ -76,9 +92,15 @@ _CSV: Final = (
 SINK_FORMATS: Final[Mapping[str, SinkFormat]] = {
     each.name: each
     for each in (
-        _files("csv", "a folder of CSV files", _TEXT_CODECS, *_TIMES, *_CSV),
-        _files("json", "a folder of files with a JSON object in each line", _TEXT_CODECS, *_TIMES, "ignoreNullFields"),
-        _files("parquet", "a folder of Parquet files", _PARQUET_CODECS),
+        _files(
+            "csv", "a folder of CSV files", _TEXT_CODECS, *_TIMES, *_CSV,
+            batch_options=_BATCH_CSV, batch_codecs=TEXT_CODECS,
+        ),
+        _files(
+            "json", "a folder of files with a JSON object in each line", _TEXT_CODECS, *_TIMES, "ignoreNullFields",
+            batch_options=("ignoreNullFields", *_FORMATS_OF_TIMES), batch_codecs=TEXT_CODECS,
+        ),
+        _files("parquet", "a folder of Parquet files", _PARQUET_CODECS, batch_codecs=PARQUET_CODECS),
         _files("orc", "a folder of ORC files", ("none", "uncompressed", "snappy", "zlib", "zstd", "lz4", "lzo")),
         _files("text", "a folder of lines, of rows with one column of text", _TEXT_CODECS, "lineSep"),
         _files("xml", "a folder of XML files", _TEXT_CODECS, *_TIMES, "rootTag", "rowTag"),
@@ -105,9 +127,13 @@ SINK_FORMATS: Final[Mapping[str, SinkFormat]] = {
 }  # fmt: skip
 
 FILE_SINKS: Final = frozenset(each.name for each in SINK_FORMATS.values() if each.is_files)
-OWN_SINKS: Final = ("sqlite", "postgresql", "python")
-"""Those that get each micro-batch from code of this project."""
-BATCH_SINKS: Final = ("parquet", "json", "csv", *OWN_SINKS, "noop")
+OWN_SINKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "sqlite": ("table", "mode", "keys"),
+    "postgresql": ("url", "table", "mode", "keys"),
+    "python": (),
+}
+"""Those that get each micro-batch from code of this project, with their options."""
+BATCH_SINKS: Final = (*(each.name for each in SINK_FORMATS.values() if each.batch_codecs), *OWN_SINKS, "noop")
 """What a BATCH job can have, all from code of this project."""
 SINKS: Final = (*SINK_FORMATS, *OWN_SINKS)
 
@@ -118,6 +144,8 @@ _TAKEN: Final = {
     "partitionby": "Spark takes it by a call of its own, which a document has no field for",
 }
 """Options that no sink has, in lower case, and why."""
+_BATCH_FLAGS: Final = ("header", "quoteAll")
+_ONE_CHARACTER: Final = ("sep", "quote", "escape")
 _FLAGS: Final = ("escapequotes", "header", "ignorenullfields", "quoteall")
 SIMILAR: Final = 0.75
 
@@ -170,33 +198,16 @@ BATCH_TABLE: Final = "_slotwise_batches"
 """Where a database sink records its batches: no table of a job's own."""
 
 
-# ---- files of BATCH jobs
-
-_FORMATS_OF_TIMES: Final = ("dateFormat", "timestampFormat", "timestampNTZFormat")
-FILE_OPTIONS: Final = {
-    "parquet": ("compression",),
-    "json": ("compression", "ignoreNullFields", *_FORMATS_OF_TIMES),
-    "csv": (
-        "compression", "emptyValue", "escape", "header", "nullValue", "quote", "quoteAll", "sep",
-        *_FORMATS_OF_TIMES,
-    ),
-}  # fmt: skip
-PARQUET_CODECS: Final = ("snappy", "zstd", "gzip", "lz4_raw", "none")
-TEXT_CODECS: Final = ("none", "gzip", "bzip2")
-ONE_CHARACTER: Final = ("sep", "quote", "escape")
-FLAGS: Final = ("header", "quoteAll")
-
-
 def file_option_faults(sink_format: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each option that a sink of files does not take, and a sentence without its beginning."""
-    known = FILE_OPTIONS[sink_format]
-    codecs = PARQUET_CODECS if sink_format == "parquet" else TEXT_CODECS
+    """Each option that a sink of files of a BATCH job does not take, and a sentence without its beginning."""
+    known = SINK_FORMATS[sink_format]
+    names = ("compression", *known.batch_options)
     for name, value in options.items():
-        if name not in known:
-            yield name, f"is not an option of a {sink_format} sink. Allowed are {', '.join(sorted(known))}."
-        elif name == "compression" and value not in codecs:
-            yield name, f"should be one of {', '.join(codecs)}, found {value!r}."
-        elif name in FLAGS and value not in ("true", "false"):
+        if name not in names:
+            yield name, f"is not an option of a {sink_format} sink. Allowed are {', '.join(sorted(names))}."
+        elif name == "compression" and value not in known.batch_codecs:
+            yield name, f"should be one of {', '.join(known.batch_codecs)}, found {value!r}."
+        elif name in _BATCH_FLAGS and value not in ("true", "false"):
             yield name, f"should be true or false, found {value!r}."
-        elif name in ONE_CHARACTER and len(value) != 1:
+        elif name in _ONE_CHARACTER and len(value) != 1:
             yield name, f"should be one character, found {value!r}."

@@ -22,11 +22,9 @@ _MANY_VALUES: Final = 20_000
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_STRING_PART = re.compile(r'[^"\\\x00-\x1f]*')
 _WORD = re.compile(r"[A-Za-z0-9_+.-]*")
-_HEX = re.compile(r"[0-9a-fA-F]{4}")
+_HALF = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 
 
@@ -231,44 +229,17 @@ class _Reader:
 
     def _string(self) -> str:
         start = self._at
-        self._at += 1
-        parts: list[str] = []
-        while True:
-            match = _STRING_PART.match(self._text, self._at)
-            assert match is not None
-            parts.append(match[0])
-            self._at = match.end()
-            char = self._text[self._at : self._at + 1]
-            if char == '"':
-                self._at += 1
-                break
-            if char == "\\":
-                parts.append(self._escape())
-            elif not char:
-                self._refuse("the string that begins here does not end.", start)
-            else:
-                self._refuse(f"a string must not contain {char!r}: write it as an escape.")
-        value = "".join(parts)
-        if any("\ud800" <= char <= "\udfff" for char in value):
+        try:
+            value, self._at = _fast.raw_decode(self._text, start)
+        except json.JSONDecodeError as error:
+            found = self._text[error.pos : error.pos + 1]
+            if error.pos == start:
+                self._refuse("the string that begins here does not end.")
+            if found < " ":
+                self._refuse(f"a string must not contain {found!r}: write it as an escape.", error.pos)
+            sentence = 'a backslash must be followed by one of " \\ / b f n r t or u and four digits.'
+            self._refuse(sentence, self._text.rindex("\\", start, error.pos + 1))
+        if _HALF.search(value):
             self._refuse("the string has half a surrogate pair: it is not valid Unicode.", start)
+        assert isinstance(value, str)
         return value
-
-    def _escape(self) -> str:
-        char = self._text[self._at + 1 : self._at + 2]
-        if char in _ESCAPES and char:
-            self._at += 2
-            return _ESCAPES[char]
-        first = self._unit(self._at)
-        if first is None:
-            self._refuse('a backslash must be followed by one of " \\ / b f n r t or u and four digits.')
-        second = self._unit(self._at + 6) if 0xD800 <= first <= 0xDBFF else None
-        if second is not None and 0xDC00 <= second <= 0xDFFF:
-            self._at += 12
-            return chr(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
-        self._at += 6
-        return chr(first)
-
-    def _unit(self, at: int) -> int | None:
-        """The value of a \\u escape that begins at ``at``; None if there is none."""
-        digits = _HEX.match(self._text, at + 2)
-        return int(digits[0], 16) if digits and self._text.startswith("\\u", at) else None

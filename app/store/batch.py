@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from sqlalchemy.engine import Connection
 
 from app.model.rescale import RescaleRecord
 from app.store import codec, statements
 from app.store.errors import ConstraintViolated, JobExists, LeaseLost, StateConflict, StoreError
+from app.store.rows import ATTEMPTS, RESCALES
 from app.store.statements import Row
 from app.store.versions import VersionWrite, write_versions
 from app.store.writes import (
@@ -54,18 +56,18 @@ class Batch:
 
     owner: str
     lease_ttl_ms: int
-    jobs: list[Row] = field(default_factory=list)
-    first_states: list[Row] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    first_states: list[dict[str, Any]] = field(default_factory=list)
     leases: list[Row] = field(default_factory=list)
     states: dict[str, list[_StateRow]] = field(default_factory=dict)
-    requirements: list[Row] = field(default_factory=list)
-    idempotency: list[Row] = field(default_factory=list)
+    requirements: list[dict[str, Any]] = field(default_factory=list)
+    idempotency: list[dict[str, Any]] = field(default_factory=list)
     rescales: dict[tuple[str, int], RescaleRecord] = field(default_factory=dict)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
-    artifacts: list[Row] = field(default_factory=list)
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
     versions: list[tuple[str, VersionWrite]] = field(default_factory=list)
-    effects: list[Row] = field(default_factory=list)
+    effects: list[dict[str, Any]] = field(default_factory=list)
     removed_effects: list[Row] = field(default_factory=list)
 
     def add_created(self, unit: UnitOfWork) -> None:
@@ -86,13 +88,22 @@ class Batch:
                 case PutRescale(record):
                     self._put_rescale(job_id, record)
                 case AddEffect(seq, effect, created_ms):
-                    self.effects.append((job_id, seq, codec.dump_effect(effect), created_ms))
+                    self.effects.append(
+                        {
+                            "job_id": job_id,
+                            "seq": seq,
+                            "effect": codec.dump_effect(effect),
+                            "created_ms": created_ms,
+                        }
+                    )
                 case RemoveEffect(seq):
                     self.removed_effects.append((job_id, seq))
                 case AddRequirements():
                     self._add_requirements(job_id, write)
-                case AddIdempotencyKey(key, request_hash, version, changed, created_ms):
-                    self.idempotency.append((job_id, key, request_hash, version, int(changed), created_ms))
+                case AddIdempotencyKey():
+                    self.idempotency.append(
+                        {"job_id": job_id, **asdict(write), "changed": int(write.changed)}
+                    )
                 case PutAttempt(attempt):
                     self.attempts[job_id, attempt.attempt] = attempt
                     self.acknowledged.pop((job_id, attempt.attempt), None)
@@ -109,25 +120,33 @@ class Batch:
             self.versions.append((job_id, add))
         else:
             digest = hashlib.sha256(add.content).hexdigest()
-            self.artifacts.append((job_id, add.version, add.name, digest, add.content))
+            self.artifacts.append({"job_id": job_id, "sha256": digest, **asdict(add)})
 
     def _create(self, unit: UnitOfWork, create: CreateJob) -> None:
         if unit.epoch != FIRST_EPOCH:
             raise ConstraintViolated(f"A job is created under epoch {FIRST_EPOCH}, not {unit.epoch}.")
         job_id = unit.job_id
         self.jobs.append(
-            (
-                job_id,
-                codec.plain_text(create.name),
-                str(create.type),
-                create.document,
-                codec.dump_options(create.options),
-                create.submitted_ms,
-                codec.plain_text(create.submitted_by),
-            )
+            {
+                "job_id": job_id,
+                "name": codec.plain_text(create.name),
+                "type": str(create.type),
+                "document": create.document,
+                "options": codec.OPTIONS.dump(create.options),
+                "submitted_ms": create.submitted_ms,
+                "submitted_by": codec.plain_text(create.submitted_by),
+            }
         )
-        status = str(create.status)
-        self.first_states.append((job_id, 1, unit.token, status, None, codec.dump_state(create.state)))
+        self.first_states.append(
+            {
+                "job_id": job_id,
+                "seq": 1,
+                "unit_token": unit.token,
+                "status": str(create.status),
+                "ended_ms": None,
+                "state": codec.dump_state(create.state),
+            }
+        )
         self.leases.append((job_id, self.owner, FIRST_EPOCH, self.lease_ttl_ms))
 
     def _save_state(self, unit: UnitOfWork, save: SaveState) -> None:
@@ -148,22 +167,22 @@ class Batch:
     def _add_requirements(self, job_id: str, add: AddRequirements) -> None:
         wanted = add.requirements
         self.requirements.append(
-            (
-                job_id,
-                wanted.version,
-                wanted.uuid,
-                codec.dump_bounds(wanted.bounds),
-                codec.dump_numbers(wanted.state_partitions),
-                codec.plain_text(wanted.requested_by),
-                codec.plain_text(wanted.reason),
-                add.created_ms,
-            )
+            {
+                "job_id": job_id,
+                "version": wanted.version,
+                "uuid": wanted.uuid,
+                "bounds": codec.BOUNDS.dump(wanted.bounds),
+                "state_partitions": codec.dump_numbers(wanted.state_partitions),
+                "requested_by": codec.plain_text(wanted.requested_by),
+                "reason": codec.plain_text(wanted.reason),
+                "created_ms": add.created_ms,
+            }
         )
 
     def write_created(self, connection: Connection) -> None:
         if self.jobs:
-            statements.run(connection, statements.INSERT_JOB, self.jobs)
-            statements.run(connection, statements.INSERT_STATE, self.first_states)
+            statements.insert(connection, statements.INSERT_JOB, self.jobs)
+            statements.insert(connection, statements.INSERT_STATE, self.first_states)
             statements.run(connection, statements.INSERT_LEASE[connection.dialect.name], self.leases)
 
     def write(self, connection: Connection) -> None:
@@ -174,20 +193,18 @@ class Batch:
         """
         self._write_states(connection)
         self._write_idempotency(connection)
-        acknowledged = [(job, attempt, number) for (job, attempt), number in self.acknowledged.items()]
-        for statement, rows in (
+        for statement, new in (
             (statements.INSERT_REQUIREMENTS, self.requirements),
-            (
-                statements.UPSERT_RESCALE,
-                [_rescale_row(job, record) for (job, _), record in self.rescales.items()],
-            ),
-            (
-                statements.UPSERT_ATTEMPT,
-                [_attempt_row(job, attempt) for (job, _), attempt in self.attempts.items()],
-            ),
-            (statements.ACKNOWLEDGE, acknowledged),
+            (statements.UPSERT_RESCALE, [RESCALES.row(key[0], one) for key, one in self.rescales.items()]),
+            (statements.UPSERT_ATTEMPT, [ATTEMPTS.row(key[0], one) for key, one in self.attempts.items()]),
             (statements.INSERT_ARTIFACT, self.artifacts),
             (statements.INSERT_EFFECT, self.effects),
+        ):
+            if new:
+                statements.insert(connection, statement, new)
+        acknowledged = [(job, attempt, number) for (job, attempt), number in self.acknowledged.items()]
+        for statement, rows in (
+            (statements.ACKNOWLEDGE, acknowledged),
             (statements.DELETE_EFFECT, self.removed_effects),
         ):
             if rows:
@@ -196,7 +213,7 @@ class Batch:
 
     def _write_idempotency(self, connection: Connection) -> None:
         rows = self.idempotency
-        if rows and statements.run(connection, statements.INSERT_IDEMPOTENCY, rows) != len(rows):
+        if rows and statements.insert(connection, statements.INSERT_IDEMPOTENCY, rows) != len(rows):
             raise ConstraintViolated("An Idempotency-Key has another answer already.")
 
     def _write_states(self, connection: Connection) -> None:
@@ -219,7 +236,7 @@ class Batch:
 
     def tokens(self) -> dict[str, str]:
         """The token that each job has in the database once this batch is durable."""
-        tokens = {str(row[0]): str(row[2]) for row in self.first_states}
+        tokens: dict[str, str] = {row["job_id"]: row["unit_token"] for row in self.first_states}
         tokens.update({job_id: chain[-1].token for job_id, chain in self.states.items()})
         return tokens
 
@@ -261,47 +278,3 @@ def explain_conflict(
                 f"and state {write.seq - 1} is expected."
             )
     return error
-
-
-def _rescale_row(job_id: str, record: RescaleRecord) -> Row:
-    terminal = record.terminal_state
-    return (
-        job_id,
-        record.number,
-        record.uuid,
-        record.requirements_uuid,
-        record.attempt_id,
-        str(record.cause),
-        record.start_ms,
-        record.end_ms,
-        None if record.reason is None else str(record.reason),
-        None if terminal is None else str(terminal),
-        codec.plain_text(record.message),
-        None if record.rung is None else str(record.rung),
-        record.output_gap_ms,
-        record.reprocessed_records,
-        codec.plain_text(record.requested_by),
-        codec.plain_text(record.request_reason),
-        record.rollback_of,
-        codec.dump_vertices(record.vertices),
-        codec.dump_groups(record.groups),
-        codec.dump_spans(record.spans),
-    )
-
-
-def _attempt_row(job_id: str, attempt: Attempt) -> Row:
-    return (
-        job_id,
-        attempt.attempt,
-        attempt.epoch,
-        attempt.driver_id,
-        attempt.pid,
-        attempt.pid_started_at,
-        attempt.lock_file,
-        attempt.secret_hash,
-        str(attempt.state),
-        attempt.acknowledged,
-        attempt.started_ms,
-        attempt.ended_ms,
-        attempt.runs_on,
-    )

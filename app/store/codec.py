@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import json
 import operator
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -73,12 +73,7 @@ _STATE_FIELDS = tuple(item.name for item in dataclasses.fields(_StoredJobState))
 _state_writer: TypeAdapter[JobState] = TypeAdapter(JobState)
 _state_reader: TypeAdapter[Any] = TypeAdapter(_StoredJobState)
 _state_left_out: Any = {**dict.fromkeys(STORED_ELSEWHERE, True), "timeline": {"closed"}}
-_options: TypeAdapter[JobOptions] = TypeAdapter(JobOptions)
-_bounds: TypeAdapter[tuple[tuple[str, Bounds], ...]] = TypeAdapter(tuple[tuple[str, Bounds], ...])
 _numbers: TypeAdapter[Numbers] = TypeAdapter(Numbers)
-_vertices: TypeAdapter[tuple[VertexRescale, ...]] = TypeAdapter(tuple[VertexRescale, ...])
-_groups: TypeAdapter[tuple[SlotGroupRescale, ...]] = TypeAdapter(tuple[SlotGroupRescale, ...])
-_spans: TypeAdapter[tuple[StateSpan, ...]] = TypeAdapter(tuple[StateSpan, ...])
 _effect_writers: dict[type, TypeAdapter[Any]] = {effect: TypeAdapter(effect) for effect in get_args(Effect)}
 _effect_reader: TypeAdapter[Any] = TypeAdapter(_tagged_effect_type())
 
@@ -113,6 +108,27 @@ def _load(adapter: TypeAdapter[T], text: str, what: str) -> T:
         ) from error
 
 
+class Json(Generic[T]):
+    """How values of a type are stored; ``what`` names one of them."""
+
+    def __init__(self, kind: type[T], what: str) -> None:
+        self._adapter = TypeAdapter(kind)
+        self._what = what
+
+    def dump(self, value: T) -> str:
+        return _dump(self._adapter, value)
+
+    def load(self, text: str) -> T:
+        return _load(self._adapter, text, self._what)
+
+
+VERTICES = Json(tuple[VertexRescale, ...], "list of rescaled vertices")
+GROUPS = Json(tuple[SlotGroupRescale, ...], "list of rescaled slot sharing groups")
+SPANS = Json(tuple[StateSpan, ...], "list of scheduler states")
+BOUNDS = Json(tuple[tuple[str, Bounds], ...], "set of bounds")
+OPTIONS = Json(JobOptions, "set of job options")
+
+
 def dump_state(state: JobState) -> str:
     """``state`` without its graph, its options and the records that its last step closed."""
     return _dump(_state_writer, state, _state_left_out)
@@ -131,52 +147,12 @@ def load_state(text: str, graph: JobGraph, options: JobOptions) -> JobState:
     return JobState(graph=graph, options=options, **fields)
 
 
-def dump_options(options: JobOptions) -> str:
-    return _dump(_options, options)
-
-
-def load_options(text: str) -> JobOptions:
-    return _load(_options, text, "set of job options")
-
-
-def dump_bounds(bounds: tuple[tuple[str, Bounds], ...]) -> str:
-    return _dump(_bounds, bounds)
-
-
-def load_bounds(text: str) -> tuple[tuple[str, Bounds], ...]:
-    return _load(_bounds, text, "set of bounds")
-
-
 def dump_numbers(numbers: Numbers) -> str | None:
     return _dump(_numbers, numbers) if numbers else None
 
 
 def load_numbers(text: str | None) -> Numbers:
     return _load(_numbers, text, "set of state partitions") if text else ()
-
-
-def dump_vertices(vertices: tuple[VertexRescale, ...]) -> str:
-    return _dump(_vertices, vertices)
-
-
-def load_vertices(text: str) -> tuple[VertexRescale, ...]:
-    return _load(_vertices, text, "list of rescaled vertices")
-
-
-def dump_groups(groups: tuple[SlotGroupRescale, ...]) -> str:
-    return _dump(_groups, groups)
-
-
-def load_groups(text: str) -> tuple[SlotGroupRescale, ...]:
-    return _load(_groups, text, "list of rescaled slot sharing groups")
-
-
-def dump_spans(spans: tuple[StateSpan, ...]) -> str:
-    return _dump(_spans, spans)
-
-
-def load_spans(text: str) -> tuple[StateSpan, ...]:
-    return _load(_spans, text, "list of scheduler states")
 
 
 def dump_effect(effect: Effect) -> str:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from app.durablefiles import make_private
+from app.durablefiles import make_private, write_once
 from app.store.errors import DataDirectoryInUse, StoreUnavailable
 
 LOCK_NAME = "server.lock"
@@ -82,20 +82,7 @@ class DataDirectory:
             with contextlib.suppress(FileNotFoundError):
                 if name := file.read_text(encoding="ascii").strip():
                     return name
-            name = secrets.token_hex(8)
-            temporary = file.with_suffix(f".{os.getpid()}.tmp")
-            with open(temporary, "w", encoding="ascii") as output:
-                output.write(name + "\n")
-                output.flush()
-                os.fsync(output.fileno())
-            # Of several that start at once the first one chooses. An empty file names nothing.
-            if file.exists() and not file.read_text(encoding="ascii").strip():
-                os.replace(temporary, file)
-                return name
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, file)
-            temporary.unlink()
-            return file.read_text(encoding="ascii").strip()
+            return write_once(file, secrets.token_hex(8))
         except (OSError, ValueError) as error:
             raise StoreUnavailable(
                 f"The name of the data directory in {file} cannot be used: {error}."

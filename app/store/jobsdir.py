@@ -8,10 +8,9 @@ and a server does not start where the two do not fit.
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
-from app.durablefiles import make_private, sync_to_disk
+from app.durablefiles import make_private, write_once
 from app.store.errors import StoreUnavailable
 
 JOBS_NAME = "jobs"
@@ -55,11 +54,11 @@ def _claim(data_dir: Path, home: str, jobs_dir: Path) -> None:
         )
     if found is None:
         make_private(jobs_dir)
-        if _write_once(mark, home) != home:
+        if write_once(mark, home) != home:
             raise StoreUnavailable(f"jobs_dir: another server has just taken {jobs_dir}. Choose another one.")
     if noted is None:
         place = str(jobs_dir.relative_to(data_dir) if jobs_dir.is_relative_to(data_dir) else jobs_dir)
-        if (written := _write_once(note, place)) != place:
+        if (written := write_once(note, place)) != place:
             raise StoreUnavailable(_moved(data_dir, data_dir / written, jobs_dir))
 
 
@@ -80,21 +79,3 @@ def _read(file: Path) -> str | None:
     with contextlib.suppress(FileNotFoundError):
         return file.read_text(encoding="utf-8").strip() or None
     return None
-
-
-def _write_once(file: Path, text: str) -> str:
-    """Write it whole if nobody has; what is there then. It is on the disk on return."""
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as output:
-        output.write(text + "\n")
-        output.flush()
-        os.fsync(output.fileno())
-    if file.exists() and _read(file) is None:
-        # An empty file says nothing.
-        os.replace(temporary, file)
-    else:
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, file)
-        temporary.unlink()
-    sync_to_disk(file.parent)
-    return _read(file) or ""

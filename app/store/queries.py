@@ -13,9 +13,8 @@ from sqlalchemy.engine import Connection, Row
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
-from app.model.plan import Rung
 from app.model.requirements import Requirements
-from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
+from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.evolve import evolve
@@ -23,8 +22,8 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
 from app.store import codec
 from app.store.leases import Lease
+from app.store.rows import ATTEMPTS, RESCALES
 from app.store.tables import (
-    AttemptState,
     artifacts,
     attempts,
     idempotency,
@@ -93,7 +92,7 @@ class StoredJob:
         Raises:
             CodecError: another version wrote what this one cannot read; so do `state` and the queries for records.
         """
-        return codec.load_options(self.options_text)
+        return codec.OPTIONS.load(self.options_text)
 
     def state(self, graph: JobGraph) -> JobState:
         """The stored state, with ``graph`` as parsed from the document."""
@@ -107,7 +106,7 @@ class StoredJob:
             raise codec.CodecError(f"Version {number} of the job is not stored.")
         document, options = self.versions[number]
         spare = parse_document(json.loads(document), stored=True)
-        return evolve(state, spare=JobVersion(number, spare, codec.load_options(options)))
+        return evolve(state, spare=JobVersion(number, spare, codec.OPTIONS.load(options)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +213,7 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
     ended: dict[str, Attempt] = {}
     last = (attempts.c.state == "LIVE") | newest_of.c.job_id.is_not(None)
     for row in connection.execute(query.where(attempts.c.job_id.in_(ids), last)):
-        (live if row.state == "LIVE" else ended)[row.job_id] = _attempt(row)
+        (live if row.state == "LIVE" else ended)[row.job_id] = ATTEMPTS.value(row)
     held = {
         row.job_id: _lease(row) for row in connection.execute(select(leases).where(leases.c.job_id.in_(ids)))
     }
@@ -267,24 +266,7 @@ def _lease(row: Row[Any]) -> Lease | None:
 def load_attempts(connection: Connection, job_id: str) -> list[Attempt]:
     """All attempts of a job, oldest first."""
     query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.attempt)
-    return [_attempt(row) for row in connection.execute(query)]
-
-
-def _attempt(row: Row[Any]) -> Attempt:
-    return Attempt(
-        attempt=row.attempt,
-        epoch=row.epoch,
-        driver_id=row.driver_id,
-        secret_hash=row.secret_hash,
-        started_ms=row.started_ms,
-        state=AttemptState(row.state),
-        pid=row.pid,
-        pid_started_at=row.pid_started_at,
-        lock_file=row.lock_file,
-        acknowledged=row.acknowledged,
-        ended_ms=row.ended_ms,
-        runs_on=row.runs_on,
-    )
+    return [ATTEMPTS.value(row) for row in connection.execute(query)]
 
 
 def load_requirements(connection: Connection, job_id: str, limit: int | None) -> list[Requirements]:
@@ -294,7 +276,7 @@ def load_requirements(connection: Connection, job_id: str, limit: int | None) ->
         Requirements(
             row.uuid,
             row.version,
-            codec.load_bounds(row.bounds),
+            codec.BOUNDS.load(row.bounds),
             row.requested_by,
             row.reason,
             codec.load_numbers(row.state_partitions),
@@ -337,36 +319,13 @@ def load_rescales(connection: Connection, job_id: str, page: RescalePage) -> lis
     if page.state is not None:
         query = query.where(rescales.c.terminal_state == str(page.state))
     query = query.order_by(rescales.c.number.desc()).limit(page.limit)
-    return [_record(row) for row in connection.execute(query)]
+    return [RESCALES.value(row) for row in connection.execute(query)]
 
 
 def load_rescale(connection: Connection, job_id: str, uuid: str) -> RescaleRecord | None:
     query = select(rescales).where(and_(rescales.c.job_id == job_id, rescales.c.uuid == uuid))
     row = connection.execute(query).first()
-    return None if row is None else _record(row)
-
-
-def _record(row: Row[Any]) -> RescaleRecord:
-    return RescaleRecord(
-        uuid=row.uuid,
-        number=row.number,
-        requirements_uuid=row.requirements_uuid,
-        attempt_id=row.attempt_id,
-        cause=TriggerCause(row.cause),
-        start_ms=row.start_ms,
-        vertices=codec.load_vertices(row.vertices),
-        groups=codec.load_groups(row.groups),
-        spans=codec.load_spans(row.spans),
-        end_ms=row.end_ms,
-        reason=None if row.reason is None else TerminatedReason(row.reason),
-        message=row.message,
-        rung=None if row.rung is None else Rung(row.rung),
-        output_gap_ms=row.output_gap_ms,
-        reprocessed_records=row.reprocessed_records,
-        requested_by=row.requested_by,
-        request_reason=row.request_reason,
-        rollback_of=row.rollback_of,
-    )
+    return None if row is None else RESCALES.value(row)
 
 
 def summarize_rescales(connection: Connection, job_id: str) -> RescaleSummary:

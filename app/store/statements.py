@@ -10,13 +10,15 @@ Texts are made per number of rows and kept, so the numbers are limited to powers
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
+
+from app.store import tables
 
 ROWS_MAX = 64
 Row = tuple[Any, ...]
@@ -26,12 +28,13 @@ Row = tuple[Any, ...]
 class Statement:
     """A statement around a list of rows: ``before`` (row), (row), ... ``after``.
 
-    ``row`` is the text of one row with ``?`` for each value.
+    ``row`` is the text of one row with ``?`` for each value. ``columns``: those that `insert` fills.
     """
 
     before: str
     row: str
     after: str = ""
+    columns: tuple[str, ...] = ()
     _texts: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def text(self, placeholder: str, count: int) -> str:
@@ -61,6 +64,12 @@ def run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> in
         text = statement.text(placeholder, len(part))
         touched += execute(connection, text, tuple(chain.from_iterable(part)))[0]
     return touched
+
+
+def insert(connection: Connection, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
+    """As `run`, of rows whose values go by the names of the columns."""
+    columns = statement.columns
+    return run(connection, statement, [tuple(row[name] for name in columns) for row in rows])
 
 
 def fetch(connection: Connection, statement: Statement, rows: Sequence[Row], extra: Row = ()) -> list[Any]:
@@ -104,7 +113,7 @@ def execute(connection: Connection, text: str, parameters: Row = ()) -> tuple[in
 def _insert(table: str, columns: Sequence[str], conflict: str = "", values: str = "") -> Statement:
     names = ", ".join(f'"{column}"' for column in columns)
     row = values or f"({', '.join('?' * len(columns))})"
-    return Statement(f"INSERT INTO {table} ({names}) VALUES ", row, conflict)
+    return Statement(f"INSERT INTO {table} ({names}) VALUES ", row, conflict, tuple(columns))
 
 
 def _upsert(table: str, key: Sequence[str], columns: Sequence[str], kept: Sequence[str] = ()) -> Statement:
@@ -119,10 +128,8 @@ CLOCK_MS = {
 }
 """The database's clock, in milliseconds: control planes on several machines agree on this one."""
 
-INSERT_JOB = _insert(
-    "jobs", ("job_id", "name", "type", "document", "options", "submitted_ms", "submitted_by")
-)
-INSERT_STATE = _insert("job_states", ("job_id", "seq", "unit_token", "status", "ended_ms", "state"))
+INSERT_JOB = _insert("jobs", tables.jobs.columns.keys())
+INSERT_STATE = _insert("job_states", tables.job_states.columns.keys())
 INSERT_LEASE = {
     dialect: _insert("leases", ("job_id", "owner", "epoch", "expires_ms"), values=f"(?, ?, ?, {clock} + ?)")
     for dialect, clock in CLOCK_MS.items()
@@ -145,43 +152,25 @@ UPDATE_LAST_STATE = _update_state(", ended_ms = v.column7", ", CAST(? AS BIGINT)
 """Of a job that ends. Apart, because SQLite rewrites the entry of an index whose columns or condition an UPDATE names,
 even with the same values."""
 
-INSERT_REQUIREMENTS = _insert(
-    "requirements",
-    ("job_id", "version", "uuid", "bounds", "state_partitions", "requested_by", "reason", "created_ms"),
-)
+INSERT_REQUIREMENTS = _insert("requirements", tables.requirements.columns.keys())
 # A key may be written without a state, whose token would tell that the unit is stored: after a commit whose outcome
 # is not known the same row is written again. Another answer under the same key touches no row.
 INSERT_IDEMPOTENCY = _insert(
     "idempotency",
-    ("job_id", "key", "request_hash", "version", "changed", "created_ms"),
+    tables.idempotency.columns.keys(),
     " ON CONFLICT (job_id, key) DO UPDATE SET created_ms = excluded.created_ms"
     " WHERE idempotency.request_hash = excluded.request_hash AND idempotency.version = excluded.version"
     " AND idempotency.changed = excluded.changed",
 )
-UPSERT_RESCALE = _upsert(
-    "rescales",
-    ("job_id", "number"),
-    (
-        "job_id", "number", "uuid", "requirements_uuid", "attempt_id", "cause", "start_ms", "end_ms", "reason",
-        "terminal_state", "message", "rung", "output_gap_ms", "reprocessed_records", "requested_by",
-        "request_reason", "rollback_of", "vertices", "groups", "spans",
-    ),
-)  # fmt: skip
-UPSERT_ATTEMPT = _upsert(
-    "attempts",
-    ("job_id", "attempt"),
-    (
-        "job_id", "attempt", "epoch", "driver_id", "pid", "pid_started_at", "lock_file", "secret_hash", "state",
-        "acknowledged", "started_ms", "ended_ms", "runs_on",
-    ),
-)  # fmt: skip
+UPSERT_RESCALE = _upsert("rescales", ("job_id", "number"), tables.rescales.columns.keys())
+UPSERT_ATTEMPT = _upsert("attempts", ("job_id", "attempt"), tables.attempts.columns.keys())
 ACKNOWLEDGE = Statement(
     "UPDATE attempts SET acknowledged = v.column3 FROM (VALUES ",
     "(?, CAST(? AS BIGINT), CAST(? AS BIGINT))",
     ") AS v WHERE attempts.job_id = v.column1 AND attempts.attempt = v.column2",
 )
-INSERT_ARTIFACT = _insert("artifacts", ("job_id", "version", "name", "sha256", "content"))
-INSERT_EFFECT = _insert("outbox", ("job_id", "seq", "effect", "created_ms"))
+INSERT_ARTIFACT = _insert("artifacts", tables.artifacts.columns.keys())
+INSERT_EFFECT = _insert("outbox", tables.outbox.columns.keys())
 DELETE_EFFECT = Statement("DELETE FROM outbox WHERE (job_id, seq) IN (VALUES ", "(?, CAST(? AS BIGINT))", ")")
 
 # FOR SHARE: until this transaction ends nobody can take the lease over; and where somebody just did, this waits for
@@ -201,5 +190,6 @@ _DELETE_JOB = Statement("DELETE FROM jobs WHERE job_id IN (", "?", ")")
 def write_and_take_back(connection: Connection) -> None:
     """Write a row that nobody else ever sees, because it is gone before the transaction ends. The pages are written."""
     job_id = secrets.token_hex(16)
-    run(connection, INSERT_JOB, [(job_id, "probe", "STREAMING", "{}", "{}", 0, None)])
+    probe = {"job_id": job_id, "name": "probe", "type": "STREAMING", "document": "{}", "options": "{}"}
+    insert(connection, INSERT_JOB, [{**probe, "submitted_ms": 0, "submitted_by": None}])
     run(connection, _DELETE_JOB, [(job_id,)])

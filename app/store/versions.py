@@ -43,7 +43,7 @@ def write_versions(connection: Connection, writes: Sequence[tuple[str, VersionWr
                 run(_KEEP_CURRENT, current, job_id)
                 for text in _FORGET:
                     run(text, job_id, current)
-                run(_ADD, job_id, number, document, codec.dump_options(options))
+                run(_ADD, job_id, number, document, codec.OPTIONS.dump(options))
             case SetVersion(number):
                 run(_SET, job_id, number)
             case AddArtifact(name, content, version):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.durablefiles import read_regular, write_whole
+from app.durablefiles import read_regular, write_once, write_whole
 
 
 def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
@@ -102,3 +102,12 @@ def test_pipes_that_a_driver_leaves_stop_no_tidying(tmp_path: Path) -> None:
     )
     assert not scratch.exists() and not sockets.exists() and not old.exists()
     assert [path.name for path in attempt.iterdir()] == ["driver.log"]
+
+
+def test_what_is_written_once_stays(tmp_path: Path) -> None:
+    file = tmp_path / "name"
+    assert write_once(file, "first") == "first"
+    assert write_once(file, "second") == "first"
+    file.write_text("\n")
+    assert write_once(file, "third") == "third"
+    assert [each.name for each in tmp_path.iterdir()] == ["name"]

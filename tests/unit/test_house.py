@@ -77,6 +77,35 @@ def test_the_files_of_the_project_are_found() -> None:
     assert len(python_files()) > 100
 
 
+def limits(module: ast.Module) -> Iterator[tuple[int, ast.stmt]]:
+    """Numbers that a module has a name for: large ones that are not round, which are hardly the same by chance."""
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
+            value = node.value.value
+            if isinstance(value, int) and value > 10_000 and value % 1_000:
+                yield value, node
+
+
+def test_a_limit_goes_by_its_name() -> None:
+    modules = {
+        path: ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        for path in python_files()
+        if path.parts[0] == "app"
+    }
+    named = {value for module in modules.values() for value, _ in limits(module)}
+    assert 32768 in named and 65535 in named
+    again = []
+    for path, module in modules.items():
+        own = {id(part) for _, node in limits(module) for part in ast.walk(node)}
+        again += [
+            f"{path}:{node.lineno}: {node.value}"
+            for node in ast.walk(module)
+            if isinstance(node, ast.Constant) and type(node.value) is int and node.value in named
+            if id(node) not in own
+        ]
+    assert again == []
+
+
 def test_modules_are_short() -> None:
     long = {str(path): length for path in python_files() if (length := lines(path)) > most_lines(path)}
     assert long == {}, f"longer than {MODULE_LINES_MAX} lines, or {CLASS_MODULE_LINES_MAX} of one class"

@@ -28,6 +28,10 @@ def body(*reports: Report, **others: Any) -> bytes:
     return json.dumps({"reports": [dataclasses.asdict(each) for each in reports], **others}).encode()
 
 
+def report(**fields: Any) -> bytes:
+    return json.dumps({"reports": [{"seq": 1, "at_ms": 1, "type": "batch", **fields}]}).encode()
+
+
 def refusal(text: bytes) -> str:
     with pytest.raises(ApiError) as caught:
         _reports(text)
@@ -72,7 +76,18 @@ def test_fields_of_newer_drivers_are_passed_over() -> None:
         (b"{}", "is not JSON"),
         (b'{"n": 1}', "should be {"),
         (b'{"reports": {}}', "should be an array"),
-        (b'{"reports": [1]}', "should be a JSON object"),
+        (b'{"reports": [1]}', "A Report should be a JSON object."),
+        (b'{"reports": [{"seq": 1, "type": "batch"}]}', "The field at_ms of a Report is missing."),
+        (report(plan_version="2"), "The field plan_version of a Report should be a valid integer."),
+        (report(recoverable=1), "The field recoverable of a Report should be a valid boolean."),
+        (report(type="dance"), "The field type of a Report should be 'running', "),
+        (report(plan_version="two"), "The field plan_version of a Report should be a valid integer"),
+        (report(vertices=[{"vertex_id": "v"}]), "The field vertices.0.parallelism of a Report is missing."),
+        (
+            report(results=[{"dataset": "d", "run": {}}]),
+            "The field results.0.run of a Report should be a valid",
+        ),
+        (report(lost=7), "The field lost of a Report should be a valid array."),
         (b'{"reports": []', "is not JSON"),
         (b'{"reports": [,]}', "is not JSON"),
         (b'{"reports": []} 1', "is not JSON"),

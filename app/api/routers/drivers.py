@@ -5,45 +5,40 @@ attempt.
 from __future__ import annotations
 
 import dataclasses
-import functools
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import json_response
 from app.api.dependencies import Plane
 from app.api.errors import bad_request
-from app.api.parameters import JobId, WholeNumber
+from app.api.parameters import MAX_NUMBER, JobId, WholeNumber
 from app.api.pieces import Pieces, decode_json, no_json
 from app.api.requests import decoded, header, read_body
 from app.api.routes import DriverOperation
-from app.model import protocol
-from app.model.batch import Result
-from app.model.protocol import (
-    REPORTS_LIMIT_BYTES,
-    Acknowledgement,
-    Orders,
-    Registration,
-    Report,
-    VertexBatch,
-)
+from app.model.protocol import REPORTS_LIMIT_BYTES, Acknowledgement, Orders, Registration, Report
+from app.worker.job.attempt_record import REPORT
 from app.worker.views import Fenced
 
 REPORTS_PER_CALL = 1000
 """What a call has beyond them is not looked at: the driver sends again what is not acknowledged."""
 
-_MAX_WAIT_MS = 60_000
-_MAX_NUMBER = 10**15
 _FIELDS_MAX = 100
+_ERRORS_MAX = 10
+_WORDS: Final = {"dataclass_type": "should be a JSON object", "missing": "is missing"}
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _RESTARTS = re.compile(r"[0-9a-f]{1,64}:[0-9]{1,15}(?:,[0-9a-f]{1,64}:[0-9]{1,15}){0,999}\Z")
 
 D = TypeVar("D")
+
+_REGISTRATION: Final = TypeAdapter(Registration)
 
 # Not that of users, whose bodies may be made to be read slowly.
 _decoders = ThreadPoolExecutor(1, "decode-reports")
@@ -77,12 +72,12 @@ async def _caller(request: Request, jobid: JobId, attempt: str, plane: Plane) ->
 
 
 Caller = Annotated[_Caller, Depends(_caller)]
-_Number = Annotated[int, WholeNumber(0, _MAX_NUMBER), Query()]
+_Number = Annotated[int, WholeNumber(0, MAX_NUMBER), Query()]
 
 
 @router.post("/register")
 async def register(request: Request, caller: Caller, plane: Plane) -> Response:
-    registration = _decode(Registration, decode_json(await read_body(request)))
+    registration = _decode(_REGISTRATION, decode_json(await read_body(request)))
     orders = await plane.driver_register(
         caller.job_id, caller.attempt, caller.secret, caller.epoch, registration
     )
@@ -95,7 +90,7 @@ async def orders(
     plane: Plane,
     plan: _Number = 0,
     stop: str = "none",
-    slots: Annotated[int | None, WholeNumber(0, _MAX_NUMBER), Query()] = None,
+    slots: Annotated[int | None, WholeNumber(0, MAX_NUMBER), Query()] = None,
     restarts: str = "",
     wait_ms: _Number = 0,
 ) -> Response:
@@ -108,7 +103,7 @@ async def orders(
         stop=stop,
         slots=slots,
         restarts=_restarts(restarts),
-        wait_ms=min(wait_ms, _MAX_WAIT_MS),
+        wait_ms=wait_ms,
     )
     return _orders(answer)
 
@@ -171,60 +166,24 @@ def _listed(pieces: Pieces) -> list[Report]:
     if pieces.passes("]"):
         return found
     while len(found) < REPORTS_PER_CALL:
-        found.append(_report(pieces.value()))
+        found.append(_decode(REPORT, pieces.value()))
         if not pieces.passes(","):
             pieces.expect("]")
             break
     return found
 
 
-def _report(entry: Any) -> Report:
-    if not isinstance(entry, dict):
-        raise bad_request("A report should be a JSON object.")
-    vertices = entry.get("vertices", [])
-    if not isinstance(vertices, list):
-        raise bad_request("The field vertices of a report should be an array.")
-    nested: dict[str, Any] = {"vertices": tuple(_decode(VertexBatch, vertex) for vertex in vertices)}
-    try:
-        nested["results"] = tuple(Result.from_json(one) for one in entry.get("results", []))
-        nested["lost"] = tuple(str(one) for one in entry.get("lost", []))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise bad_request(
-            "The fields results and lost of a report should be arrays of what their names say."
-        ) from None
-    return _decode(Report, {**entry, **nested})
-
-
-def _decode(kind: type[D], value: Any) -> D:
+def _decode(kind: TypeAdapter[D], value: Any) -> D:
     """A protocol value from JSON. Unknown fields are passed over: a driver may be newer than its server."""
-    if not isinstance(value, dict):
-        raise bad_request(f"A {kind.__name__} should be a JSON object.")
-    types = _types(kind.__name__)
-    known = {name: entry for name, entry in value.items() if name in types}
-    wrong = [name for name, entry in known.items() if not _fits(entry, types[name])]
-    if wrong:
-        raise bad_request(
-            f"Fields of a {kind.__name__} are of another type than expected: {', '.join(wrong)}."
-        )
     try:
-        return kind(**known)
-    except TypeError:
-        raise bad_request(f"A {kind.__name__} lacks one of its fields: {', '.join(sorted(types))}.") from None
+        # From JSON, since of values in Python nothing is a dataclass if numbers are to be numbers.
+        return kind.validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[:_ERRORS_MAX]
+        raise bad_request(*(_sentence(error.title, each) for each in found)) from None
 
 
-def _fits(value: Any, allowed: tuple[Any, ...]) -> bool:
-    return type(value) in allowed or value in allowed
-
-
-@functools.cache
-def _types(name: str) -> dict[str, tuple[Any, ...]]:
-    """Field to the types, or the values, that it may have, of the protocol value of this name."""
-    result: dict[str, tuple[Any, ...]] = {}
-    for field, hint in get_type_hints(getattr(protocol, name)).items():
-        if get_origin(hint) in (Literal, UnionType):
-            result[field] = get_args(hint)
-        else:
-            origin = get_origin(hint) or hint
-            # JSON has one kind of number: a whole one may stand for a time in seconds.
-            result[field] = (int, float) if origin is float else (origin,)
-    return result
+def _sentence(kind: str, error: ErrorDetails) -> str:
+    place = ".".join(str(part) for part in error["loc"])
+    subject = f"The field {place} of a {kind}" if place else f"A {kind}"
+    return f"{subject} {_WORDS.get(error['type']) or error['msg'].removeprefix('Input ')}."

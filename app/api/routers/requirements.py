@@ -21,7 +21,7 @@ from app.api.schema.base import Empty
 from app.api.schema.rescales import DryRun, Explanation
 from app.model.graphdoc import MAX_VERTICES
 from app.model.ids import InvalidId, normalize_id
-from app.model.jobgraph import JobGraph
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.sentences import shown
 from app.scheduler.batch.scheduling import undecided
 from app.worker.views import RequirementsUpdate
@@ -38,7 +38,7 @@ router = APIRouter(tags=["requirements"], route_class=Operation)
 
 def _schema(lowest: int, **members: Any) -> dict[str, Any]:
     """The schema of bounds per vertex, each at least ``lowest``. ``members``: what a vertex has beside them."""
-    bound = {"type": "integer", "minimum": lowest, "maximum": 32768}
+    bound = {"type": "integer", "minimum": lowest, "maximum": MAX_PARALLELISM_LIMIT}
     bounds = {
         "type": "object",
         "required": list(_BOUNDS),
@@ -60,7 +60,7 @@ _ASKED = {
         statePartitions={
             "type": "integer",
             "minimum": 1,
-            "maximum": 32768,
+            "maximum": MAX_PARALLELISM_LIMIT,
             "description": "Of a stateful vertex: into how many partitions its state is to be redistributed. Not below "
             "the upper bound. Without it there are as many as before, or as the upper bound asks for.",
         },

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from app.api.answers import BytesResponse, model_bytes
 from app.api.dependencies import Job, Now, Plane
 from app.api.openapi import answered
-from app.api.parameters import RescaleUuid, WholeNumber
+from app.api.parameters import MAX_NUMBER, RescaleUuid, WholeNumber
 from app.api.record_cache import AnswerCache, RecordCache
 from app.api.render import rescales as render
 from app.api.routes import Operation
@@ -24,7 +24,6 @@ from app.worker.views import JobView
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-_MAX_NUMBER = 10**15
 
 router = APIRouter(prefix="/jobs/{jobid}/rescales", tags=["rescales"], route_class=Operation)
 
@@ -45,7 +44,7 @@ async def get_rescale_history(
     ] = DEFAULT_LIMIT,
     after: Annotated[
         int | None,
-        WholeNumber(0, _MAX_NUMBER),
+        WholeNumber(0, MAX_NUMBER),
         Query(description="Only records whose number is below this one."),
     ] = None,
     cause: Annotated[

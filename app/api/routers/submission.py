@@ -16,10 +16,10 @@ from starlette.responses import Response
 from app.api.answers import json_response
 from app.api.dependencies import Plane, Principal
 from app.api.errors import ApiError, bad_request
+from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
 from app.api.openapi import answered, refusals, request_body
 from app.api.parameters import Boolean
 from app.api.requests import (
-    BODY_LIMIT_BYTES,
     body_chunks,
     decoded,
     header,
@@ -38,7 +38,6 @@ from app.model.masking import masked_document
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
-FORM_LIMIT_BYTES = 32 * 1024 * 1024
 _MAX_FILES = 100
 _JSON = frozenset({"application/json", "text/json"})
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain"})

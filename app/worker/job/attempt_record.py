@@ -7,12 +7,17 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+from pydantic import TypeAdapter
 
 from app.cluster.ports import DriverRef
 from app.durablefiles import read_regular, write_whole
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Report, outcome_document
 from app.store.writes import Write
+
+REPORT: Final = TypeAdapter(Report)
+"""Reads one from JSON, and passes over what a newer driver says besides."""
 
 _MOST_BYTES = 16 << 20  # a report is far smaller, and drivers write this one
 
@@ -65,8 +70,8 @@ def write_outcome(work_dir: Path, report: Report) -> None:
 def read_outcome(work_dir: Path) -> Report | None:
     """The last word of a driver, if it had one and it can be read."""
     try:
-        return Report(**json.loads(read_regular(work_dir / OUTCOME_FILE, _MOST_BYTES)))
-    except (OSError, ValueError, TypeError):
+        return REPORT.validate_json(read_regular(work_dir / OUTCOME_FILE, _MOST_BYTES))
+    except (OSError, ValueError):
         return None
 
 

@@ -24,12 +24,7 @@ def write_address(file: Path, url: str, epoch: int) -> bool:
     try:
         if _epoch(file) > epoch:
             return False
-        temporary = file.with_name(f".{file.name}.tmp")
-        # Not synced: after a power failure no driver is left to read it, and the next start writes it anew.
-        temporary.write_text(f"{url}\n{epoch}\n", encoding="ascii")
-        # Drivers may run as another user, and are kept out by the directory if need be.
-        temporary.chmod(0o644)
-        os.replace(temporary, file)
+        _publish(file, f"{url}\n{epoch}\n")
         return True
     finally:
         os.close(lock_fd)
@@ -37,8 +32,16 @@ def write_address(file: Path, url: str, epoch: int) -> bool:
 
 def write_server_address(file: Path, url: str) -> None:
     """Tell running drivers where this control plane is, in the file that all its jobs have where jobs cannot move."""
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(url + "\n", encoding="utf-8")
+    _publish(file, f"{url}\n")
+
+
+def _publish(file: Path, text: str) -> None:
+    """Put ``text`` into ``file`` whole. Drivers may run as another user, and the directory keeps them out if need be.
+
+    Not synced: after a power failure no driver is left to read it, and the next start writes it anew.
+    """
+    temporary = file.with_name(f".{file.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
     temporary.chmod(0o644)
     os.replace(temporary, file)
 

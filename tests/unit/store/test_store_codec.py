@@ -57,9 +57,9 @@ def test_every_phase_is_told_apart_by_its_kind() -> None:
 
 def test_options_and_bounds_come_back() -> None:
     options = dataclasses.replace(JobOptions())
-    assert codec.load_options(codec.dump_options(options)) == options
+    assert codec.OPTIONS.load(codec.OPTIONS.dump(options)) == options
     bounds = (("a" * 32, Bounds(1, 4)), ("b" * 32, Bounds(2, 2)))
-    assert codec.load_bounds(codec.dump_bounds(bounds)) == bounds
+    assert codec.BOUNDS.load(codec.BOUNDS.dump(bounds)) == bounds
 
 
 def test_what_never_changes_is_not_stored_with_every_state() -> None:
@@ -92,8 +92,8 @@ def test_lone_surrogates_of_an_exception_do_not_stop_a_job() -> None:
         (lambda text: codec.load_state(text, samples.GRAPH, samples.OPTIONS), "no JSON", "cannot be read at its top"),
         (codec.load_effect, '{"type": "Dance", "effect": {}}', "effect cannot be read"),
         (codec.load_effect, '{"type": "SendPlan", "effect": {"attempt": "x"}}', "SendPlan.effect"),
-        (codec.load_bounds, '[["v", {"lower": 0}]]', "set of bounds cannot be read at 0"),
-        (codec.load_spans, '{"a": 1}', "list of scheduler states"),
+        (codec.BOUNDS.load, '[["v", {"lower": 0}]]', "set of bounds cannot be read at 0"),
+        (codec.SPANS.load, '{"a": 1}', "list of scheduler states"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_named(load: object, text: str, place: str) -> None:

@@ -1,0 +1,84 @@
+"""Values of the model as rows of their tables, and back. Both sides go by the names of the columns: a field and the
+column of its name are all that a new fact needs, and a converter if the database does not hold its values as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
+
+from sqlalchemy import Row, Table
+
+from app.model.plan import Rung
+from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
+from app.store import codec, tables
+from app.store.writes import Attempt
+
+T = TypeVar("T")
+Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""To what the database holds, and back; None stays None."""
+
+
+def _named(kind: type[StrEnum]) -> Converter:
+    return str, kind
+
+
+_PROSE: Final[Converter] = (codec.plain_text, str)
+
+
+class Rows(Generic[T]):
+    """A dataclass whose fields are columns of ``table``. The column `job_id` is not one of its fields; any other may be
+    a property of it, which is written for queries and not read back."""
+
+    def __init__(self, table: Table, kind: type[T], converters: Mapping[str, Converter]) -> None:
+        fields = tuple(one.name for one in dataclasses.fields(kind))  # type: ignore[arg-type]
+        columns = tuple(one.name for one in table.columns if one.name != "job_id")
+        if missing := {*fields, *converters}.difference(columns):
+            raise TypeError(f"{table.name} has no columns {', '.join(sorted(missing))}")
+        self._kind = kind
+        self._columns, self._columns_of = columns, attrgetter(*columns)
+        self._fields, self._fields_of = fields, attrgetter(*fields)
+        self._write = [(name, write) for name, (write, _) in converters.items()]
+        self._read = [(name, read) for name, (_, read) in converters.items() if name in fields]
+
+    def row(self, job_id: str, value: T) -> dict[str, Any]:
+        row = dict(zip(self._columns, self._columns_of(value), strict=True))
+        _convert(row, self._write)
+        return {"job_id": job_id, **row}
+
+    def value(self, row: Row[Any]) -> T:
+        """
+        Raises:
+            CodecError: another version wrote what this one cannot read.
+        """
+        fields = dict(zip(self._fields, self._fields_of(row), strict=True))
+        _convert(fields, self._read)
+        return self._kind(**fields)
+
+
+def _convert(values: dict[str, Any], converters: Iterable[tuple[str, Callable[[Any], Any]]]) -> None:
+    for name, convert in converters:
+        if (value := values[name]) is not None:
+            values[name] = convert(value)
+
+
+RESCALES: Final = Rows(
+    tables.rescales,
+    RescaleRecord,
+    {
+        "cause": _named(TriggerCause),
+        "reason": _named(TerminatedReason),
+        "terminal_state": _named(TerminalState),
+        "rung": _named(Rung),
+        "message": _PROSE,
+        "requested_by": _PROSE,
+        "request_reason": _PROSE,
+        "vertices": (codec.VERTICES.dump, codec.VERTICES.load),
+        "groups": (codec.GROUPS.dump, codec.GROUPS.load),
+        "spans": (codec.SPANS.dump, codec.SPANS.load),
+    },
+)
+ATTEMPTS: Final = Rows(tables.attempts, Attempt, {"state": _named(tables.AttemptState)})
