@@ -33,6 +33,7 @@ from app.model.jobgraph import (
 from app.model.options import JobOptions
 from app.model.plan import Slot
 from app.model.requirements import Bounds, Requirements
+from app.model.rescale import Measured
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptRunning,
@@ -129,7 +130,7 @@ class Job:
         self.do(RequirementsUpdated(self.wishes[(self.version // 2) % len(self.wishes)][self.version % 2]))
 
     def applied(self) -> None:
-        self.do(PlanApplied(self.state.attempt, self.state.plan_version, output_gap_ms=20))
+        self.do(PlanApplied(self.state.attempt, self.state.plan_version, measured=Measured(20)))
 
     def fire(self, name: str) -> None:
         timer = next(one for one in self.state.timers if one.name == name)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 
 from app.model.jobgraph import JobGraph
-from app.model.rescale import RescaleRecord
+from app.model.rescale import Measured, RescaleRecord
 from app.scheduler.adaptive.state import JobState, Timeline
 from app.worker.views import JobView
 
@@ -23,7 +23,7 @@ _MAX_ENDED_JOBS = 20_000
 _MAX_ANSWERS_BYTES = 32 * 1024 * 1024
 _LIFE_S = 1.0
 
-_Stamp = tuple[int | None, int | None, int | None]
+_Stamp = tuple[int | None, Measured]
 
 
 class RecordCache:
@@ -39,7 +39,7 @@ class RecordCache:
             return self._render(record, graph)
         key = job_id + record.uuid
         kept = self._kept.pop(key, None)
-        stamp = (record.end_ms, record.output_gap_ms, record.reprocessed_records)
+        stamp = (record.end_ms, Measured.of(record))
         if kept is None or kept[0] != stamp:
             kept = (stamp, self._render(record, graph))
             if len(self._kept) >= _MAX_RECORDS:

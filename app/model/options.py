@@ -40,6 +40,7 @@ from app.model.option_values import (
     DURATION,
     DURATION_OR_FOREVER,
     FRACTION,
+    MAX_COUNT,
     MODE,
     MULTIPLIER,
     POSITIVE_COUNT,
@@ -61,7 +62,6 @@ BATCH_INTERVAL_MS: Final = 1_000
 FOREVER_MS: Final = -1
 """The value of a wait that never ends."""
 
-MAX_INT: Final = 2**31 - 1
 
 REACTIVE: Final = "reactive"
 
@@ -86,7 +86,7 @@ class RestartStrategyOptions:
     backoff_multiplier: float = 1.5
     reset_backoff_threshold_ms: int = 3_600_000
     jitter_factor: float = 0.1
-    attempts_before_reset_backoff: int = MAX_INT
+    attempts_before_reset_backoff: int = MAX_COUNT
 
 
 _STRATEGY_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (

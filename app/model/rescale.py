@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import Final
 
 from app.model.plan import Rung
 
@@ -75,13 +76,31 @@ class SlotGroupRescale:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What a driver measures of a rescale, under the names that reports and records have for it.
+
+    ``output_gap_ms`` is the longest pause between two completed batches around the change less the steady interval, if
+    one is known.
+    """
+
+    output_gap_ms: int | None = None
+    reprocessed_records: int | None = None
+
+    @classmethod
+    def of(cls, value: object) -> Measured:
+        """That in a report or a record."""
+        return cls(**{one.name: getattr(value, one.name) for one in fields(cls)})
+
+
+NOTHING_MEASURED: Final = Measured()
+
+
+@dataclass(frozen=True, slots=True)
 class RescaleRecord:
     """One entry of the rescale history. Open while ``reason`` is None; at most one per job is open.
 
     ``number`` counts the records of the job from 1. ``spans`` holds closed spans; the span of the current state is
-    added when it is left or when the record ends. ``output_gap_ms`` is the longest pause between two completed
-    batches around the change less the steady interval, if one is known. ``rollback_of``: this one takes back that
-    record's rescale.
+    added when it is left or when the record ends. ``rollback_of``: this one takes back that record's rescale.
     """
 
     uuid: str

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from app.model.batch import Result
 from app.model.plan import Slot
 from app.model.requirements import Requirements
+from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Pace
 from app.scheduler.adaptive.version_state import JobVersion
@@ -93,8 +94,8 @@ class AttemptStartFailed:
 class BatchCompleted:
     """A micro-batch was committed: our completed checkpoint, hence a rescale trigger.
 
-    ``output_gap_ms`` and ``reprocessed_records`` are known for the first batch after a (re)start only. ``pace`` is that
-    of a batch after which more rows waited at the sources: any other one says nothing of what the job can do.
+    ``pace`` is that of a batch after which more rows waited at the sources: any other one says nothing of what the job
+    can do.
     ``has_rows``: it read some; Spark also makes batches without, which let time pass for what keeps state.
     ``not_followed``: as in `PlanApplied`, of vertices that had other tasks in this batch and in the one before.
     """
@@ -103,8 +104,6 @@ class BatchCompleted:
     query_id: str
     batch_id: int
     plan_version: int
-    output_gap_ms: int | None = None
-    reprocessed_records: int | None = None
     pace: Pace | None = None
     has_rows: bool = True
     not_followed: tuple[tuple[str, str], ...] = ()
@@ -123,7 +122,6 @@ class BatchAborted:
 class PlanApplied:
     """Every query of ``attempt`` has committed a batch at ``plan_version``, or has no data and will run its next so.
 
-    ``output_gap_ms``: the longest pause between two completed batches around the change less the steady interval.
     ``before``: the pace of each query at the plan before, as far as it is known. ``missing_executors``: how many of a
     cluster it was not given. ``not_followed``: the id of each vertex that has other tasks in a batch at this plan than
     the plan says, and a sentence on it.
@@ -131,8 +129,7 @@ class PlanApplied:
 
     attempt: int
     plan_version: int
-    output_gap_ms: int | None = None
-    reprocessed_records: int | None = None
+    measured: Measured = NOTHING_MEASURED
     idle: bool = False
     before: tuple[Pace, ...] = ()
     missing_executors: int = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.plan import Plan, Rung
-from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.rescale import NOTHING_MEASURED, Measured, TerminatedReason, TriggerCause
 from app.scheduler.adaptive import manager, repartition, rollback, timeline, unfollowed, versions
 from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms, plan_holds
 from app.scheduler.adaptive.draft import Draft
@@ -248,7 +248,7 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     assert phase is not None and plan is not None
     unfollowed.remember(draft, event.not_followed)
     if not phase.first_batch and event.plan_version >= plan.version:
-        _confirm(draft, event.output_gap_ms, event.reprocessed_records)
+        _confirm(draft)
     phase = _executing(draft)
     assert phase is not None
     if draft.state.watch is not None and phase.first_batch and _take_back_slow(draft, event):
@@ -296,13 +296,13 @@ def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
     if not phase.first_batch and event.plan_version >= plan.version:
         timeline.note_not_followed(draft, event.not_followed)
         unfollowed.remember(draft, event.not_followed)
-        _confirm(draft, event.output_gap_ms, event.reprocessed_records)
+        _confirm(draft, event.measured)
 
 
-def _confirm(draft: Draft, output_gap_ms: int | None, reprocessed_records: int | None) -> None:
+def _confirm(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
     """The plan in force has processed a batch, or has nothing to process: the rescale that led here is complete."""
     draft.set_phase(first_batch=True)
-    timeline.complete_record(draft, output_gap_ms, reprocessed_records)
+    timeline.complete_record(draft, measured)
     if draft.state.timeline.open is None and attainable_now(draft).outlook.sufficient:
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE)
 

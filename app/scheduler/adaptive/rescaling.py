@@ -52,7 +52,7 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     timeline.in_force(draft, target)
     timeline.note_missing(draft, event.missing_executors)
     timeline.note_not_followed(draft, event.not_followed)
-    timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
+    timeline.complete_record(draft, event.measured)
     enter_executing(draft, first_batch=True)
 
 

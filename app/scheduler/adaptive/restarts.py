@@ -11,7 +11,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from app.model.options import MAX_INT, RestartStrategyOptions
+from app.model.option_values import MAX_COUNT
+from app.model.options import RestartStrategyOptions
 from app.scheduler.adaptive.state import RestartState
 
 _LARGE: Final = 2.0**50
@@ -32,7 +33,7 @@ def on_failure(
     """Count the failure at ``now_ms`` and decide. ``seed`` is what the jitter is derived from, besides the time."""
     match options.type:
         case "fixed-delay":
-            counted = RestartState(attempts=min(state.attempts + 1, MAX_INT))
+            counted = RestartState(attempts=min(state.attempts + 1, MAX_COUNT))
             return RestartDecision(
                 counted, options.fixed_delay_ms if counted.attempts <= options.fixed_attempts else None
             )
@@ -50,7 +51,7 @@ def _failure_rate(options: RestartStrategyOptions, state: RestartState, now_ms: 
     times = (*(one for one in state.failure_times_ms if one <= now_ms), now_ms)[-kept:]
     tolerated = len(times) < kept or now_ms - times[0] > options.failure_rate_interval_ms
     return RestartDecision(
-        RestartState(attempts=min(state.attempts + 1, MAX_INT), failure_times_ms=times),
+        RestartState(attempts=min(state.attempts + 1, MAX_COUNT), failure_times_ms=times),
         options.failure_rate_delay_ms if tolerated else None,
     )
 
@@ -65,7 +66,7 @@ def _exponential(
         if next_restart_ms is not None and now_ms - next_restart_ms >= options.reset_backoff_threshold_ms:
             attempts = 0
         next_restart_ms = now_ms + backoff_ms(options, attempts, now_ms, seed)
-        attempts = min(attempts + 1, MAX_INT)
+        attempts = min(attempts + 1, MAX_COUNT)
     allowed = attempts <= options.attempts_before_reset_backoff
     return RestartDecision(
         RestartState(attempts=attempts, next_restart_ms=next_restart_ms),

@@ -76,7 +76,7 @@ def _resume(draft: Draft, target: Plan | None) -> None:
 def stopping_batch(draft: Draft, event: BatchCompleted) -> None:
     plan = draft.state.plan
     if _stopping(draft).target is None and plan is not None and event.plan_version >= plan.version:
-        timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
+        timeline.complete_record(draft)
 
 
 def stopping_plan_applied(draft: Draft, event: PlanApplied) -> None:
@@ -85,9 +85,9 @@ def stopping_plan_applied(draft: Draft, event: PlanApplied) -> None:
     if target is not None and event.plan_version >= target.version:
         draft.set(plan=target, last_plan=target)
         draft.set_phase(target=None)
-        timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
+        timeline.complete_record(draft, event.measured)
     elif target is None and draft.state.plan is not None and event.plan_version >= draft.state.plan.version:
-        timeline.complete_record(draft, event.output_gap_ms, event.reprocessed_records)
+        timeline.complete_record(draft, event.measured)
 
 
 def stopping_timer(draft: Draft, event: TimerFired) -> None:

@@ -12,12 +12,15 @@ driver is there, and of bounds that were declared: COMPLETED if they count for a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 
 from app.model.batch import RegionStatus
 from app.model.ids import derive_id
 from app.model.plan import Plan, Rung
 from app.model.rescale import (
+    NOTHING_MEASURED,
+    Measured,
     RescaleRecord,
     SlotGroupRescale,
     TerminalState,
@@ -92,8 +95,7 @@ def close_record(
     *,
     message: str | None = None,
     exception: str | None = None,
-    output_gap_ms: int | None = None,
-    reprocessed_records: int | None = None,
+    measured: Measured = NOTHING_MEASURED,
 ) -> None:
     """End the open record, if there is one. The span of the current phase is added first."""
     record = draft.state.timeline.open
@@ -105,8 +107,7 @@ def close_record(
         end_ms=draft.now_ms,
         reason=reason,
         message=_joined(record.message, message),
-        output_gap_ms=output_gap_ms,
-        reprocessed_records=reprocessed_records,
+        **asdict(measured),
     )
     timeline = draft.state.timeline
     done = reason is TerminatedReason.SUCCEEDED
@@ -118,17 +119,12 @@ def close_record(
     )
 
 
-def complete_record(draft: Draft, output_gap_ms: int | None, reprocessed_records: int | None) -> None:
+def complete_record(draft: Draft, measured: Measured = NOTHING_MEASURED) -> None:
     """The plan in force has processed a batch, or has nothing to do. End the open record as a success if it is its."""
     if draft.state.unproven:
         draft.set(unproven=False)
     if has_plan(draft.state.timeline.open):
-        close_record(
-            draft,
-            TerminatedReason.SUCCEEDED,
-            output_gap_ms=output_gap_ms,
-            reprocessed_records=reprocessed_records,
-        )
+        close_record(draft, TerminatedReason.SUCCEEDED, measured=measured)
 
 
 def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:

@@ -48,7 +48,7 @@ def begin(draft: Draft, event: AttemptRunning) -> None:
             source_bytes=tuple(sorted({**dict(progress.source_bytes), **dict(event.source_bytes)}.items())),
         )
     )
-    timeline.complete_record(draft, None, None)
+    timeline.complete_record(draft)
     schedule(draft)
 
 

@@ -15,6 +15,7 @@ import structlog
 from app.cluster.ports import DriverHandle, DriverLaunchError, ExecutorCluster
 from app.model.clusterconf import FIRST_EXECUTOR_S
 from app.model.protocol import Report
+from app.model.rescale import Measured
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
@@ -95,8 +96,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
             return PlanApplied(
                 attempt,
                 report.plan_version,
-                output_gap_ms=report.output_gap_ms,
-                reprocessed_records=report.reprocessed_records,
+                measured=Measured.of(report),
                 idle=report.idle,
                 before=meter.before(report.plan_version),
                 missing_executors=report.missing_executors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.model.plan import Rung
-from app.model.rescale import TerminalState, TerminatedReason
+from app.model.rescale import Measured, TerminalState, TerminatedReason
 from app.scheduler.adaptive.effects import StartAttempt
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -141,7 +141,7 @@ def test_what_came_before_the_first_batch_has_its_record_from_that_batch_on() ->
 
 
 def test_the_figures_of_the_driver_are_kept() -> None:
-    job = Job(upper=4).run().hold(4).applied(output_gap_ms=17, reprocessed_records=0)
+    job = Job(upper=4).run().hold(4).applied(measured=Measured(17, 0))
     record = job.records[-1]
     assert (record.output_gap_ms, record.reprocessed_records, record.rung) == (17, 0, Rung.IN_PLACE)
 
