@@ -21,7 +21,7 @@ CHECKPOINT_FILES: Final = "spark.hadoop.fs.AbstractFileSystem.file.impl"
 """The setting that names what Spark writes checkpoints on a local disk with."""
 
 _PACKAGE: Final = "org.apache.hadoop.fs.local"
-_HADOOP_CLASS: Final = f"{_PACKAGE}.RawLocalFs"
+HADOOP_CLASS: Final = f"{_PACKAGE}.RawLocalFs"
 _CLASS: Final = f"{_PACKAGE}.SlotwiseLocalFs"
 
 
@@ -38,13 +38,13 @@ def checkpoint_files(jvm: Any, scratch_dir: Path) -> str:
         log.warning(
             "checkpoints are written by Hadoop's own classes, which is slower: %s", one_line(str(error))
         )
-        return _HADOOP_CLASS
+        return HADOOP_CLASS
     return _CLASS
 
 
 def _define(jvm: Any) -> None:
     """Once for a JVM."""
-    beside = jvm.java.lang.Class.forName(_HADOOP_CLASS)
+    beside = jvm.java.lang.Class.forName(HADOOP_CLASS)
     loader = beside.getClassLoader()
     with contextlib.suppress(Exception):
         jvm.java.lang.Class.forName(_CLASS, False, loader)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from app.driver.executors import first_number_conf, stop_dynamic_allocation
 from app.driver.failures import DriverError, describe
 from app.driver.jvm import JARS_VARIABLE, JAVA_OPTIONS, archive_options
-from app.driver.localfiles import CHECKPOINT_FILES, checkpoint_files
+from app.driver.localfiles import CHECKPOINT_FILES, HADOOP_CLASS, checkpoint_files
 from app.driver.scala import scala_context
 from app.model.batch import Skew, SkewStrategy
 from app.model.clusterconf import refused_on_cluster
@@ -57,7 +57,7 @@ DEFAULT_CONF = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Hadoop's local file system with checksums makes two files for each of Spark's, and child processes for each file.
     # Where Spark runs in this process alone, `app.driver.localfiles` saves those too.
-    CHECKPOINT_FILES: "org.apache.hadoop.fs.local.RawLocalFs",
+    CHECKPOINT_FILES: HADOOP_CLASS,
     # How often a query without data says so: a plan for an idle query is in force from then on.
     "spark.sql.streaming.noDataProgressEventInterval": "250ms",
     "spark.sql.streaming.pollingDelay": "100ms",
