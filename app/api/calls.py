@@ -6,12 +6,13 @@ them, that takes twice as long as all the rest that is done for it but its trans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any
 
 from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_dependant
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import PydanticUndefined
 from starlette.requests import Request
@@ -41,16 +42,19 @@ class _Call:
 
 
 class Calls:
-    """An endpoint with its dependencies: each is called once, after those that it needs."""
+    """An endpoint with its dependencies: each is called once, after those that it needs. ``overrides``: dependencies of
+    the endpoint, each with the one that takes its place (FastAPI's `dependency_overrides`).
+    """
 
-    def __init__(self, dependant: Dependant) -> None:
+    def __init__(
+        self, dependant: Dependant, overrides: Mapping[Any, Callable[..., Any]] | None = None
+    ) -> None:
         self._calls: list[_Call] = []
         self._numbers: dict[Any, int] = {}
+        self._overrides = overrides or {}
         self._add(dependant)
-
-    def names(self, place: str) -> set[str]:
-        """Of all parameters that are looked for at ``place``."""
-        return {each.alias for call in self._calls for each in call.parameters if each.place == place}
+        self.query_names = self._names("query")
+        self.header_names = {name.lower().encode(): name for name in self._names("header")}
 
     async def answer(self, request: Request, response: Response) -> Any:
         """What the endpoint returns. It and its dependencies may set headers of ``response``.
@@ -66,7 +70,8 @@ class Calls:
             for parameter in call.parameters:
                 found = sources[parameter.place].get(parameter.alias)
                 value: Any = parameter.default
-                if found is not None:
+                # One that is missing and has no default is refused by its type, which says what it expects.
+                if found is not None or value is PydanticUndefined:
                     value, wrong = parameter.validate(found, loc=(parameter.place, parameter.alias))
                     errors += wrong
                 arguments[parameter.name] = value
@@ -85,7 +90,7 @@ class Calls:
         return values[-1]
 
     def _add(self, dependant: Dependant) -> int:
-        inputs = [(each.name, self._add(each)) for each in dependant.dependencies]
+        inputs = [(each.name, self._add(self._in_force(each))) for each in dependant.dependencies]
         function = dependant.call
         if function not in self._numbers:
             assert function is not None and iscoroutinefunction(function), f"{function} should be async"
@@ -109,6 +114,15 @@ class Calls:
             )
         return self._numbers[function]
 
+    def _names(self, place: str) -> set[str]:
+        return {each.alias for call in self._calls for each in call.parameters if each.place == place}
+
+    def _in_force(self, dependant: Dependant) -> Dependant:
+        function = self._overrides.get(dependant.call)
+        if function is None:
+            return dependant
+        return get_dependant(path=dependant.path or "", call=function, name=dependant.name)
+
 
 def _parameters(dependant: Dependant) -> list[_Parameter]:
     places = {
@@ -116,7 +130,7 @@ def _parameters(dependant: Dependant) -> list[_Parameter]:
         "query": dependant.query_params,
         "header": dependant.header_params,
     }
-    found = [
+    return [
         _Parameter(
             each.name,
             place,
@@ -127,7 +141,3 @@ def _parameters(dependant: Dependant) -> list[_Parameter]:
         for place, listed in places.items()
         for each in listed
     ]
-    for parameter in found:
-        # What is missing is told by who asks for it, who knows what is expected.
-        assert parameter.place == "path" or parameter.default is not PydanticUndefined, parameter
-    return found

@@ -108,7 +108,8 @@ def _sentence(error: Mapping[str, Any]) -> str:
     """A parameter that FastAPI refuses, in the words of its type (`app.api.parameters`)."""
     place, name = error["loc"][:2]
     what = error.get("ctx", {}).get("expected") or error["msg"]
-    return f"The {_PLACES[place]} {name} should be {what}, found {shown(str(error['input']))}."
+    found = "it is missing" if error["input"] is None else f"found {shown(str(error['input']))}"
+    return f"The {_PLACES[place]} {name} should be {what}, {found}."
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:

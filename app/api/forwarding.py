@@ -14,8 +14,9 @@ from starlette.responses import Response
 
 from app.api.answers import BytesResponse
 from app.api.errors import RETRY, error_response
+from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
 from app.api.mark import MARK
-from app.api.requests import read_body
+from app.api.requests import keep_body
 from app.model.ids import InvalidId, normalize_id
 from app.store.errors import StoreError
 from app.store.members import Member
@@ -79,7 +80,7 @@ class Forwarding:
         await self._http.aclose()
 
     async def answer(self, request: Request) -> Response | None:
-        """The owner's answer; None if this control plane is to give one, for which it has read what it needs."""
+        """The owner's answer; None if this control plane is to give one. The body can be read again then."""
         job_id = _job_id(request)
         if job_id is None:
             if request.method in _READS:
@@ -89,6 +90,10 @@ class Forwarding:
             return None
         owner = None
         if not any(name == FORWARDED for name, _ in request.scope["headers"]):
+            # Before the owner is looked for: a body may take its time, and the job have another owner then.
+            await keep_body(request, _body_limit_bytes(request))
+            if self._control_planes.serves(job_id):
+                return None
             with contextlib.suppress(StoreError):
                 owner = await self._control_planes.owner_of(job_id)
         if owner is not None:
@@ -114,12 +119,13 @@ class Forwarding:
         return True
 
     async def _ask(self, request: Request, job_id: str, owner: Member) -> Response | None:
-        """What ``owner`` answers; None if it gives none to a request that changes nothing."""
+        """What ``owner`` answers; None if it gives none to a request that changes nothing, or did not get the request
+        and has lost the job to this control plane."""
         is_read = request.method in _READS
         try:
             sent = await self._send(request, job_id, owner)
         except (httpx.ConnectError, httpx.ConnectTimeout):
-            if is_read:
+            if is_read or self._control_planes.serves(job_id):
                 return None
             sentence = (
                 f"The control plane that owns job {job_id} cannot be reached. Nothing was changed; try again."
@@ -143,7 +149,7 @@ class Forwarding:
         path = request.scope.get("raw_path") or request.scope["path"].encode()
         query = request.scope["query_string"]
         url = httpx.URL(owner.url).copy_with(raw_path=path + (b"?" + query if query else b""))
-        content = await read_body(request)
+        content = await request.body()
         waiting = asyncio.create_task(
             self._http.request(
                 request.method,
@@ -171,6 +177,12 @@ def _job_id(request: Request) -> str | None:
         return None if text is None else normalize_id(text)
     except InvalidId:
         return None
+
+
+def _body_limit_bytes(request: Request) -> int:
+    kinds = [value for name, value in request.scope["headers"] if name == b"content-type"]
+    is_form = any(kind.strip().lower().startswith(b"multipart/form-data") for kind in kinds)
+    return FORM_LIMIT_BYTES if is_form else BODY_LIMIT_BYTES
 
 
 def _sent_back(answer: httpx.Response) -> Response:

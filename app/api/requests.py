@@ -48,6 +48,13 @@ async def read_body(request: Request, limit_bytes: int = BODY_LIMIT_BYTES) -> by
     return b"".join([chunk async for chunk in body_chunks(request, limit_bytes)])
 
 
+async def keep_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body, for one who may leave the answer to an endpoint: that reads it again."""
+    # Starlette keeps it there too, and begins with it whenever the body is asked for.
+    request._body = body = await read_body(request, limit_bytes)
+    return body
+
+
 async def body_chunks(request: Request, limit_bytes: int) -> AsyncGenerator[bytes, None]:
     """The body as it comes, with the limits of `read_body`."""
     announced = header(request, "content-length")

@@ -65,8 +65,6 @@ class Operation(APIRoute):
         super().__init__(path, endpoint, **options)
         self.description = " ".join(description.split())
         self._calls = Calls(self.dependant)
-        self._query_names = self._calls.names("query")
-        self._header_names = {name.lower().encode(): name for name in self._calls.names("header")}
         self.app = request_response(self._answer)
 
     async def _answer(self, request: Request) -> Response:
@@ -75,13 +73,15 @@ class Operation(APIRoute):
             elsewhere: Response | None = await forwarding.answer(request)
             if elsewhere is not None:
                 return elsewhere
+        overrides = request.app.dependency_overrides
+        calls = Calls(self.dependant, overrides) if overrides else self._calls
         query: bytes = request.scope["query_string"]
         if query:
-            _check_query(query, self._query_names)
-        if self._header_names:
-            _check_headers(request.scope["headers"], self._header_names)
+            _check_query(query, calls.query_names)
+        if calls.header_names:
+            _check_headers(request.scope["headers"], calls.header_names)
         response = Response()
-        found = await self._calls.answer(request, response)
+        found = await calls.answer(request, response)
         if isinstance(found, Response):
             return found
         answer = BytesResponse(model_bytes(found), self.status_code or 200)

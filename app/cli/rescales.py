@@ -6,7 +6,6 @@ import re
 import shutil
 import textwrap
 import time
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -32,20 +31,7 @@ from app.cli.output import (
     show_table,
     when_header,
 )
-
-
-class Cause(StrEnum):
-    INITIAL_SCHEDULE = "INITIAL_SCHEDULE"
-    UPDATE_REQUIREMENT = "UPDATE_REQUIREMENT"
-    NEW_RESOURCE_AVAILABLE = "NEW_RESOURCE_AVAILABLE"
-    RECOVERABLE_FAILOVER = "RECOVERABLE_FAILOVER"
-
-
-class Terminal(StrEnum):
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    IGNORED = "IGNORED"
-
+from app.model.rescale import TerminalState, TriggerCause
 
 COLUMNS = ["cause", "outcome", "rung", "took", "gap", "parallelism", "remarks"]
 """After number and time. The two that can be of any length come last."""
@@ -60,8 +46,8 @@ _NUMBER = re.compile(r"[0-9]{1,9}\Z")
 def rescales(
     job: JobArgument,
     limit: Annotated[int, typer.Option(min=1, help="At most this many, newest first.")] = 20,
-    cause: Annotated[Cause | None, typer.Option(help="Only records of this cause.")] = None,
-    state: Annotated[Terminal | None, typer.Option(help="Only records that ended like this.")] = None,
+    cause: Annotated[TriggerCause | None, typer.Option(help="Only records of this cause.")] = None,
+    state: Annotated[TerminalState | None, typer.Option(help="Only records that ended like this.")] = None,
     record: Annotated[
         str | None,
         typer.Option("--record", "--uuid", metavar="NUMBER|UUID", help="One record, in full."),
@@ -113,7 +99,7 @@ def history_text(records: list[dict[str, Any]], width: int) -> Text:
             printable(detail), max(20, width), initial_indent=indent, subsequent_indent=indent
         )
     text = Text("\n".join(found))
-    for outcome in Terminal:
+    for outcome in TerminalState:
         if outcome.value in STATUS_STYLES:
             text.highlight_words([outcome.value], STATUS_STYLES[outcome.value])
     return text

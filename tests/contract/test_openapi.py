@@ -21,11 +21,13 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
+import app.web
 from app.api.app import SlotwiseApi
 from tests.contract.live import listening
 from tests.contract.world import World, bounds, open_world
 
 EXAMPLES_PER_OPERATION = 12
+SWAGGER_UI = Path(app.web.__file__).parent / "swagger-ui"
 API = SlotwiseApi("0.1.0", with_tokens=False)
 DOCUMENT = API.openapi()
 OPERATIONS = [
@@ -104,6 +106,18 @@ async def test_the_page_is_swagger_ui_and_loads_nothing_from_elsewhere(world: Wo
     assert str(turned.url.join(turned.headers["location"])) == "http://localhost/v1/docs"
     part = await world.http.get("/docs/swagger-ui.css", headers={"Range": "bytes=900000000-"})
     assert (part.status_code, part.headers["x-content-type-options"]) == (200, "nosniff")
+
+
+async def test_what_the_page_loads_is_what_its_package_has(world: World) -> None:
+    version, *listed = (SWAGGER_UI / "SHA256SUMS").read_text().splitlines()
+    assert re.fullmatch(r"# swagger-ui-dist [0-9.]+ of npm", version)
+    expected = {name: digest for digest, name in (line.split("  ") for line in listed)}
+    assert {path.name for path in SWAGGER_UI.iterdir()} == {*expected, "SHA256SUMS"}
+    for name, digest in expected.items():
+        assert hashlib.sha256((SWAGGER_UI / name).read_bytes()).hexdigest() == digest, name
+    for name in ("swagger-ui.css", "swagger-ui-bundle.js"):
+        served = await world.http.get(f"/docs/{name}")
+        assert hashlib.sha256(served.content).hexdigest() == expected[name], name
 
 
 # -- Schemathesis

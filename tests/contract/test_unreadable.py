@@ -19,7 +19,7 @@ from app.store import Store
 from app.worker.ownership import leases as ownership
 from app.worker.ownership import unreadable
 from app.worker.views import RequirementsUpdate
-from tests.contract.test_members import Server, two, until
+from tests.contract.members import Server, two, until
 from tests.unit.worker.fakes import Rig, graph, rig_on
 
 WIDER = RequirementsUpdate({name: (1, 4) for name in ("events", "counts", "store")})

@@ -143,7 +143,7 @@ def member(view: MemberView) -> schema.Member:
         task_manager=one.task_manager,
         jobs=view.jobs,
         state="ALIVE" if view.is_alive else "LOST",
-        joined_timestamp_in_millis=view.joined_ms,
+        joined_timestamp_ms=view.joined_ms,
         is_self=view.is_self,
         is_arbiter=view.is_arbiter,
     )

@@ -41,7 +41,7 @@ def _decision(
         vertex_name=name,
         region=decision.region,
         run=decision.run,
-        timestamp_in_millis=decision.at_ms,
+        timestamp_ms=decision.at_ms,
         rule=cast("schema.Rule", decision.rule),
         parallelism=decision.parallelism,
         lower_bound=decision.lower,
@@ -78,8 +78,8 @@ def _run(
         run_state = "RUNNING"
     return schema.RegionRun(
         state=run_state,
-        start_timestamp_in_millis=decision.at_ms,
-        end_timestamp_in_millis=end_ms,
+        start_timestamp_ms=decision.at_ms,
+        end_timestamp_ms=end_ms,
         written_bytes=left.bytes if left is not None else None,
         written_rows=left.rows if left is not None else None,
     )

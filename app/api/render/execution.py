@@ -31,7 +31,7 @@ from app.scheduler.batch.progress import BatchProgress, Decision
 from app.worker.views import JobView
 
 _FINISHED_PROGRESS: Final = RegionProgress(
-    tasks_done=None, tasks_known=None, percent=100, estimated_rest_in_millis=0
+    tasks_done=None, tasks_known=None, percent=100, estimated_rest_ms=0
 )
 
 
@@ -153,7 +153,7 @@ def region_progress(execution: VertexExecution, now_ms: int) -> RegionProgress |
         tasks_done=count.done,
         tasks_known=count.known,
         percent=percent(count),
-        estimated_rest_in_millis=rest_ms(count, execution.duration_ms(now_ms)),
+        estimated_rest_ms=rest_ms(count, execution.duration_ms(now_ms)),
     )
 
 

@@ -44,10 +44,10 @@ def explanation(value: Explanation) -> schema.Explanation:
         },
         reactive=state.options.is_reactive,
         rollback=_rollback(state),
-        on_trial_until_in_millis=None if state.watch is None else state.watch.until_ms,
+        on_trial_until_ms=None if state.watch is None else state.watch.until_ms,
         sentences=list(value.sentences),
         violations=list(value.violations),
-        last_batch_timestamp_in_millis=value.last_batch_ms,
+        last_batch_timestamp_ms=value.last_batch_ms,
     )
 
 
@@ -56,7 +56,7 @@ def _executors(value: Explanation) -> schema.ExecutorsExplained | None:
     if seen is None:
         return None
     return schema.ExecutorsExplained(
-        present=seen.present, wanted=seen.wanted, short_since_in_millis=seen.short_since_ms
+        present=seen.present, wanted=seen.wanted, short_since_ms=seen.short_since_ms
     )
 
 
@@ -69,12 +69,12 @@ def _slot_share(value: Explanation) -> ShareExplained:
         version=share.version,
         requested_by=share.requested_by,
         reason=share.reason,
-        changed_timestamp_in_millis=share.changed_ms,
+        changed_timestamp_ms=share.changed_ms,
         share=None if allotment is None else allotment.share,
         allowed=None if allotment is None else allotment.allowed,
         why=None if allotment is None else ShareReason(allotment.why.value),
         missing=0 if allotment is None else allotment.missing,
-        due_timestamp_in_millis=None if allotment is None else allotment.due_ms,
+        due_timestamp_ms=None if allotment is None else allotment.due_ms,
     )
 
 
@@ -84,7 +84,7 @@ def _rollback(state: JobState) -> schema.RollbackExplained | None:
         return None
     return schema.RollbackExplained(
         rescale=taken.record or None,
-        timestamp_in_millis=taken.at_ms,
+        timestamp_ms=taken.at_ms,
         reason=taken.why,
         tried=dict(taken.tried),
         back_at=dict(taken.good),

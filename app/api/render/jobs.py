@@ -115,9 +115,7 @@ def _last_failure(state: JobState) -> schema.LastFailure | None:
     failure = last_failure(state)
     if failure is None:
         return None
-    return schema.LastFailure(
-        timestamp_in_millis=failure.at_ms, attempt=failure.attempt, message=failure.error
-    )
+    return schema.LastFailure(timestamp_ms=failure.at_ms, attempt=failure.attempt, message=failure.error)
 
 
 def job_details(view: JobView, now_ms: int) -> schema.JobDetails:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from app.api.schema.base import made_of
 from app.api.schema.rescales import (
     DurationStatistics,
     Rescale,
@@ -44,27 +45,21 @@ _SLOT_PROFILE = cores(1.0)
 def rescale_record(
     record: RescaleRecord, graph: JobGraph, spans: Sequence[SchedulerStateSpan] = ()
 ) -> Rescale:
-    """A record; without ``spans`` as the history and the overview show it."""
-    return Rescale(
+    """A record; without ``spans`` as the history and the overview show it. What has other names there is named."""
+    return made_of(
+        Rescale,
+        record,
         rescale_uuid=record.uuid,
         resource_requirements_uuid=record.requirements_uuid,
         rescale_attempt_id=record.attempt_id,
         vertices=_vertices(record, graph),
         slots=_slots(record),
         scheduler_states=list(spans),
-        start_timestamp_in_millis=record.start_ms,
-        end_timestamp_in_millis=record.end_ms,
-        terminal_state=record.terminal_state,
+        start_timestamp_ms=record.start_ms,
+        end_timestamp_ms=record.end_ms,
         trigger_cause=record.cause,
         terminated_reason=record.reason,
-        number=record.number,
-        requested_by=record.requested_by,
         reason=record.request_reason,
-        message=record.message,
-        rung=record.rung,
-        output_gap_in_millis=record.output_gap_ms,
-        reprocessed_records=record.reprocessed_records,
-        rollback_of=record.rollback_of,
     )
 
 
@@ -117,9 +112,9 @@ def _span(span: StateSpan, now_ms: int) -> SchedulerStateSpan:
     leave_ms = max(now_ms, span.enter_ms) if span.leave_ms is None else span.leave_ms
     return SchedulerStateSpan(
         state=span.state,
-        enter_timestamp_in_millis=span.enter_ms,
-        leave_timestamp_in_millis=leave_ms,
-        duration_in_millis=leave_ms - span.enter_ms,
+        enter_timestamp_ms=span.enter_ms,
+        leave_timestamp_ms=leave_ms,
+        duration_ms=leave_ms - span.enter_ms,
         stringified_exception=span.exception,
     )
 
@@ -141,10 +136,10 @@ def rescales_summary(state: JobState, durations_ms: Mapping[TerminalState, Seque
 
     return RescalesSummary(
         rescales_counts=rescale_counts(state),
-        rescales_duration_stats_in_millis=of(*TerminalState),
-        completed_rescales_duration_stats_in_millis=of(TerminalState.COMPLETED),
-        ignored_rescales_duration_stats_in_millis=of(TerminalState.IGNORED),
-        failed_rescales_duration_stats_in_millis=of(TerminalState.FAILED),
+        rescales_duration_stats_ms=of(*TerminalState),
+        completed_rescales_duration_stats_ms=of(TerminalState.COMPLETED),
+        ignored_rescales_duration_stats_ms=of(TerminalState.IGNORED),
+        failed_rescales_duration_stats_ms=of(TerminalState.FAILED),
     )
 
 
@@ -188,14 +183,14 @@ def rescales_config(state: JobState) -> RescalesConfig:
     return RescalesConfig(
         rescale_history_max=options.rescale_history_size,
         scheduler_execution_mode="REACTIVE" if options.is_reactive else None,
-        submission_resource_wait_timeout_in_millis=options.submission_wait_ms,
-        submission_resource_stabilization_timeout_in_millis=options.submission_stabilization_ms,
-        slot_idle_timeout_in_millis=options.slot_idle_timeout_ms,
-        executing_cooldown_timeout_in_millis=options.executing_cooldown_ms,
-        executing_resource_stabilization_timeout_in_millis=options.executing_stabilization_ms,
-        maximum_delay_for_triggering_rescale_in_millis=options.max_delay_ms,
+        submission_resource_wait_timeout_ms=options.submission_wait_ms,
+        submission_resource_stabilization_timeout_ms=options.submission_stabilization_ms,
+        slot_idle_timeout_ms=options.slot_idle_timeout_ms,
+        executing_cooldown_timeout_ms=options.executing_cooldown_ms,
+        executing_resource_stabilization_timeout_ms=options.executing_stabilization_ms,
+        maximum_delay_for_triggering_rescale_ms=options.max_delay_ms,
         rescale_on_failed_checkpoint_count=options.max_checkpoint_failures,
-        in_place_cooldown_timeout_in_millis=options.in_place_cooldown_ms,
-        in_place_resource_stabilization_timeout_in_millis=options.in_place_stabilization_ms,
-        in_place_maximum_delay_in_millis=options.in_place_max_delay_ms,
+        in_place_cooldown_timeout_ms=options.in_place_cooldown_ms,
+        in_place_resource_stabilization_timeout_ms=options.in_place_stabilization_ms,
+        in_place_maximum_delay_ms=options.in_place_max_delay_ms,
     )

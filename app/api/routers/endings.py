@@ -5,52 +5,40 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 
 from app.api.dependencies import Plane, Principal
-from app.api.errors import bad_request
 from app.api.openapi import refusals, request_body
-from app.api.parameters import JobId, TriggerId
+from app.api.parameters import JobId, TriggerId, expected
 from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema import jobs as schema
 from app.api.schema.base import Empty
-from app.model.sentences import shown
 from app.scheduler.adaptive.state import Stop
 
 router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
 
 
-# Read by the endpoint, which has more to say than that it is missing.
-_MODE = {
-    "name": "mode",
-    "in": "query",
-    "required": True,
-    "description": "cancel is the only mode.",
-    "schema": {"enum": ["cancel"]},
-}
+def _cancel(value: str | None) -> str:
+    # Flink takes a missing one for cancel. Its clients always send it, and a request that forgets what it wants should
+    # not end a job.
+    if value != "cancel":
+        raise expected("cancel (to stop a job, POST to /stop)")
+    return "cancel"
 
 
-@router.patch(
-    "",
-    status_code=202,
-    responses=refusals({409: "The job has ended: it is FINISHED."}),
-    openapi_extra={"parameters": [_MODE]},
-)
-async def cancel_job(
-    jobid: JobId,
-    plane: Plane,
-    principal: Principal,
-    mode: Annotated[str | None, Query(include_in_schema=False)] = None,
-) -> Empty:
+Mode = Annotated[
+    str,
+    BeforeValidator(_cancel),
+    WithJsonSchema({"enum": ["cancel"]}),
+    Query(description="cancel is the only mode."),
+]
+
+
+@router.patch("", status_code=202, responses=refusals({409: "The job has ended: it is FINISHED."}))
+async def cancel_job(jobid: JobId, plane: Plane, principal: Principal, mode: Mode) -> Empty:
     """Cancel a job at once"""
-    if mode != "cancel":
-        # Flink takes a missing one for cancel. Its clients always send it, and a request that forgets what it wants
-        # should not end a job.
-        found = "it is missing" if mode is None else f"found {shown(mode)}"
-        raise bad_request(
-            f"The query parameter mode should be cancel, {found}; to stop a job, POST to /stop."
-        )
     await plane.cancel(jobid, requested_by=principal)
     return Empty()
 

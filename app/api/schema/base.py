@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AliasGenerator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -19,6 +19,11 @@ class Expected:
     what: str
 
 
+def _camel(name: str) -> str:
+    """Times are written as Flink writes them: `gap_ms` is `gapInMillis`."""
+    return to_camel(f"{name.removesuffix('_ms')}_in_millis" if name.endswith("_ms") else name)
+
+
 def _hyphenated(name: str) -> str:
     return name.replace("_", "-")
 
@@ -32,13 +37,22 @@ class Schema(BaseModel):
 class Camel(Schema):
     """Fields are writtenLikeThis."""
 
-    model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=to_camel))
+    model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=_camel))
 
 
 class Hyphenated(Schema):
     """Fields are written-like-this."""
 
     model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=_hyphenated))
+
+
+S = TypeVar("S", bound=Schema)
+
+
+def made_of(model: type[S], value: object, **others: Any) -> S:
+    """A ``model`` of ``others``, and for each field that is not among them of what ``value`` has under its name."""
+    alike = {name: getattr(value, name) for name in model.model_fields if name not in others}
+    return model(**alike, **others)
 
 
 class Errors(Schema):

@@ -145,7 +145,7 @@ class Member(Camel):
     state: Literal["ALIVE", "LOST"] = Field(
         description="LOST: it has not renewed its leases in time, or is dead."
     )
-    joined_timestamp_in_millis: Millis
+    joined_timestamp_ms: Millis
     is_self: bool = Field(description="Whether it is the one that answers.")
     is_arbiter: bool = Field(description="Whether it decides about the slots of all. Any of them can.")
 

@@ -21,8 +21,8 @@ class RegionRun(Camel):
             " was lost."
         )
     )
-    start_timestamp_in_millis: Millis
-    end_timestamp_in_millis: int | None = Field(
+    start_timestamp_ms: Millis
+    end_timestamp_ms: int | None = Field(
         description="When it was finished; null if it was not, and of all but the last run of a region.",
     )
     written_bytes: int | None = Field(
@@ -38,7 +38,7 @@ class Decision(Camel):
     vertex_name: str
     region: int = Field(description="Regions are numbered from 0, producers first.")
     run: int = Field(description="Runs of a region are numbered from 1.")
-    timestamp_in_millis: Millis
+    timestamp_ms: Millis
     rule: Rule = Field(
         description=(
             "fixed: the bounds leave no choice. source: from the sizes of its files; the highest possible if they are"

@@ -70,7 +70,7 @@ class LastFailure(Camel):
     """Why the attempt before failed. Told from then on until the job has got over it: until the next attempt has had
     its first batch, or no region of a BATCH job has to run again."""
 
-    timestamp_in_millis: Millis
+    timestamp_ms: Millis
     attempt: int
     message: str
 
@@ -121,7 +121,7 @@ class RegionProgress(Camel):
         description="Spark tasks known so far: Spark plans further stages as it goes."
     )
     percent: int = Field(ge=0, le=100, description="Of the tasks known; 100 only if the region is finished.")
-    estimated_rest_in_millis: int | None = Field(
+    estimated_rest_ms: int | None = Field(
         description="If tasks go on as before; null while none is done, and when all that are known are.",
     )
 

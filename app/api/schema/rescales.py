@@ -48,9 +48,9 @@ class SlotGroupRescale(Camel):
 
 class SchedulerStateSpan(Camel):
     state: str
-    enter_timestamp_in_millis: Millis
-    leave_timestamp_in_millis: Millis
-    duration_in_millis: int
+    enter_timestamp_ms: Millis
+    leave_timestamp_ms: Millis
+    duration_ms: int
     stringified_exception: str | None
 
 
@@ -63,8 +63,8 @@ class Rescale(Camel):
     vertices: dict[str, VertexRescale]
     slots: dict[str, SlotGroupRescale]
     scheduler_states: list[SchedulerStateSpan]
-    start_timestamp_in_millis: Millis
-    end_timestamp_in_millis: int | None = Field(description="null while it is in progress.")
+    start_timestamp_ms: Millis
+    end_timestamp_ms: int | None = Field(description="null while it is in progress.")
     terminal_state: TerminalState | None
     trigger_cause: TriggerCause
     terminated_reason: TerminatedReason | None
@@ -73,7 +73,7 @@ class Rescale(Camel):
     reason: str | None = Field(description="What X-Slotwise-Reason said.")
     message: str | None = Field(description="Why it ended as it did, in words.")
     rung: Rung | None = Field(description="How it was done, cheapest first.")
-    output_gap_in_millis: int | None = Field(
+    output_gap_ms: int | None = Field(
         description=(
             "The longest pause between two completed batches around the change less the steady interval; the pause "
             "itself if fewer than two batches had been committed before the change, null if none had."
@@ -116,25 +116,25 @@ class DurationStatistics(Schema):
 
 class RescalesSummary(Camel):
     rescales_counts: RescaleCounts
-    rescales_duration_stats_in_millis: DurationStatistics
-    completed_rescales_duration_stats_in_millis: DurationStatistics
-    ignored_rescales_duration_stats_in_millis: DurationStatistics
-    failed_rescales_duration_stats_in_millis: DurationStatistics
+    rescales_duration_stats_ms: DurationStatistics
+    completed_rescales_duration_stats_ms: DurationStatistics
+    ignored_rescales_duration_stats_ms: DurationStatistics
+    failed_rescales_duration_stats_ms: DurationStatistics
 
 
 class RescalesConfig(Camel):
     rescale_history_max: int
     scheduler_execution_mode: Literal["REACTIVE"] | None
-    submission_resource_wait_timeout_in_millis: int = Field(description="-1: for ever.")
-    submission_resource_stabilization_timeout_in_millis: int
-    slot_idle_timeout_in_millis: int
-    executing_cooldown_timeout_in_millis: int
-    executing_resource_stabilization_timeout_in_millis: int
-    maximum_delay_for_triggering_rescale_in_millis: int
+    submission_resource_wait_timeout_ms: int = Field(description="-1: for ever.")
+    submission_resource_stabilization_timeout_ms: int
+    slot_idle_timeout_ms: int
+    executing_cooldown_timeout_ms: int
+    executing_resource_stabilization_timeout_ms: int
+    maximum_delay_for_triggering_rescale_ms: int
     rescale_on_failed_checkpoint_count: int
-    in_place_cooldown_timeout_in_millis: int
-    in_place_resource_stabilization_timeout_in_millis: int
-    in_place_maximum_delay_in_millis: int
+    in_place_cooldown_timeout_ms: int
+    in_place_resource_stabilization_timeout_ms: int
+    in_place_maximum_delay_ms: int
 
 
 class SlotsExplained(Schema):
@@ -173,7 +173,7 @@ class ExecutorsExplained(Camel):
 
     present: int
     wanted: int = Field(description="One for each slot that the job holds.")
-    short_since_in_millis: int | None = Field(
+    short_since_ms: int | None = Field(
         description="Since when there are fewer than wanted; null if there are not.",
     )
 
@@ -182,7 +182,7 @@ class RollbackExplained(Camel):
     """A rescale that was taken back. It holds until other bounds are declared, or these again with retry=true."""
 
     rescale: int | None = Field(description="The number of its record.")
-    timestamp_in_millis: Millis
+    timestamp_ms: Millis
     reason: str
     tried: dict[str, int] = Field(description="The parallelism per vertex id that was taken back.")
     back_at: dict[str, int] = Field(
@@ -205,12 +205,12 @@ class Explanation(Camel):
     vertices: dict[str, VertexExplained]
     reactive: bool = Field(description="Whether the job follows whatever slots there are.")
     rollback: RollbackExplained | None
-    on_trial_until_in_millis: int | None = Field(
+    on_trial_until_ms: int | None = Field(
         description="Until then the last rescale is taken back if it turns out bad.",
     )
     sentences: list[str]
     violations: list[str] = Field(description="Bounds that the parallelism in force breaks, and why.")
-    last_batch_timestamp_in_millis: int | None
+    last_batch_timestamp_ms: int | None
 
 
 class ResolvedBounds(Camel):

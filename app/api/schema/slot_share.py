@@ -40,7 +40,7 @@ class ShareExplained(SlotShare):
     version: int = Field(description="The ETag.")
     requested_by: str | None
     reason: str | None = Field(description="X-Slotwise-Reason of the last change.")
-    changed_timestamp_in_millis: Millis
+    changed_timestamp_ms: Millis
     share: int | None = Field(
         description="The slots that it comes to when nothing changes; null while nothing was decided."
     )
@@ -51,6 +51,6 @@ class ShareExplained(SlotShare):
     missing: int = Field(
         description="With no-room: the slots that would have to be free besides, for it to run."
     )
-    due_timestamp_in_millis: int | None = Field(
+    due_timestamp_ms: int | None = Field(
         description="When what it holds beyond its share may be taken, because other jobs want it.",
     )
