@@ -14,6 +14,7 @@ from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.events import CancelRequested
 from app.scheduler.adaptive.state import JobState, Stop
+from app.scheduler.step import status_of
 from app.store.errors import StoreError
 from app.store.members import Member
 from app.store.queries import RescalePage
@@ -363,14 +364,12 @@ class ControlPlane:
     # -- inside
 
     def _running(self, job_id: str, refusal: str) -> Job:
-        view = self.job(job_id)
         job = self._keeper.jobs.get(job_id)
-        if job is None and not view.status.is_globally_terminal:
+        status = self.job(job_id).status if job is None else status_of(job.state)
+        if status.is_globally_terminal:
+            raise StateConflict(f"Job {job_id} has reached the terminal state {status.value}: {refusal}.")
+        if job is None:
             raise Unavailable(f"Job {job_id} is not served by this control plane now. Try again in a moment.")
-        if job is None or view.status.is_globally_terminal:
-            raise StateConflict(
-                f"Job {job_id} has reached the terminal state {view.status.value}: {refusal}."
-            )
         return job
 
     async def _of_driver(self, job_id: str, attempt: int, secret: str, epoch: int) -> Job:

@@ -72,7 +72,8 @@ class Job:
         self._keeper = keeper
         self._clock, self._places = keeper.clock, keeper.places
         self._meter = PaceMeter()
-        self._taken = (0, 0)
+        # (attempt, number): up to there its reports are in the mailbox or behind it.
+        self.acknowledged = (0, 0)
         self._has_called = False
         self._misplaced: AttemptMisplaced | None = None
         self._taking = asyncio.Lock()
@@ -108,20 +109,11 @@ class Job:
         return self.state.graph.runtime.with_artifacts(str(self._artifacts_dir))
 
     @property
-    def acknowledged(self) -> tuple[int, int]:
-        """(attempt, number): up to there its reports are in the mailbox or behind it."""
-        return self._taken
-
-    @property
     def _artifacts_dir(self) -> Path:
         return self._places.artifacts_dir(self.job_id, self.state.versions.current)
 
     def attempt_dir(self, attempt: int) -> Path:
         return self._places.attempt_dir(self.job_id, attempt)
-
-    def is_sure(self) -> bool:
-        """Whether nobody else can own the job now. Otherwise nothing is done that is not checked by a write."""
-        return self._keeper.is_sure()
 
     def lost(self) -> None:
         """Another control plane owns the job. Its worker is closed."""
@@ -167,7 +159,7 @@ class Job:
 
     def resume_reports(self, attempt: int, number: int) -> None:
         """Reports of ``attempt`` up to ``number`` were taken down by an earlier control plane."""
-        self._taken = (attempt, number)
+        self.acknowledged = (attempt, number)
 
     async def take_down(self, attempt: int, reports: list[Report]) -> int:
         """Take reports of the live attempt; the number up to which they, and all that follows from them, are durable.
@@ -179,12 +171,12 @@ class Job:
         """
         async with self._taking:
             self._must_be_at(attempt)
-            if attempt != self._taken[0]:
-                self._taken = (attempt, 0)
+            if attempt != self.acknowledged[0]:
+                self.acknowledged = (attempt, 0)
             for report in reports:
-                if report.seq > self._taken[1]:
+                if report.seq > self.acknowledged[1]:
                     await self._take(attempt, report)
-            number = self._taken[1]
+            number = self.acknowledged[1]
         # An acknowledged report is not sent again, also one that was taken down by a call that got no answer.
         await self.worker.settle()
         return number
@@ -203,7 +195,7 @@ class Job:
         elif report.type == "region-progress" and self._is_current_run(report):
             self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)
-        self._taken = (attempt, report.seq)
+        self.acknowledged = (attempt, report.seq)
         if (event := event_of(report, attempt, self._meter)) is not None:
             self.worker.deliver(event)
 

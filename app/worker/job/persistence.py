@@ -109,7 +109,8 @@ class JobWriter:
         self.epoch = epoch
         self._state_seq = state_seq
         self._effect_seq = effect_seq
-        self._is_sure = is_sure
+        # Whether nobody else can own the job now. Otherwise nothing is done that is not checked by a write.
+        self.is_sure = is_sure
         self._performed: list[int] = []
         self._written: list[int] = []
 
@@ -167,7 +168,7 @@ class JobWriter:
     async def attempt_started(self, record: AttemptRecord) -> None:
         """Durable when it returns, and the job still ours; raises like `write`."""
         await self._commit(UnitOfWork(self._job_id, self.epoch).add(PutAttempt(_row(record, None))))
-        if not self._is_sure():
+        if not self.is_sure():
             raise LostOwnership(
                 "This process was stopped after it had recorded an attempt: it is not started."
             )

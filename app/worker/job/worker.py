@@ -189,7 +189,7 @@ class JobWorker:
         if not self._mailbox and (taken := self._job.acknowledged) != self._acknowledged_durably:
             change.acknowledged = taken
         if state is before and change.is_empty:
-            answer_all(answers) if self._job.is_sure() else refuse_all(answers, Unavailable(_UNSURE))
+            answer_all(answers) if self._writer.is_sure() else refuse_all(answers, Unavailable(_UNSURE))
             self._arm_timer()
             return
         try:
@@ -222,7 +222,7 @@ class JobWorker:
             # The effects are in the outbox: whoever takes the job up next performs them.
             return
         self._job.changed(before, state)
-        if change.effects and not self._job.is_sure():
+        if change.effects and not self._writer.is_sure():
             # Stopped after the write for so long that the job may be another's: its owner has them in the outbox.
             self._log.warning("effects are left to the owner", effects=len(change.effects))
             self._give_up(self._job.diverged)

@@ -262,7 +262,7 @@ class JobKeeper(JobsKnown):
             epoch,
             state_seq=state_seq,
             effect_seq=effect_seq,
-            is_sure=self.is_sure,
+            is_sure=self.lease_certainty.is_sure,
         )
         return Job(state, writer=writer, keeper=self, submitted_ms=submitted_ms, submitted_by=submitted_by)
 
