@@ -9,6 +9,7 @@ import pytest
 
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import (
+    SendPlan,
     StartAttempt,
     StopAttempt,
     StopMode,
@@ -168,6 +169,25 @@ def test_a_stop_that_fails_before_the_first_batch_leaves_the_record_for_that_bat
     job.do(AttemptStopped(1, driver_alive=True, error="the disk is full"))
     assert (job.kind, job.records) == ("Executing", [])
     assert job.commit().ended() == [("INITIAL_SCHEDULE", "SUCCEEDED", 1)]
+
+
+def test_a_stop_that_fails_while_a_plan_is_on_its_way_sends_that_plan_again() -> None:
+    job = Job(upper=2).run(held=2).put(1, 1)
+    target = job.effect(SendPlan).plan
+    job.do(StopRequested("t1")).do(AttemptStopped(1, driver_alive=True, error="the disk is full"))
+    assert (job.kind, job.effect(SendPlan).plan) == ("Rescaling", target)
+    assert (job.applied().kind, job.parallelism) == ("Executing", [1, 1, 1])
+
+
+def test_an_attempt_that_was_given_up_and_fails_is_waited_for_until_it_is_dead() -> None:
+    job = Job(upper=2).do(StartScheduling()).hold(2).hold(1)
+    assert (job.kind, job.effect(StopAttempt).mode) == ("WaitingForResources", StopMode.KILL)
+    job.wait(1_000).do(AttemptFailed(1, "boom", stopped=False))
+    assert (job.kind, job.effects) == ("WaitingForResources", ())
+    job.do(AttemptFailed(1, "boom", stopped=True))
+    if job.kind == "WaitingForResources":
+        job.wait(job.state.options.submission_stabilization_ms)
+    assert (job.kind, job.state.attempt) == ("CreatingExecutionGraph", 2)
 
 
 def test_l17_a_stop_that_fails_runs_on_with_a_new_cooldown_and_leaves_the_record_alone() -> None:
