@@ -226,6 +226,12 @@ def test_lost_slots_lift_what_new_slots_had_led_to() -> None:
     assert job.hold(4).applied().parallelism == [4, 4, 4]
 
 
+def test_more_slots_do_not_lift_what_new_slots_had_led_to() -> None:
+    job = back_to_work(fail(Job(upper=4).run(held=2).hold(4)))
+    job.hold(6).wait(120_000)
+    assert job.parallelism == [2, 2, 2] and job.state.taken_back is not None
+
+
 def test_a_rescale_during_the_watch_of_another_goes_back_to_what_has_passed() -> None:
     job = tried_4().applied().wait(10_000).put(1, 6).hold(6).applied()
     assert back_to_work(fail(job)).parallelism == [2, 2, 2]

@@ -83,6 +83,12 @@ def test_a_fall_after_the_watch_is_not_the_rescales_fault() -> None:
     assert job.parallelism == [4, 4, 4]
 
 
+def test_a_rescale_during_the_watch_is_weighed_against_what_was_before_the_first() -> None:
+    job = batches(raised(), 3, 9_000).put(1, 6).hold(6)
+    job.do(PlanApplied(1, job.state.plan_version, before=(Pace("query", 5_000, 5_000),)))
+    assert batches(job, 8, 3_000).applied().parallelism == [2, 2, 2]
+
+
 def test_every_query_counts() -> None:
     both = (*GOOD, Pace("other", 50_000, 5_000))
     job = raised(before=both)
