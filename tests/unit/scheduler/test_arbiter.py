@@ -75,7 +75,7 @@ def test_what_is_left_is_shared_by_weight() -> None:
 def test_what_cannot_be_divided_goes_to_the_higher_priority_unless_somebody_holds_it() -> None:
     assert allowed(Claim("a", 1, 8), Claim("b", 1, 8, priority=1), total=5) == {"a": 2, "b": 3}
     holds = allotments(Claim("a", 1, 8, held=2), Claim("b", 1, 8, held=3), total=5)
-    assert [one.share for one in holds.values()] == [2, 3], "and not a, which came first"
+    assert (holds["a"].share, holds["b"].share) == (2, 3), "although a came first"
 
 
 def test_a_lower_bound_above_the_share_counts_as_part_of_it() -> None:
@@ -83,9 +83,8 @@ def test_a_lower_bound_above_the_share_counts_as_part_of_it() -> None:
 
 
 def test_upper_bounds_and_caps_leave_the_rest_to_others() -> None:
-    found = allotments(Claim("a", 1, 2), Claim("b", 1, 8, cap=3), Claim("c", 1, 8), total=12)
-    assert [one.allowed for one in found.values()] == [2, 3, 7]
-    assert [one.why for one in found.values()] == [Why.FULL, Why.CAPPED, Why.SHARE]
+    found = allotments(Claim("a", 1, 2), Claim("b", 1, 8, cap=3), Claim("c", 1, 8), total=12).values()
+    assert [(one.allowed, one.why) for one in found] == [(2, Why.FULL), (3, Why.CAPPED), (7, Why.SHARE)]
 
 
 def test_a_cap_keeps_a_job_from_starting_but_not_from_running_on() -> None:

@@ -18,6 +18,7 @@ from app.scheduler.adaptive.events import (
     StopRequested,
     SuspendRequested,
 )
+from app.scheduler.step import step
 from tests.unit.scheduler.driving import Job, chain, mixed, slots
 
 COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
@@ -26,6 +27,15 @@ NO_DAMPING: dict[str, object] = {
     "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout": "0 s",
     "jobmanager.adaptive-scheduler.rescale-trigger.max-delay": "0 s",
 }
+
+
+def test_a_record_that_ended_is_told_once_also_to_a_caller_who_keeps_the_state() -> None:
+    job = Job(upper=2).start_up(2)
+    batch = BatchCompleted(1, "query", 1, job.state.plan_version)
+    ended, _ = step(job.state, batch, job.now_ms)
+    assert [one.reason for one in ended.timeline.closed] == [TerminatedReason.SUCCEEDED]
+    after, _ = step(ended, SlotsChanged(slots(3)), job.now_ms)
+    assert after.timeline.closed == ()
 
 
 @pytest.mark.parametrize(
