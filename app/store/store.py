@@ -137,7 +137,7 @@ class Store:
             ConstraintViolated: a row breaks a rule of the schema.
             StoreUnavailable: nothing was written, save for an `OutcomeUnknown`: see there.
         """
-        await self._writer.submit(self._writer.ticket(unit=unit))
+        await self._writer.submit(unit=unit)
 
     async def forget(self, job_id: str) -> bool:
         """Delete a job that has ended, with everything that is stored of it. False: there is no such job.
@@ -370,7 +370,7 @@ class Store:
         def call(connection: Connection) -> T:
             return function(connection, *args, **kwargs)
 
-        result: T = await self._writer.submit(self._writer.ticket(call=call))
+        result: T = await self._writer.submit(call=call)
         return result
 
     async def _read(

@@ -108,13 +108,11 @@ class Writer:
             self._thread = threading.Thread(target=self._run, name="slotwise-store-writer", daemon=True)
             self._thread.start()
 
-    def ticket(
-        self, unit: UnitOfWork | None = None, call: Callable[[Connection], Any] | None = None
-    ) -> Ticket:
-        return Ticket(unit, call, time.monotonic() + self.deadline_s)
-
-    async def submit(self, ticket: Ticket) -> Any:
-        """Queue ``ticket`` and wait for its outcome. Cancelling the wait does not take the ticket back."""
+    async def submit(
+        self, *, unit: UnitOfWork | None = None, call: Callable[[Connection], Any] | None = None
+    ) -> Any:
+        """Queue one of them and wait for its outcome. Cancelling the wait does not take it back."""
+        ticket = Ticket(unit, call, time.monotonic() + self.deadline_s)
         if self.inline:
             if self._closed:
                 raise StoreUnavailable(_CLOSED)
