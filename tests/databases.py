@@ -159,11 +159,12 @@ class PostgresServer:
     def dsn(self, database: str) -> str:
         return f"postgresql://slotwise@127.0.0.1:{self.port}/{database}"
 
-    def create_database(self) -> str:
-        """An empty database; returns its URL."""
+    def create_database(self, template: str | None = None) -> str:
+        """An empty database, or a copy of that with the URL ``template``, which nobody uses; returns its URL."""
         name = f"test_{os.getpid()}_{next(_numbers)}"
+        of = f' TEMPLATE "{template.rpartition("/")[2]}"' if template else ""
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
+            connection.execute(f'CREATE DATABASE "{name}"{of}')
         return self.dsn(name)
 
     def drop_database(self, url: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -11,26 +10,13 @@ from pathlib import Path
 import pytest
 import structlog
 
-from app.store.store import Store
 from tests.contract.world import World, open_world
 
 
-@pytest.fixture(scope="session")
-def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of the present schema. Copying it is far quicker than migrating a new one."""
-    path = tmp_path_factory.mktemp("template") / "slotwise.db"
-
-    async def create() -> None:
-        await (await Store.open(f"sqlite:///{path}", owner="template")).close()
-
-    asyncio.run(create())
-    return path
-
-
 @pytest.fixture
-async def world(empty_sqlite: Path, tmp_path: Path) -> AsyncIterator[World]:
+async def world(sqlite_template: Path, tmp_path: Path) -> AsyncIterator[World]:
     """A control plane on SQLite."""
-    shutil.copy(empty_sqlite, tmp_path / "slotwise.db")
+    shutil.copy(sqlite_template, tmp_path / "slotwise.db")
     async with open_world(f"sqlite:///{tmp_path}/slotwise.db", tmp_path, migrate=False) as opened:
         yield opened
 
@@ -38,7 +24,7 @@ async def world(empty_sqlite: Path, tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 async def any_world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
     """A control plane on each database in turn."""
-    async with open_world(database_url, tmp_path) as opened:
+    async with open_world(database_url, tmp_path, migrate=False) as opened:
         yield opened
 
 

@@ -24,10 +24,10 @@ from tests.databases import PostgresServer
 
 
 @pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
+def engine(new_database_url: str) -> Iterator[Engine]:
     """Connections to a database with the schema."""
-    schema.upgrade(database_url)
-    engine = create(parse_url(database_url), write=True, pool_size=1)
+    schema.upgrade(new_database_url)
+    engine = create(parse_url(new_database_url), write=True, pool_size=1)
     yield engine
     engine.dispose()
 
@@ -211,26 +211,26 @@ def test_the_migrations_make_every_constraint_and_index_of_the_tables(engine: En
         assert reflected == partial, table.name
 
 
-def test_migrations_go_up_and_down_and_up_again(database_url: str) -> None:
-    schema.upgrade(database_url)
-    engine = create(parse_url(database_url), write=True, pool_size=1)
+def test_migrations_go_up_and_down_and_up_again(new_database_url: str) -> None:
+    schema.upgrade(new_database_url)
+    engine = create(parse_url(new_database_url), write=True, pool_size=1)
     try:
         before = set(inspect(engine).get_table_names())
-        schema.downgrade(database_url, "base")
+        schema.downgrade(new_database_url, "base")
         assert inspect(engine).get_table_names() == ["alembic_version"]
-        schema.upgrade(database_url)
-        schema.upgrade(database_url)
+        schema.upgrade(new_database_url)
+        schema.upgrade(new_database_url)
         assert set(inspect(engine).get_table_names()) == before == {*metadata.tables, "alembic_version"}
     finally:
         engine.dispose()
 
 
-def test_servers_that_migrate_together_make_one_schema(database_url: str) -> None:
+def test_servers_that_migrate_together_make_one_schema(new_database_url: str) -> None:
     errors: list[BaseException] = []
 
     def migrate() -> None:
         try:
-            schema.upgrade(database_url)
+            schema.upgrade(new_database_url)
         except BaseException as error:
             errors.append(error)
 
@@ -240,24 +240,24 @@ def test_servers_that_migrate_together_make_one_schema(database_url: str) -> Non
     for thread in threads:
         thread.join()
     assert errors == []
-    engine = create(parse_url(database_url), write=True, pool_size=1)
-    schema.check(engine, parse_url(database_url))
+    engine = create(parse_url(new_database_url), write=True, pool_size=1)
+    schema.check(engine, parse_url(new_database_url))
     engine.dispose()
 
 
 @pytest.mark.asyncio
-async def test_a_newer_schema_is_refused_with_a_sentence(database_url: str, engine: Engine) -> None:
+async def test_a_newer_schema_is_refused_with_a_sentence(new_database_url: str, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for migrate in (True, False):
         with pytest.raises(SchemaError, match="has schema 9999, which a newer version of Slotwise made"):
-            await Store.open(database_url, "me", migrate=migrate)
+            await Store.open(new_database_url, "me", migrate=migrate)
 
 
 @pytest.mark.asyncio
-async def test_without_leave_to_migrate_an_empty_database_is_refused(database_url: str) -> None:
+async def test_without_leave_to_migrate_an_empty_database_is_refused(new_database_url: str) -> None:
     with pytest.raises(SchemaError, match="has no schema yet"):
-        await Store.open(database_url, "me", migrate=False)
+        await Store.open(new_database_url, "me", migrate=False)
 
 
 @pytest.mark.parametrize(
@@ -331,14 +331,14 @@ def test_a_migration_that_loses_a_job_is_taken_back(sqlite_url: str) -> None:
         engine.dispose()
 
 
-def test_a_developer_runs_any_command_of_alembic(database_url: str) -> None:
-    engine = create(parse_url(database_url), write=True, pool_size=1)
+def test_a_developer_runs_any_command_of_alembic(new_database_url: str) -> None:
+    engine = create(parse_url(new_database_url), write=True, pool_size=1)
     try:
-        run_alembic([database_url, "upgrade", "head"])
+        run_alembic([new_database_url, "upgrade", "head"])
         with engine.connect() as connection:
             assert schema.current(connection) == schema.head()
-        run_alembic([database_url, "check"])
-        run_alembic([database_url, "downgrade", "base"])
+        run_alembic([new_database_url, "check"])
+        run_alembic([new_database_url, "downgrade", "base"])
         with engine.connect() as connection:
             assert schema.current(connection) is None
     finally:
