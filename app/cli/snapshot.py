@@ -16,6 +16,7 @@ from app.cli.jobs import (
 )
 
 RESCALES_SHOWN = 5
+PER_SUBTASK = ("busyTimeMsPerSecond",)
 METRICS = ("numTasksObserved", "numRecordsInPerSecond", "numRecordsOutPerSecond", "busyTimeMsPerSecond")
 
 
@@ -46,8 +47,9 @@ class VertexLook:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``phase`` is the scheduler's state, such as Executing; ``backlog`` counts records not read yet; ``failure`` says
-    why the attempt before failed, if the job has not got over it."""
+    """``phase`` is the scheduler's state, such as Executing; ``backlog`` counts records not read yet, ``backlog_ms`` is
+    for how long they have come; ``lag_ms``: how far the watermark is behind; ``failure`` says why the attempt before
+    failed, if the job has not got over it."""
 
     job_id: str
     name: str
@@ -60,6 +62,9 @@ class Look:
     sentences: tuple[str, ...]
     rescales: tuple[dict[str, Any], ...]
     failure: str | None = None
+    backlog_ms: int | None = None
+    lag_ms: int | None = None
+    batch_ms: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -87,6 +92,7 @@ def _look(client: Client, job_id: str, rescales: int) -> Look:
     bounds = declared_bounds(client, job_id, ended=ended)
     explanation = {} if ended else client.get(f"/jobs/{job_id}/explanation")
     history = client.get(f"/jobs/{job_id}/rescales/history", {"limit": rescales})
+    load = {} if ended or is_batch else job_metrics(client, job_id)
     vertices = []
     backlog: int | None = None
     for vertex in details["vertices"]:
@@ -122,6 +128,9 @@ def _look(client: Client, job_id: str, rescales: int) -> Look:
         sentences=() if ended else tuple(explanation_lines(explanation)),
         rescales=tuple(history),
         failure=last_failure_line(details),
+        backlog_ms=load.get("pendingTimeMs"),
+        lag_ms=load.get("watermarkLag"),
+        batch_ms=load.get("lastCheckpointDuration"),
     )
 
 
@@ -143,12 +152,21 @@ def region_figures(vertex: Json) -> dict[str, int | None]:
     }
 
 
+def job_metrics(client: Client, job_id: str) -> dict[str, int]:
+    """How far the job is behind, as far as it is known."""
+    wanted = {"get": "pendingTimeMs,watermarkLag,lastCheckpointDuration"}
+    values = client.get(f"/jobs/{job_id}/metrics", wanted)
+    return {item["id"]: value for item in values if (value := int(item["value"])) >= 0}
+
+
 def vertex_metrics(client: Client, job_id: str, vertex_id: str) -> dict[str, float]:
-    """Metrics of one vertex by their plain names (a prefix such as `Source__flights.` is cut off)."""
+    """Metrics of one vertex by their plain names (a prefix such as `Source__flights.` is cut off): sums over its
+    subtasks, and of busy time the average."""
     path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
     known: list[Json] = client.get(path)
     names = [item["id"] for item in known if item["id"].rpartition(".")[2] in (*METRICS, "pendingRecords")]
     if not names:
         return {}
     values = client.get(path, {"get": ",".join(names)})
-    return {item["id"].rpartition(".")[2]: float(item["sum"]) for item in values if "sum" in item}
+    found = {item["id"].rpartition(".")[2]: item for item in values if "sum" in item}
+    return {name: float(item["avg" if name in PER_SUBTASK else "sum"]) for name, item in found.items()}

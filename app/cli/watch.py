@@ -131,7 +131,8 @@ def plain_line(seen: Look, *, with_rates: bool = True) -> str:
         if rates:
             parts.append(f"{format_number(rates[0])} records/s")
         if seen.backlog is not None:
-            parts.append(f"backlog {format_number(seen.backlog)}")
+            input_time = f" ({format_ms(seen.backlog_ms)})" if seen.backlog_ms else ""
+            parts.append(f"backlog {format_number(seen.backlog)}{input_time}")
     if seen.rescales and not seen.is_batch:
         newest = seen.rescales[0]
         parts.append(f"last rescale {newest['triggerCause']} {newest['terminalState'] or 'in progress'}")
@@ -148,14 +149,29 @@ def render(seen: Look) -> RenderableType:
         (seen.status, STATUS_STYLES.get(seen.status, "")),
         f" ({seen.phase})" if seen.phase and not seen.ended else "",
         f"  {seen.job_id}",
-        "" if seen.backlog is None else f"  backlog {format_number(seen.backlog)}",
     )
-    parts: list[RenderableType] = [title, batch_table(seen) if seen.is_batch else vertex_table(seen)]
+    parts: list[RenderableType] = [title]
+    if line := load_line(seen):
+        parts.append(Text(line))
+    parts.append(batch_table(seen) if seen.is_batch else vertex_table(seen))
     parts += [Text(sentence, style="yellow") for sentence in seen.sentences if not seen.ended]
     if seen.rescales and not seen.is_batch:
         width = shutil.get_terminal_size().columns
         parts += [Text(""), rescales.history_text(list(seen.rescales), width)]
     return Group(*parts)
+
+
+def load_line(seen: Look) -> str:
+    """`backlog 1,200, 30.0 s of input  watermark 12.0 s behind  last batch 800 ms`: what is known of it."""
+    parts = []
+    if seen.backlog is not None:
+        input_time = f", {format_ms(seen.backlog_ms)} of input" if seen.backlog_ms else ""
+        parts.append(f"backlog {format_number(seen.backlog)}{input_time}")
+    if seen.lag_ms is not None:
+        parts.append(f"watermark {format_ms(seen.lag_ms)} behind")
+    if seen.batch_ms is not None:
+        parts.append(f"last batch {format_ms(seen.batch_ms)}")
+    return "  ".join(parts)
 
 
 def batch_table(seen: Look) -> RenderableType:

@@ -1,7 +1,8 @@
 """Scheduler options of a job, under production Flink's names and with its defaults where it has them.
 
-They come from the graph's ``config``: every key that does not start with ``spark.``. All durations are kept in
-milliseconds. An unknown or outdated name and a value that is not allowed are errors, one sentence each.
+They come from the graph's ``config``: every key that does not start with ``spark.`` or ``job.autoscaler.``. All
+durations are kept in milliseconds. An unknown or outdated name and a value that is not allowed are errors, one sentence
+each.
 
 Where the defaults are our own:
 
@@ -26,6 +27,7 @@ from typing import Final
 
 from app.model.batch import DeciderRule, Skew, SkewStrategy
 from app.model.option_names import (
+    AUTOSCALER,
     FINAL_EXCEPTIONS,
     LOCAL_TIMEOUT,
     RECOVERABLE_EXCEPTIONS,
@@ -192,13 +194,13 @@ class JobOptions:
     def parse(cls, mapping: Mapping[str, object]) -> tuple[JobOptions, list[str]]:
         """The options in ``mapping`` over the defaults, and a sentence for each error.
 
-        Keys that start with ``spark.`` belong to Spark and are passed over. The result may be used only when there
+        Keys that belong to Spark or to Flink's autoscaler are passed over. The result may be used only when there
         is no error; an option with an error keeps its default in it.
         """
         values: dict[tuple[str, str], object] = {}
         errors: list[str] = []
         for name, raw in mapping.items():
-            if name.startswith("spark."):
+            if name.startswith(("spark.", AUTOSCALER)):
                 continue
             known = _OPTIONS.get(name)
             if known is None:

@@ -270,7 +270,7 @@ class ControlPlane:
             now_ms=self._clock.now_ms(),
             supply=supply_of(self._keeper.broker, self._places),
             allotment=self._keeper.broker.allotment(job_id),
-            last_batch_ms=job.last_batch_ms if job else None,
+            last_batch_ms=job.load.last_batch_ms if job else None,
             slow_start=self._host.slow_start,
         )
 

@@ -10,8 +10,8 @@ from app.model.requirements import Bounds
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
-from app.worker.job.batches_seen import BatchesSeen
 from app.worker.job.executors_seen import ExecutorsSeen
+from app.worker.job.load import Load
 
 
 class ControlPlaneError(Exception):
@@ -62,7 +62,7 @@ class Fenced(ControlPlaneError):
 class JobView:
     """A job as of the last durable write.
 
-    ``batches`` has the latest batch reports per query id, ``region_progress`` the latest region-progress report
+    ``load`` is what its drivers tell of batches and executors, ``region_progress`` the latest region-progress report
     per number of a region, ``executors`` how many the job has on a cluster. None of them is durable: they are empty
     after a restart, until the driver reports again.
     """
@@ -74,7 +74,7 @@ class JobView:
     submitted_by: str | None
     epoch: int
     driver_pid: int | None = None
-    batches: BatchesSeen = field(default_factory=dict)
+    load: Load = field(default_factory=Load)
     region_progress: dict[int, Report] = field(default_factory=dict)
     executors: ExecutorsSeen | None = None
 
@@ -85,7 +85,7 @@ class JobView:
     @property
     def last_batches(self) -> dict[str, Report]:
         """The latest batch report per query id."""
-        return {query_id: seen[-1].report for query_id, seen in self.batches.items()}
+        return {query_id: seen.report for query_id, seen in self.load.latest.items()}
 
 
 @dataclass(frozen=True, slots=True)

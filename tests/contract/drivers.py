@@ -55,6 +55,10 @@ class ProtocolDriver:
     executors: dict[str, int] = field(default_factory=dict)
     plan: Callable[[dict[str, Any]], Awaitable[int]] | None = None
     alive: bool = True
+    # What it says of its load: fields of a batch report, and of each vertex in it.
+    load: dict[str, Any] = field(default_factory=dict)
+    vertex_load: dict[str, Any] = field(default_factory=dict)
+    batch_ms: int = 5
 
     def __post_init__(self) -> None:
         self._gone = asyncio.Event()
@@ -225,6 +229,7 @@ class ProtocolDriver:
                 "records_in": 10,
                 "records_out": 10,
                 "busy_ms": 2,
+                **self.vertex_load,
             }
             for vertex, value in self.parallelism.items()
         ]
@@ -236,10 +241,9 @@ class ProtocolDriver:
             query_id="query",
             run_id="run",
             batch_id=self.batch_id,
-            started_ms=now_ms() - 5,
-            input_rows=10,
+            started_ms=now_ms() - self.batch_ms,
             output_rows=10,
-            backlog_rows=0,
+            **{"input_rows": 10, "backlog_rows": 0, **self.load},
             vertices=vertices,
         )
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.model.protocol import Report
 from app.scheduler.step import status_of
-from app.worker.job.batches_seen import SeenBatch
+from app.worker.job.load import Load, QueryLoad, SeenBatch
 from app.worker.requests.under_way import is_under_way
 from app.worker.views import JobView
 from tests.contract.drivers import ProtocolDriver
@@ -131,8 +131,14 @@ async def test_an_empty_first_batch_says_nothing_of_the_functions(
     (report,) = view.last_batches.values()
     first = replace(report, **{"batch_id": 0, "input_rows": 3, **changes})
     seen = SeenBatch(first, report.at_ms)
-    told = replace(view, batches={"q": (seen,)})
+    told = replace(view, load=loaded(seen))
     assert is_under_way(told, seen.seen_ms + seen_s * 1000) is expected
+
+
+def loaded(seen: SeenBatch) -> Load:
+    load = Load()
+    load.queries["q"] = QueryLoad(seen)
+    return load
 
 
 @pytest.mark.parametrize(
@@ -142,6 +148,5 @@ def test_an_attempt_that_is_being_ended_is_not_under_way_any_more(kind: str, exp
     state = in_phase(kind).state
     assert state.plan is not None
     report = Report(1, 1, "batch", plan_version=state.plan.version, batch_id=3, input_rows=9)
-    seen = {"q": (SeenBatch(report, T0_MS),)}
-    view = JobView(state, status_of(state), T0_MS, None, None, epoch=1, batches=seen)
+    view = JobView(state, status_of(state), T0_MS, None, None, epoch=1, load=loaded(SeenBatch(report, T0_MS)))
     assert is_under_way(view, T0_MS) is expected

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.api.info import ServerInfo
+from app.api.render.jobs import user_config
 from app.api.render.rescales import cores
 from app.api.schema import cluster as schema
 from app.model.clustersettings import KUBERNETES
@@ -65,6 +66,16 @@ def cluster_overview(
 
 def configuration(info: ServerInfo) -> list[schema.ConfigurationEntry]:
     return [schema.ConfigurationEntry(key=key, value=value) for key, value in info.shown_settings().items()]
+
+
+def job_configuration(info: ServerInfo, view: JobView) -> list[schema.ConfigurationEntry]:
+    """The settings of the server, and the job's own. Flink's autoscaler looks here for the scheduler, and for its own
+    settings."""
+    own = {
+        name: value for name, value in user_config(view.state.graph).items() if not name.startswith("spark.")
+    }
+    settings = {**info.shown_settings(), **own, "jobmanager.scheduler": "adaptive"}
+    return [schema.ConfigurationEntry(key=key, value=value) for key, value in settings.items()]
 
 
 def task_manager(manager: TaskManager, views: Sequence[JobView], now_ms: int) -> schema.TaskManager:

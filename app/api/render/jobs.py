@@ -15,6 +15,7 @@ from app.model.options import JobOptions
 from app.model.status import JobStatus
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import JobState
+from app.worker.job.load import Load
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.under_way import is_under_way
 from app.worker.views import JobView
@@ -28,8 +29,14 @@ _APPLICATION_STATUS: dict[JobStatus, Literal["SUCCEEDED", "CANCELED", "FAILED"]]
     JobStatus.FAILED: "FAILED",
 }
 
-# What Flink measures per task over its whole life and Spark does not: present for Flink's clients, marked
-# incomplete.
+_READ_AND_WRITTEN: Final = {
+    "read_bytes": "bytes_in",
+    "write_bytes": "bytes_out",
+    "read_records": "records_in",
+    "write_records": "records_out",
+}
+
+# Before anything is known: present for Flink's clients, marked incomplete.
 NOT_MEASURED = schema.IoMetrics(
     read_bytes=0,
     read_bytes_complete=False,
@@ -125,6 +132,9 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
     for execution in executions:
         status_counts[execution.status] += 1
     timestamps = _NO_TIMESTAMPS | {status.value: since_ms for status, since_ms in state.status_since_ms}
+    # Flink restarts a job to rescale it, and what reads its metrics begins a new window then.
+    if timestamps["RUNNING"] and (last := state.timeline.last_completed) is not None:
+        timestamps["RUNNING"] = max(timestamps["RUNNING"], last.end_ms or 0)
     return schema.JobDetails(
         jid=state.job_id,
         application_id=state.job_id,
@@ -139,7 +149,7 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
         max_parallelism=state.graph.max_parallelism,
         now=now_ms,
         timestamps=schema.Timestamps(**timestamps),
-        vertices=[_vertex(execution, now_ms) for execution in executions],
+        vertices=[_vertex(execution, view, now_ms) for execution in executions],
         status_counts=schema.TaskCounts(**status_counts),
         plan=job_plan(view, executions),
         pending_operators=0,
@@ -156,7 +166,7 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
     )
 
 
-def _vertex(execution: VertexExecution, now_ms: int) -> schema.VertexSummary:
+def _vertex(execution: VertexExecution, view: JobView, now_ms: int) -> schema.VertexSummary:
     vertex = execution.vertex
     return schema.VertexSummary(
         id=vertex.id,
@@ -169,14 +179,23 @@ def _vertex(execution: VertexExecution, now_ms: int) -> schema.VertexSummary:
         end_time=execution.end_ms,
         duration=execution.duration_ms(now_ms),
         tasks=schema.TaskCounts(**{**_NO_TASKS, execution.status: execution.tasks}),
-        metrics=io_metrics(execution),
+        metrics=io_metrics(execution, view.load),
         progress=region_progress(execution, now_ms),
     )
 
 
-def io_metrics(execution: VertexExecution) -> schema.IoMetrics:
-    """Flink's I/O metrics of a vertex: of a batch job what it read and wrote between regions, else nothing is known."""
+def io_metrics(execution: VertexExecution, load: Load) -> schema.IoMetrics:
+    """Flink's I/O metrics of a vertex: of a BATCH graph what it read and wrote between regions, else what it did since
+    the attempt began."""
     found: dict[str, int | bool] = {}
+    totals = load.totals(execution.vertex.id, whole_life=False)
+    if totals is not None:
+        found["accumulated_busy_time"] = totals.work.busy_ms or 0
+        found["accumulated_idle_time"] = totals.idle_ms
+        found["accumulated_backpressured_time"] = totals.held_ms
+        for name, of_work in _READ_AND_WRITTEN.items():
+            found[name] = getattr(totals.work, of_work) or 0
+            found[f"{name}_complete"] = totals.is_complete(of_work)
     for name, figures in (("read", execution.read), ("write", execution.written)):
         if figures is not None:
             found[f"{name}_bytes"], found[f"{name}_records"] = figures

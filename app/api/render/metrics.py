@@ -1,29 +1,17 @@
-"""Metrics of jobs and vertices under Flink's names, from the scheduler's state and the last batch of each
-query.
-
-Rates of a vertex are over the last minute, so they fall to 0 when no batch is committed any more; what is no
-rate is that of the last committed micro-batch, whose time is told with it. Spark gives totals of a stage, not
-values per task: `sum` and `avg` are known, `min`, `max` and `skew` are left out.
-"""
+"""Metrics of jobs, of executors and of the server under Flink's names, and some of our own (docs/metrics.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from app.api.schema.jobs import AggregatedMetric, Metric
-from app.model.protocol import Report, VertexBatch
+from app.api.render.vertex_metrics import Aggregates
+from app.api.schema.jobs import LoadHistory, Metric
+from app.model.protocol import ExecutorLoad
 from app.model.status import JobStatus
-from app.worker.job.batches_seen import Window, window
+from app.worker.job.load import PHASES_KEPT, ExecutorsLoad, total_backlog
+from app.worker.job.load_figures import WINDOW_MS, outlook
+from app.worker.job.load_steps import Stretch
 from app.worker.views import JobView, TaskManager
-
-AGGREGATIONS = ("min", "max", "sum", "avg", "skew")
-
-# Name to the field of a vertex's batch.
-_RATES = {
-    "numRecordsInPerSecond": "records_in",
-    "numRecordsOutPerSecond": "records_out",
-    "busyTimeMsPerSecond": "busy_ms",
-}
 
 _STATE_TIMES = {
     "initializingTime": JobStatus.INITIALIZING,
@@ -41,18 +29,76 @@ def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
     since = dict(state.status_since_ms)
     present_ms = max(0, now_ms - since.get(view.status, now_ms))
     running = view.status is JobStatus.RUNNING
-    metrics = {name: present_ms if view.status is status else 0 for name, status in _STATE_TIMES.items()}
+    metrics: dict[str, float] = {
+        name: present_ms if view.status is status else 0 for name, status in _STATE_TIMES.items()
+    }
     metrics["uptime"] = present_ms if running else 0
     metrics["downtime"] = 0 if running or view.status.is_globally_terminal else present_ms
     metrics["numRestarts"] = state.num_restarts
     metrics["numRescales"] = state.num_rescales
     metrics["lastCheckpointDuration"] = -1
     if view.last_batches:
-        last = max(view.last_batches.values(), key=lambda report: report.at_ms)
-        metrics["lastCheckpointDuration"] = max(0, last.at_ms - last.started_ms)
-        metrics["lastBatchTimestamp"] = last.at_ms
-        metrics["lastCompletedCheckpointId"] = min(report.batch_id for report in view.last_batches.values())
+        metrics |= _of_batches(view, now_ms)
     return {name: str(value) for name, value in metrics.items()}
+
+
+def _of_batches(view: JobView, now_ms: int) -> dict[str, float]:
+    reports = list(view.last_batches.values())
+    last = max(reports, key=lambda report: report.at_ms)
+    metrics: dict[str, float] = {
+        "lastCheckpointDuration": max(0, last.at_ms - last.started_ms),
+        "lastBatchTimestamp": last.at_ms,
+        "lastCompletedCheckpointId": min(report.batch_id for report in reports),
+    }
+    ahead = [outlook(query, now_ms) for query in view.load.queries.values()]
+    metrics["numRecordsInPerSecond"] = round(sum(each.rows_per_second for each in ahead), 3)
+    metrics["batchTimeMsPerSecond"] = round(max(each.batch_ms_per_second for each in ahead), 3)
+    if (backlog := total_backlog(view.load.queries.values())) is not None:
+        metrics["pendingRecords"] = backlog
+    if waits := [each.backlog_ms for each in ahead if each.backlog_ms is not None]:
+        metrics["pendingTimeMs"] = max(waits)
+    if growths := [each.growth_per_second for each in ahead if each.growth_per_second is not None]:
+        metrics["pendingRecordsGrowthPerSecond"] = round(sum(growths), 3)
+    if marks := [report.watermark_ms for report in reports if report.watermark_ms]:
+        metrics["currentInputWatermark"] = min(marks)
+        metrics["watermarkLag"] = max(0, now_ms - min(marks))
+    if states := [report.state_rows for report in reports if report.state_rows is not None]:
+        metrics["stateRows"] = sum(states)
+    phases = sorted(last.phases_ms.items())[:PHASES_KEPT]
+    return metrics | {f"lastBatchDuration.{phase}": took_ms for phase, took_ms in phases}
+
+
+def executor_metrics(views: Iterable[JobView], now_ms: int) -> dict[str, Aggregates]:
+    """Of the executors of all jobs that run here; of a job without a cluster its driver is the one. 0 while none has
+    told anything."""
+    told = [view.load.executors for view in views if view.load.executors is not None]
+    executors = [each for one in told for each in one.now]
+    gc = [_gc_ms_per_second(one, each, now_ms) for one in told for each in one.now]
+    figures: dict[str, list[float]] = {
+        "Status.JVM.Memory.Heap.Used": [each.heap_used_bytes for each in executors],
+        "Status.JVM.Memory.Heap.Max": [each.heap_max_bytes for each in executors],
+        "Status.JVM.GarbageCollector.All.Time": [each.gc_ms for each in executors],
+        "Status.JVM.GarbageCollector.All.TimeMsPerSecond": gc,
+        # Flink's vetoes and its tuning of memory go by them; Spark does not tell the one and does not have the other.
+        "Status.JVM.Memory.Metaspace.Used": [0.0] * len(executors),
+        "Status.JVM.Memory.Metaspace.Max": [0.0] * len(executors),
+        "Status.Flink.Memory.Managed.Used": [0.0] * len(executors),
+        "Status.Flink.Memory.Managed.Total": [0.0] * len(executors),
+        "diskUsedBytes": [each.disk_used_bytes for each in executors],
+        "tasksDone": [each.tasks_done for each in executors],
+        "tasksFailed": [each.tasks_failed for each in executors],
+        "runTimeMs": [each.run_ms for each in executors],
+    }
+    return {name: Aggregates.of(values) for name, values in figures.items()}
+
+
+def _gc_ms_per_second(told: ExecutorsLoad, executor: ExecutorLoad, now_ms: int) -> float:
+    """Between the last two reports; 0 if they are not of one process, or long ago."""
+    before = next((each for each in told.before if each.executor_id == executor.executor_id), None)
+    length_ms = told.seen_ms - told.before_ms
+    if before is None or length_ms <= 0 or now_ms - told.seen_ms > WINDOW_MS:
+        return 0.0
+    return max(0, executor.gc_ms - before.gc_ms) * 1000 / length_ms
 
 
 def server_metrics(managers: Sequence[TaskManager], views: Sequence[JobView]) -> dict[str, str]:
@@ -72,64 +118,12 @@ def metric_list(metrics: dict[str, str], wanted: Iterable[str] | None) -> list[M
     return [Metric(id=name, value=metrics[name]) for name in dict.fromkeys(wanted) if name in metrics]
 
 
-def vertex_metrics(view: JobView, vertex_id: str, now_ms: int) -> dict[str, tuple[float, int]]:
-    """Name to (sum over the subtasks, number of subtasks) for the vertex; empty before its first batch."""
-    found = _last_batch(view, vertex_id)
-    if found is None:
-        return {}
-    report, batch = found
-    tasks = batch.tasks if batch.tasks is not None else batch.parallelism
-    metrics: dict[str, tuple[float, int]] = {}
-    if batch.tasks is not None:
-        metrics["numTasksObserved"] = (float(batch.tasks), 1)
-    over = window(view.batches[report.query_id], now_ms)
-    for name, field in _RATES.items():
-        if getattr(batch, field) is not None:
-            metrics[name] = (_total(over, vertex_id, field) * 1000 / over.length_ms, max(1, tasks))
-    if report.backlog_rows is not None and vertex_id == _first_source(view, report):
-        metrics["pendingRecords"] = (float(report.backlog_rows), 1)
-    metrics["lastBatchTimestamp"] = (float(report.at_ms), 1)
-    return metrics
-
-
-def _total(over: Window, vertex_id: str, field: str) -> float:
-    return sum(
-        share * (getattr(batch, field) or 0)
-        for report, share in over.shares
-        for batch in report.vertices
-        if batch.vertex_id == vertex_id
-    )
-
-
-def aggregated_metrics(
-    metrics: dict[str, tuple[float, int]], wanted: Iterable[str] | None, aggregations: Collection[str]
-) -> list[AggregatedMetric]:
-    if wanted is None:
-        return [AggregatedMetric(id=name) for name in metrics]
-    result = []
-    for name in dict.fromkeys(wanted):
-        if name not in metrics:
-            continue
-        total, subtasks = metrics[name]
-        known = {"sum": total, "avg": total / subtasks}
-        values = {aggregation: value for aggregation, value in known.items() if aggregation in aggregations}
-        if values:
-            result.append(AggregatedMetric(id=name, **values))
-    return result
-
-
-def _last_batch(view: JobView, vertex_id: str) -> tuple[Report, VertexBatch] | None:
-    latest: tuple[Report, VertexBatch] | None = None
-    for report in view.last_batches.values():
-        for batch in report.vertices:
-            if batch.vertex_id == vertex_id and (latest is None or report.at_ms > latest[0].at_ms):
-                latest = (report, batch)
-    return latest
-
-
-def _first_source(view: JobView, report: Report) -> str | None:
-    """The source that a query's backlog is told at: a query counts it over all of its sources."""
-    part = {batch.vertex_id for batch in report.vertices}
-    return next(
-        (vertex.id for vertex in view.state.graph.vertices if vertex.is_source and vertex.id in part), None
+def load_history(stretch: Stretch) -> LoadHistory:
+    return LoadHistory(
+        step_in_millis=stretch.step_ms,
+        start_timestamps_in_millis=stretch.starts_ms,
+        num_records_in_per_second=stretch.rows_per_second,
+        pending_records=stretch.backlog_rows,
+        longest_batch_in_millis=stretch.longest_batch_ms,
+        busy_time_ms_per_second=stretch.busy_ms_per_second,
     )

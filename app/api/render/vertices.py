@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.api.render.execution import VertexExecution, region_progress
-from app.api.render.jobs import NOT_MEASURED
+from app.api.render.jobs import NOT_MEASURED, io_metrics
 from app.api.schema import jobs as schema
 from app.model.plan import Slot
 from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
@@ -17,6 +17,7 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> sc
     duration_ms = execution.duration_ms(now_ms)
     slots = _slots_of(view.state, vertex.slot_sharing_group)
     count = execution.tasks
+    shares = _shares(io_metrics(execution, view.load), count)
     return schema.VertexDetails(
         id=vertex.id,
         name=vertex.name,
@@ -24,18 +25,42 @@ def vertex_details(view: JobView, execution: VertexExecution, now_ms: int) -> sc
         max_parallelism=vertex.max_parallelism,
         now=now_ms,
         subtasks=[
-            _subtask(index, execution, view.state.attempt, slots, duration_ms) for index in range(count)
+            _subtask(index, execution, view.state.attempt, slots, duration_ms, share)
+            for index, share in enumerate(shares)
         ],
         aggregated=schema.VertexAggregates(
-            metrics={name: _aggregate(0, count) for name in _SUMMED},
-            status_duration={execution.status: _aggregate(max(0, duration_ms), count)},
+            metrics={name: _aggregate([_whole(share, name) for share in shares]) for name in _SUMMED},
+            status_duration={execution.status: _aggregate([max(0, duration_ms)] * count)},
         ),
         progress=region_progress(execution, now_ms),
     )
 
 
+def _shares(whole: schema.IoMetrics, count: int) -> list[schema.IoMetrics]:
+    """What each of so many subtasks has done: an equal share of ``whole``. Spark does not count per task."""
+    totals = {name: value for name, value in whole if not isinstance(value, bool)}
+    return [
+        NOT_MEASURED.model_copy(
+            update={
+                name: type(value)(int(value) * (index + 1) // count - int(value) * index // count)
+                for name, value in totals.items()
+            }
+        )
+        for index in range(count)
+    ]
+
+
+def _whole(metrics: schema.IoMetrics, name: str) -> int:
+    return int(getattr(metrics, name.replace("-", "_")))
+
+
 def _subtask(
-    index: int, execution: VertexExecution, attempt: int, slots: tuple[Slot, ...], duration_ms: int
+    index: int,
+    execution: VertexExecution,
+    attempt: int,
+    slots: tuple[Slot, ...],
+    duration_ms: int,
+    metrics: schema.IoMetrics,
 ) -> schema.Subtask:
     task_manager = slots[index].task_manager_id if index < len(slots) else "(unassigned)"
     return schema.Subtask(
@@ -46,7 +71,7 @@ def _subtask(
         start_time=execution.start_ms,
         end_time=execution.end_ms,
         duration=duration_ms,
-        metrics=NOT_MEASURED,
+        metrics=metrics,
         taskmanager_id=task_manager,
         status_duration={execution.status: max(0, duration_ms)},
         start_time_again=execution.start_ms,
@@ -63,9 +88,12 @@ def _slots_of(state: JobState, group: str) -> tuple[Slot, ...]:
     return tuple(held[slot_id] for slot_id in ids if slot_id in held)
 
 
-def _aggregate(value: int, count: int) -> schema.Aggregate:
-    """All subtasks of a vertex run for the same time: its aggregates are exact."""
-    each = value if count else 0
+def _aggregate(values: list[int]) -> schema.Aggregate:
+    """Of subtasks that have equal shares, each percentile is one of them."""
+    if not values:
+        return schema.Aggregate(min=0, max=0, avg=0, sum=0, median=0, p25=0, p75=0, p95=0)
+    whole = sum(values)
+    each = whole // len(values)
     return schema.Aggregate(
-        min=each, max=each, avg=each, sum=each * count, median=each, p25=each, p75=each, p95=each
+        min=min(values), max=max(values), avg=each, sum=whole, median=each, p25=each, p75=each, p95=each
     )

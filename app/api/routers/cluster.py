@@ -41,9 +41,9 @@ async def get_server_settings(info: Info) -> list[schema.ConfigurationEntry]:
 
 
 @router.get("/jobs/{jobid}/jobmanager/config")
-async def get_job_server_settings(_: Job, info: Info) -> list[schema.ConfigurationEntry]:
-    """The settings of the server that runs a job"""
-    return render.configuration(info)
+async def get_job_server_settings(job: Job, info: Info) -> list[schema.ConfigurationEntry]:
+    """The settings of the server that runs a job, and the job's own"""
+    return render.job_configuration(info, job)
 
 
 @router.get("/taskmanagers")

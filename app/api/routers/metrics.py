@@ -1,8 +1,8 @@
-"""Metrics of the server, of jobs and of vertices."""
+"""Metrics of the server, of executors, of jobs and of vertices."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BeforeValidator, WithJsonSchema
@@ -10,21 +10,31 @@ from pydantic import BeforeValidator, WithJsonSchema
 from app.api.dependencies import Job, Now, Plane
 from app.api.parameters import expected, names
 from app.api.render import metrics as render
+from app.api.render.vertex_metrics import AGGREGATIONS, aggregated_metrics, vertex_metrics
 from app.api.routers.jobs import Vertex
 from app.api.routes import Operation
-from app.api.schema.jobs import AggregatedMetric, Metric
+from app.api.schema.jobs import AggregatedMetric, LoadHistory, Metric
+from app.worker.job.load_steps import STEPS
 
 router = APIRouter(tags=["metrics"], route_class=Operation)
 
+_STEPS_S: Final = {str(step_ms // 1000): step_ms for step_ms in STEPS}
+
 
 def _aggregations(value: str) -> str:
-    if not set(value.split(",")) <= set(render.AGGREGATIONS):
-        raise expected(f"some of {', '.join(render.AGGREGATIONS)}, with commas between")
+    if not set(value.split(",")) <= set(AGGREGATIONS):
+        raise expected(f"some of {', '.join(AGGREGATIONS)}, with commas between")
     return value
 
 
-_ALL = ",".join(render.AGGREGATIONS)
-_ONE = f"({'|'.join(render.AGGREGATIONS)})"
+def _step_ms(value: str | int) -> int:
+    if str(value) not in _STEPS_S:
+        raise expected(" or ".join(_STEPS_S))
+    return _STEPS_S[str(value)]
+
+
+_ALL = ",".join(AGGREGATIONS)
+_ONE = f"({'|'.join(AGGREGATIONS)})"
 Get = Annotated[
     str,
     Query(
@@ -36,9 +46,15 @@ Aggregations = Annotated[
     BeforeValidator(_aggregations),
     WithJsonSchema({"type": "string", "pattern": f"^{_ONE}(,{_ONE})*$"}),
     Query(
-        description="Aggregations, separated by commas, out of min, max, sum, avg, skew. Only sum and avg are known "
-        "here."
+        description="Aggregations, separated by commas, out of min, max, sum, avg, skew. What is not known is left "
+        "out, and so is skew always."
     ),
+]
+Step = Annotated[
+    int,
+    BeforeValidator(_step_ms),
+    WithJsonSchema({"type": "integer", "enum": [int(step) for step in _STEPS_S]}),
+    Query(description="The length of a step in seconds: 5 for the last ten minutes, 60 for six hours."),
 ]
 
 
@@ -48,10 +64,33 @@ async def get_server_metrics(plane: Plane, get: Get = "") -> list[Metric]:
     return render.metric_list(render.server_metrics(plane.task_managers(), plane.jobs()), names(get))
 
 
+@router.get("/taskmanagers/metrics")
+async def get_task_manager_metrics(
+    plane: Plane, now_ms: Now, get: Get = "", agg: Aggregations = _ALL
+) -> list[AggregatedMetric]:
+    """Metrics of executors
+
+    Of those of all jobs that this server runs. A job without a cluster has one: its driver. All are 0 while no executor
+    has told anything.
+    """
+    values = render.executor_metrics(plane.jobs(), now_ms)
+    return aggregated_metrics(values, names(get), agg.split(","))
+
+
 @router.get("/jobs/{jobid}/metrics")
 async def get_job_metrics(job: Job, now_ms: Now, get: Get = "") -> list[Metric]:
     """Metrics of a job"""
     return render.metric_list(render.job_metrics(job, now_ms), names(get))
+
+
+@router.get("/jobs/{jobid}/load")
+async def get_job_load(job: Job, now_ms: Now, step: Step = 5_000) -> LoadHistory:
+    """What a job's load was lately
+
+    In steps, oldest first, for a page that draws it. It is not durable: it begins when this server takes the job up,
+    and is empty once the job has ended.
+    """
+    return render.load_history(job.load.steps.read(step, now_ms))
 
 
 @router.get("/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics")
@@ -60,9 +99,9 @@ async def get_vertex_subtask_metrics(
 ) -> list[AggregatedMetric]:
     """Metrics of a vertex in the last minute
 
-    Rates are over the last minute, or over twice the time of the last micro-batch if that is longer: they fall to 0
-    when no batch is committed any more. pendingRecords and numTasksObserved are those of the last batch, which ended
-    at lastBatchTimestamp. Empty before the first batch.
+    Rates are over the last minute, or over twice the time of the longest micro-batch if that is longer: they fall to 0
+    when no batch is committed any more. Counters grow for as long as this server has had the job. What is neither is
+    that of the last batch, which ended at lastBatchTimestamp. Empty before the first batch.
     """
-    values = render.vertex_metrics(job, vertex.vertex.id, now_ms)
-    return render.aggregated_metrics(values, names(get), agg.split(","))
+    values = vertex_metrics(job, vertex.vertex, now_ms)
+    return aggregated_metrics(values, names(get), agg.split(","))

@@ -98,7 +98,8 @@ class JobsOverview(Schema):
 
 
 class IoMetrics(Hyphenated):
-    """Totals over the life of a task in Flink. Spark does not count them per task: marked as incomplete."""
+    """Totals since the present attempt began, up to the last batch; incomplete where Spark did not tell all of them.
+    Spark does not count per task: a subtask has an equal share of its vertex."""
 
     read_bytes: int
     read_bytes_complete: bool
@@ -334,9 +335,26 @@ class Metric(Schema):
 
 
 class AggregatedMetric(Schema):
+    """Only what is known: Spark counts a stage as a whole, so of most metrics sum and avg."""
+
     id: str
+    min: float | None = None
+    max: float | None = None
     sum: float | None = None
     avg: float | None = None
+
+
+class LoadHistory(Camel):
+    """Steps of one length, oldest first: all lists are as long. What is null is not known in that step."""
+
+    step_in_millis: int
+    start_timestamps_in_millis: list[Millis]
+    num_records_in_per_second: list[float] = Field(description="Of all sources; 0 where no batch ran.")
+    pending_records: list[float | None] = Field(description="At the end of the last batch of the step.")
+    longest_batch_in_millis: list[float | None] = Field(description="Of the batches that ended in the step.")
+    busy_time_ms_per_second: dict[str, list[float]] = Field(
+        description="Per vertex id, of its average slot; 0 where no batch ran."
+    )
 
 
 class Aggregate(Schema):

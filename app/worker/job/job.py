@@ -29,10 +29,10 @@ from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished
 from app.scheduler.step import status_of
 from app.store.writes import Write
 from app.worker.job.attempts import Attempts
-from app.worker.job.batches_seen import BatchesSeen, with_batch
 from app.worker.job.bell import Bell
 from app.worker.job.drivers import event_of, with_time_for_executors
 from app.worker.job.executors_seen import ExecutorsSeen, noted
+from app.worker.job.load import Load
 from app.worker.job.mailbox import EventSource
 from app.worker.job.orders import orders_for
 from app.worker.job.pace import PaceMeter
@@ -63,8 +63,7 @@ class Job:
         submitted_by: str | None,
     ) -> None:
         self.submitted_ms, self.submitted_by = submitted_ms, submitted_by
-        self.batches: BatchesSeen = {}
-        self.last_batch_ms: int | None = None
+        self.load = Load()
         self.region_progress: dict[int, Report] = {}
         self.executors: ExecutorsSeen | None = None
         self.bell = Bell()
@@ -138,7 +137,7 @@ class Job:
             submitted_by=self.submitted_by,
             epoch=self.writer.epoch,
             driver_pid=self.attempts.driver_pid,
-            batches=self.batches,
+            load=self.load,
             region_progress=self.region_progress,
             executors=self.executors,
         )
@@ -187,10 +186,10 @@ class Job:
         except OSError as error:
             raise Unavailable(f"A report could not be kept: {error.strerror}. Send it again.") from error
         self._must_be_at(attempt)
-        self.executors = noted(self.executors, attempt, report, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self.executors = noted(self.executors, attempt, report, now_ms)
+        self.load.note(report, attempt, self.state.graph, now_ms)
         if report.type == "batch":
-            self.last_batch_ms = self._clock.now_ms()
-            self.batches = with_batch(self.batches, report, self.last_batch_ms)
             self._meter.note(report)
         elif report.type == "region-progress" and self._is_current_run(report):
             self.region_progress = {**self.region_progress, report.region: report}
@@ -242,6 +241,7 @@ class Job:
                 self._drop_results()
                 self._keeper.broker.forget(self.job_id)
                 self.attempts.release()
+                self.load.end()
                 self._keeper.job_ended(self.job_id)
 
     def _drop_results(self) -> None:

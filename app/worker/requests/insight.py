@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from app.model.batch import RegionStatus
+from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import CreatingExecutionGraph, JobState
+from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing, JobState
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.arbiter import Allotment
 from app.scheduler.batch.explain import scope_of_bounds
@@ -20,6 +21,7 @@ from app.scheduler.share_sentences import sentences_of
 from app.scheduler.slots import determine_parallelism, minimal_slots, required_slots
 from app.scheduler.step import status_of
 from app.worker.job.places import JobPlaces
+from app.worker.load_sentences import load_sentences
 from app.worker.requests.requirements import is_same, reactive_sentence
 from app.worker.requests.slot_shares import refusal_by_cap
 from app.worker.slots.broker import SlotBroker
@@ -133,6 +135,15 @@ def _slots_of(state: JobState, parallelism: dict[str, int]) -> int:
     return sum(max(parallelism[vertex] for vertex in members) for _, members in state.graph.groups)
 
 
+def _load_in_words(view: JobView, now_ms: int) -> list[str]:
+    """Why the job is slow, if it is. While it is started, or rescaled by a restart, that says nothing."""
+    state = view.state
+    if not isinstance(state.phase, Executing) or state.graph.type is JobType.BATCH:
+        return []
+    upper = {vertex_id: bounds.upper for vertex_id, bounds in state.requirements}
+    return load_sentences(view.load, state.graph, upper, now_ms)
+
+
 def explanation(
     view: JobView,
     *,
@@ -157,6 +168,7 @@ def explanation(
         executors = None
     missing = executors.in_words(state.job_id, supply.master or "", now_ms) if executors else []
     words += missing
+    words += _load_in_words(view, now_ms)
     if not view.status.is_globally_terminal and len(state.slots) < desired:
         words += [supply.in_words(len(state.slots)), *supply.sentences()]
     elif missing:

@@ -24,7 +24,7 @@ def is_under_way(view: JobView, now_ms: int) -> bool:
     if state.graph.is_batch_program:
         told = view.region_progress.get(0)
         return told is not None and told.run == state.attempt and told.tasks_done > 0
-    latest = [seen[-1] for seen in view.batches.values()]
+    latest = view.load.latest.values()
     batches = [one for one in latest if one.report.plan_version >= state.plan.version]
     phase = state.phase
     if isinstance(phase, Executing):

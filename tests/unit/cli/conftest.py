@@ -109,6 +109,7 @@ def with_jobs(server: FakeServer) -> None:
     server.on("GET", f"/jobs/{JOB_ID}/status", (200, {"status": "RUNNING"}))
     server.on("GET", f"/jobs/{JOB_ID}/resource-requirements", (200, bounds(), {"ETag": '"1"'}))
     server.on("GET", f"/jobs/{JOB_ID}/rescales/history", (200, [record()]))
+    server.on("GET", f"/jobs/{JOB_ID}/metrics", (200, [{"id": "lastCheckpointDuration", "value": "-1"}]))
 
 
 @pytest.fixture

@@ -1,0 +1,199 @@
+"""Figures of a job's load over the last minute, from the batches in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from app.worker.job.load import Load, QueryLoad, Span, Work
+
+WINDOW_MS: Final = 60_000
+"""Rates are those of the last minute, as Flink's are. A longer batch than half of that has twice its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time up to now over which rates are made: ``length_ms``, and how much of each span of batches is in it."""
+
+    length_ms: int
+    shares: tuple[tuple[Span, float], ...]
+
+    def per_second(self, total: float) -> float:
+        return total * 1000 / self.length_ms
+
+
+def window(query: QueryLoad, now_ms: int) -> Window:
+    """The window of a query. It begins with the oldest batch that is known, and is empty if none is.
+
+    What batches did is spread evenly over their time.
+    """
+    if not query.spans:
+        return Window(WINDOW_MS, ())
+    late_ms = query.late_ms
+    spans = [(span, span.start_ms + late_ms, span.end_ms + late_ms) for span in query.spans]
+    _, first_ms, _ = spans[0]
+    length_ms = max(WINDOW_MS, 2 * query.spans[-1].longest_batch_ms)
+    begin_ms = max(first_ms, now_ms - length_ms)
+    shares = []
+    for span, start_ms, end_ms in spans:
+        took_ms = max(1, end_ms - start_ms)
+        shares.append((span, max(0, min(took_ms, end_ms - begin_ms)) / took_ms))
+    return Window(max(1, now_ms - begin_ms), tuple(shares))
+
+
+@dataclass(frozen=True, slots=True)
+class VertexRates:
+    """Of one vertex, per second, over all of its ``parallelism`` slots; None where Spark does not tell it.
+
+    ``busy_ms`` and ``held_ms`` are of all slots, ``busiest_ms`` of the slot with the longest task of each batch.
+    ``batch_ms``: while a batch of its query ran. ``skew``: how many times as long as the median task the longest takes.
+    """
+
+    parallelism: int
+    batch_ms: float
+    records_in: float | None = None
+    records_out: float | None = None
+    bytes_in: float | None = None
+    bytes_out: float | None = None
+    busy_ms: float | None = None
+    held_ms: float = 0.0
+    busiest_ms: float | None = None
+    skew: float | None = None
+
+    @property
+    def busy_ms_of_slot(self) -> float | None:
+        """Of the average slot."""
+        return None if self.busy_ms is None else self.busy_ms / self.parallelism
+
+
+def vertex_rates(load: Load, vertex_id: str, now_ms: int) -> VertexRates | None:
+    """None before the first batch of the vertex.
+
+    One that is part of several queries reads its rows once for each: those of the query with most of them count.
+    """
+    found = [
+        rates for query in load.queries.values() if (rates := _rates_in(query, vertex_id, now_ms)) is not None
+    ]
+    if len(found) <= 1:
+        return found[0] if found else None
+    most = max(found, key=lambda rates: rates.records_out or rates.records_in or 0.0)
+    whole_ms = 1000.0 * most.parallelism
+    return VertexRates(
+        most.parallelism,
+        max(rates.batch_ms for rates in found),
+        most.records_in,
+        most.records_out,
+        most.bytes_in,
+        most.bytes_out,
+        min(whole_ms, sum(rates.busy_ms or 0.0 for rates in found)),
+        most.held_ms,
+        max((rates.busiest_ms for rates in found if rates.busiest_ms is not None), default=None),
+        most.skew,
+    )
+
+
+def _rates_in(query: QueryLoad, vertex_id: str, now_ms: int) -> VertexRates | None:
+    latest = next((each for each in query.latest.report.vertices if each.vertex_id == vertex_id), None)
+    if latest is None:
+        return None
+    over = window(query, now_ms)
+    known = query.attempt.get(vertex_id) or query.before.get(vertex_id)
+    parallelism = max(1, latest.parallelism)
+
+    def rate(name: str) -> float | None:
+        if known is not None and getattr(known.work, name) is None:
+            return None
+        return over.per_second(
+            sum(share * (getattr(span.work.get(vertex_id, Work()), name) or 0) for span, share in over.shares)
+        )
+
+    busy_ms, longest_ms, median_ms = rate("busy_ms"), rate("longest_task_ms"), rate("median_task_ms")
+    held_ms = over.per_second(sum(share * span.held_ms for span, share in over.shares)) * parallelism
+    busy_ms = None if busy_ms is None else min(busy_ms, 1000.0 * parallelism)
+    busiest_ms = None
+    if busy_ms is not None and longest_ms is not None:
+        busiest_ms = min(1000.0, max(longest_ms, busy_ms / parallelism))
+    return VertexRates(
+        parallelism,
+        min(1000.0, over.per_second(sum(share * span.batch_ms for span, share in over.shares))),
+        rate("records_in"),
+        rate("records_out"),
+        rate("bytes_in"),
+        rate("bytes_out"),
+        busy_ms,
+        min(held_ms, 1000.0 * parallelism - (busy_ms or 0.0)),
+        busiest_ms,
+        longest_ms / median_ms if longest_ms and median_ms else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How a query gets on with its input, over the last minute.
+
+    ``growth_per_second``: by how many rows its backlog grows, below 0 if it falls; None while too little is known.
+    ``batch_ms_per_second``: how much of the time a batch ran. ``quiet_ms``: since the last batch was told of.
+    ``pause_ms``: the longest pause between two batches in that time.
+    """
+
+    rows_per_second: float
+    backlog_rows: int | None
+    growth_per_second: float | None
+    rows_per_batch: float
+    batch_ms_per_second: float
+    longest_batch_ms: int
+    quiet_ms: int
+    pause_ms: int
+
+    @property
+    def arrival_per_second(self) -> float | None:
+        """The rows that come to the sources."""
+        if self.growth_per_second is None:
+            return None
+        return max(0.0, self.rows_per_second + self.growth_per_second)
+
+    @property
+    def backlog_ms(self) -> int | None:
+        """For how long the sources have got what waits at them; None if nobody can say."""
+        if self.backlog_rows == 0:
+            return 0
+        arrival = self.arrival_per_second or self.rows_per_second
+        return round(1000 * self.backlog_rows / arrival) if self.backlog_rows and arrival else None
+
+
+LEAST_TREND_MS: Final = 10_000
+"""A backlog that was looked at for less long has no trend."""
+
+
+def outlook(query: QueryLoad, now_ms: int) -> Outlook:
+    over = window(query, now_ms)
+    inside = [(span, share) for span, share in over.shares if share > 0]
+    batches = [span for span, _ in inside]
+    # Spans hold several batches: their number is not kept, so the longest stands for all.
+    longest_ms = max((span.longest_batch_ms for span in batches), default=0)
+    batch_ms = sum(span.batch_ms * share for span, share in inside)
+    rows = sum(span.rows * share for span, share in inside)
+    pauses = [later.start_ms - one.end_ms for one, later in pairwise(batches)]
+    return Outlook(
+        rows_per_second=over.per_second(rows),
+        backlog_rows=query.spans[-1].backlog_rows if query.spans else None,
+        growth_per_second=_growth(batches),
+        rows_per_batch=rows * longest_ms / batch_ms if batch_ms else 0.0,
+        batch_ms_per_second=min(1000.0, over.per_second(batch_ms)),
+        longest_batch_ms=longest_ms,
+        quiet_ms=max(0, now_ms - query.latest.seen_ms),
+        pause_ms=max((0, *pauses)),
+    )
+
+
+def _growth(spans: Sequence[Span]) -> float | None:
+    """By how many rows per second the backlog grows: the slope of the straight line that fits it best."""
+    points = [(span.end_ms, span.backlog_rows) for span in spans if span.backlog_rows is not None]
+    if len(points) < 3 or points[-1][0] - points[0][0] < LEAST_TREND_MS:
+        return None
+    middle_ms = sum(at_ms for at_ms, _ in points) / len(points)
+    middle_rows = sum(rows for _, rows in points) / len(points)
+    spread = sum((at_ms - middle_ms) ** 2 for at_ms, _ in points)
+    return 1000 * sum((at_ms - middle_ms) * (rows - middle_rows) for at_ms, rows in points) / spread

@@ -1,0 +1,166 @@
+"""Why a job is slow, in words: whether it falls behind, which vertex limits it, skew, and batches that do not come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.model.jobgraph import JobGraph
+from app.worker.job.load import Load
+from app.worker.job.load_figures import Outlook, VertexRates, outlook, vertex_rates
+
+LIMITED_MS: Final = 800
+"""A query whose batches run for so many of 1000 ms is limited by the time that they take."""
+GROWS: Final = 0.05
+"""A backlog that grows by less than this part of what arrives counts as one that stays."""
+QUIET_LEAST_MS: Final = 10_000
+SKEW_LEAST: Final = 2.0
+SKEW_BUSIEST_MS: Final = 100
+"""In a vertex whose longest tasks take less of a second, skew delays nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class VertexLoad:
+    """A vertex of a query as sentences need it."""
+
+    name: str
+    upper: int
+    rates: VertexRates
+
+
+def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: int) -> list[str]:
+    """Of a running STREAMING job: what is to be said of each query, if there is anything. ``upper``: upper bounds."""
+    found: list[str] = []
+    for query in load.queries.values():
+        if not query.spans:
+            continue
+        vertices = [
+            VertexLoad(vertex.name, upper.get(vertex.id, vertex.parallelism), rates)
+            for each in query.latest.report.vertices
+            if (vertex := graph.by_id.get(each.vertex_id)) is not None
+            if (rates := vertex_rates(load, vertex.id, now_ms)) is not None
+        ]
+        name = vertices[-1].name if len(load.queries) > 1 and vertices else ""
+        ahead = outlook(query, now_ms)
+        found += query_sentences(ahead, vertices, query=name, is_idle=load.is_idle(query))
+    return found
+
+
+def query_sentences(
+    ahead: Outlook, vertices: Sequence[VertexLoad], *, query: str = "", is_idle: bool = False
+) -> list[str]:
+    """``query``: its sink, if the job has several queries; ``is_idle``: it has said since that there are no data."""
+    quiet = None if is_idle else quiet_sentence(ahead, query)
+    if quiet is not None:
+        # What the last minute was like says nothing any more.
+        return [quiet]
+    found = [backlog_sentence(ahead, query)]
+    if is_behind(ahead) or ahead.batch_ms_per_second >= LIMITED_MS:
+        found += [bottleneck_sentence(vertices), skew_sentence(vertices)]
+    return [sentence for sentence in found if sentence is not None]
+
+
+def quiet_sentence(ahead: Outlook, query: str = "") -> str | None:
+    """No batch has come for much longer than batches and the pauses between them have taken."""
+    if ahead.quiet_ms < max(QUIET_LEAST_MS, 5 * (ahead.longest_batch_ms + ahead.pause_ms)):
+        return None
+    waiting = ""
+    if ahead.backlog_rows:
+        waiting = f" {rows_in_words(ahead.backlog_rows)} waited at its sources then."
+    return (
+        f"{_subject(query)} has committed no batch for {duration_in_words(ahead.quiet_ms)}, and before that one took "
+        f"{duration_in_words(ahead.longest_batch_ms)} at most: a source does not answer, a batch hangs, or there is "
+        f"nothing to read.{waiting}"
+    )
+
+
+def is_behind(ahead: Outlook) -> bool:
+    """More rows come than are processed, and more than one batch takes wait."""
+    growth, arrival = ahead.growth_per_second, ahead.arrival_per_second
+    if growth is None or arrival is None or ahead.backlog_rows is None:
+        return False
+    return growth > max(1.0, GROWS * arrival) and ahead.backlog_rows > ahead.rows_per_batch
+
+
+def backlog_sentence(ahead: Outlook, query: str = "") -> str | None:
+    growth, arrival, backlog = ahead.growth_per_second, ahead.arrival_per_second, ahead.backlog_rows
+    if growth is None or arrival is None or not backlog or backlog <= ahead.rows_per_batch:
+        return None
+    waits = f"{rows_in_words(backlog)} wait at its sources"
+    if ahead.backlog_ms is not None:
+        waits += f", which is {duration_in_words(ahead.backlog_ms)} of input"
+    if is_behind(ahead):
+        return (
+            f"{_subject(query)} falls behind by {rows_in_words(growth)} per second: {number(arrival)} come and "
+            f"{number(ahead.rows_per_second)} are processed; {waits}."
+        )
+    if growth < -max(1.0, GROWS * arrival):
+        left_ms = round(1000 * backlog / -growth)
+        done = f"and are worked off in {duration_in_words(left_ms)} at this rate"
+        return f"{_subject(query)} catches up: {waits}, {done}."
+    return f"{_subject(query)} does not catch up: {waits}, and their number stays about the same."
+
+
+def bottleneck_sentence(vertices: Sequence[VertexLoad]) -> str | None:
+    """The vertex whose tasks work for most of the time. One after another, they make the time of a batch."""
+    busy = sorted(
+        ((each.rates.busy_ms_of_slot or 0.0, place, each) for place, each in enumerate(vertices)),
+        reverse=True,
+    )
+    if not busy or busy[0][0] < 1:
+        return None
+    most_ms, _, vertex = busy[0]
+    rates = vertex.rates
+    tasks = "its task works" if rates.parallelism == 1 else f"each of its {rates.parallelism} tasks works"
+    sentence = f"{vertex.name} limits it: {tasks} {most_ms:.0f} ms of each second"
+    if len(busy) > 1:
+        next_ms, _, other = busy[1]
+        sentence += f", more than those of any other vertex ({other.name} is next with {next_ms:.0f} ms)"
+    if rates.parallelism < vertex.upper:
+        return f"{sentence}. Its upper bound is {vertex.upper}."
+    return f"{sentence}. It runs at its upper bound."
+
+
+def skew_sentence(vertices: Sequence[VertexLoad]) -> str | None:
+    """The vertex with the most uneven tasks, if that delays batches."""
+    skewed = [
+        (each.rates.skew, each.name)
+        for each in vertices
+        if each.rates.skew is not None
+        and each.rates.skew >= SKEW_LEAST
+        and (each.rates.busiest_ms or 0.0) >= SKEW_BUSIEST_MS
+    ]
+    if not skewed:
+        return None
+    skew, name = max(skewed)
+    return (
+        f"{name} is skewed: its longest task takes {skew:.1f} times as long as the median one, so a higher parallelism "
+        "helps less than it should."
+    )
+
+
+def _subject(query: str) -> str:
+    return f"The query of {query}" if query else "The job"
+
+
+def number(value: float) -> str:
+    """With as many digits as matter."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def rows_in_words(value: float) -> str:
+    return "1 row" if value == 1 else f"{number(value)} rows"
+
+
+def duration_in_words(duration_ms: int) -> str:
+    """`850 ms`, `4.2 s`, `95 s`, `12 min`, `3.5 h`"""
+    if duration_ms < 1_000:
+        return f"{duration_ms} ms"
+    if duration_ms < 10_000:
+        return f"{duration_ms / 1000:.1f} s"
+    if duration_ms < 120_000:
+        return f"{duration_ms / 1000:.0f} s"
+    if duration_ms < 7_200_000:
+        return f"{duration_ms / 60_000:.0f} min"
+    return f"{duration_ms / 3_600_000:.1f} h"

@@ -1,0 +1,138 @@
+"""What the server tells of a job's load: names, values, steps, and a job that falls behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.world import World, eventually
+
+
+async def test_the_subtasks_of_a_vertex_add_up_to_it(world: World) -> None:
+    job_id = await world.running()
+    world.driver().vertex_load |= {"records_in": 7, "busy_ms": 3}
+    vertex = await world.vertex(job_id, "delays")
+
+    async def told() -> bool:
+        one = await world.get(f"/jobs/{job_id}/vertices/{vertex}")
+        return bool(one["aggregated"]["metrics"]["read-records"]["sum"] % 2)
+
+    await eventually(told, "an odd number of rows")
+    world.host.hold()
+    one = await world.get(f"/jobs/{job_id}/vertices/{vertex}")
+    summary = next(each for each in (await world.get(f"/jobs/{job_id}"))["vertices"] if each["id"] == vertex)
+    assert len(one["subtasks"]) == 2
+    for name, aggregate in one["aggregated"]["metrics"].items():
+        shares = [subtask["metrics"][name] for subtask in one["subtasks"]]
+        assert sum(shares) == aggregate["sum"]
+        assert (aggregate["min"], aggregate["max"]) == (min(shares), max(shares))
+        assert aggregate["sum"] <= summary["metrics"][name] or not name.startswith("accumulated")
+    assert not one["subtasks"][0]["metrics"]["read-records-complete"]
+
+
+async def test_figures_that_a_driver_does_not_tell_are_not_complete(world: World) -> None:
+    job_id = await world.running()
+    (metrics, *_) = [each["metrics"] for each in (await world.get(f"/jobs/{job_id}"))["vertices"]]
+    assert metrics["write-records-complete"] is True and metrics["write-records"] > 0
+    assert metrics["write-bytes-complete"] is False and metrics["write-bytes"] == 0
+
+
+@pytest.mark.parametrize(("step", "step_ms"), [(None, 5_000), (5, 5_000), (60, 60_000)])
+async def test_the_load_of_the_last_minutes(world: World, step: int | None, step_ms: int) -> None:
+    job_id = await world.running()
+    found = await world.get(f"/jobs/{job_id}/load", **({} if step is None else {"step": step}))
+    assert found["stepInMillis"] == step_ms
+    lists = [found[name] for name in ("startTimestampsInMillis", "numRecordsInPerSecond", "pendingRecords")]
+    lists += [found["longestBatchInMillis"], *found["busyTimeMsPerSecond"].values()]
+    assert len({len(one) for one in lists}) == 1 and lists[0]
+    assert all(at_ms % step_ms == 0 for at_ms in lists[0])
+    assert max(found["numRecordsInPerSecond"]) > 0
+    assert set(found["busyTimeMsPerSecond"]) == {
+        each["id"] for each in (await world.get(f"/jobs/{job_id}"))["vertices"]
+    }
+
+
+async def test_of_a_job_that_has_ended_the_counters_are_left(world: World) -> None:
+    job_id = await world.running()
+    await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})
+    await world.status(job_id, "CANCELED")
+    assert (await world.get(f"/jobs/{job_id}/load"))["startTimestampsInMillis"] == []
+    (metrics, *_) = [each["metrics"] for each in (await world.get(f"/jobs/{job_id}"))["vertices"]]
+    assert metrics["write-records"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/jobs/{job}/load?step=7", "The query parameter step should be 5 or 60, found '7'."),
+        ("/jobs/{job}/load?step=", "The query parameter step should be 5 or 60"),
+        ("/jobs/{job}/load?steps=5", "steps"),
+        (
+            "/taskmanagers/metrics?agg=mean",
+            "The query parameter agg should be some of min, max, sum, avg, skew",
+        ),
+        ("/taskmanagers/metrics?taskmanagers=a", "taskmanagers"),
+    ],
+)
+async def test_bad_parameters_are_named(world: World, path: str, sentence: str) -> None:
+    answer = await world.http.get(path.format(job=await world.submit()))
+    assert answer.status_code == 400
+    (error,) = answer.json()["errors"]
+    assert sentence in error
+
+
+async def test_metrics_of_a_job_tell_how_far_it_is_behind(world: World) -> None:
+    job_id = await world.running()
+    world.driver().load |= {
+        "watermark_ms": 1_000_000,
+        "phases_ms": {"addBatch": 4, "commitOffsets": 1},
+        "backlog_rows": 40,
+    }
+    wanted = "pendingRecords,watermarkLag,lastBatchDuration.addBatch,batchTimeMsPerSecond"
+
+    async def told() -> Any:
+        found = await world.get(f"/jobs/{job_id}/metrics", get=wanted)
+        values = {one["id"]: float(one["value"]) for one in found}
+        return values if set(values) == set(wanted.split(",")) else None
+
+    values = await eventually(told, "the metrics")
+    assert values["pendingRecords"] == 40 and values["lastBatchDuration.addBatch"] == 4
+    assert values["watermarkLag"] > 10**12 and 0 < values["batchTimeMsPerSecond"] <= 1000
+
+
+async def test_an_explanation_says_that_batches_fill_the_time_and_of_which_vertex(world: World) -> None:
+    job_id = await world.running()
+    driver = world.driver()
+    driver.vertex_load |= {"busy_ms": 4, "longest_task_ms": 4, "median_task_ms": 1}
+    driver.batch_ms = 10_000
+
+    async def told() -> Any:
+        sentences = (await world.get(f"/jobs/{job_id}/explanation"))["sentences"]
+        return next((one for one in sentences if " limits it: " in one), None)
+
+    sentence = await eventually(told, "a bottleneck")
+    assert sentence.endswith("It runs at its upper bound.")
+
+
+async def test_tokens_and_head(world: World) -> None:
+    job_id = await world.submit()
+    for path in (f"/jobs/{job_id}/load", "/taskmanagers/metrics"):
+        assert (await world.http.head(path)).status_code == 200
+        assert (await world.http.post(path)).status_code == 405
+
+
+async def test_a_batch_job_has_no_load_of_micro_batches(world: World) -> None:
+    source = {"format": "csv", "path": "/data/in", "schema": "a INT"}
+    graph = {
+        "name": "nightly",
+        "type": "BATCH",
+        "vertices": [
+            {"name": "rows", "source": source},
+            {"name": "out", "inputs": ["rows"], "sink": {"format": "parquet", "path": "/data/out"}},
+        ],
+    }
+    job_id = await world.submit(graph)
+    assert (await world.get(f"/jobs/{job_id}/load"))["numRecordsInPerSecond"] == []
+    vertex = await world.vertex(job_id, "rows")
+    assert await world.get(f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics") == []

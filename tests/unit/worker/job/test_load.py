@@ -1,0 +1,169 @@
+"""What is kept of a job's load: counters that only grow, and no more of anything than the limits say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.model.protocol import ExecutorLoad, Report, VertexBatch
+from app.worker.job.load import EXECUTORS_KEPT, QUERIES_KEPT, SPANS_KEPT, WORK_FIELDS, Load
+from app.worker.job.load_figures import outlook, vertex_rates
+from tests.unit.scheduler.driving import T0_MS, chain
+from tests.unit.worker.job.reporting import Reporting, at_ms
+
+
+def totals(told: Reporting, *, whole_life: bool = False) -> dict[str, int | None]:
+    found = told.load.totals(told.source, whole_life=whole_life)
+    assert found is not None
+    return {name: getattr(found.work, name) for name in WORK_FIELDS}
+
+
+def test_counters_begin_anew_with_an_attempt_and_go_on_over_the_life_of_the_job() -> None:
+    told = Reporting().steady(10)
+    assert totals(told)["records_in"] == totals(told, whole_life=True)["records_in"] == 360
+    told.attempt = 2
+    told.batch(20, 21, 5)
+    assert totals(told)["records_in"] == 5
+    assert totals(told, whole_life=True)["records_in"] == 365
+    assert totals(told, whole_life=True)["bytes_in"] is None
+
+
+def test_busy_idle_and_held_time_add_up_to_the_time_of_the_slots() -> None:
+    told = Reporting().steady(11, backlog=0)
+    found = told.load.totals(told.source, whole_life=False)
+    assert found is not None and found.work.busy_ms == 11 * 250
+    assert found.work.busy_ms + found.idle_ms + found.held_ms == 2 * 10_500
+    assert found.held_ms == 0
+    # Rows waited in the half second between two batches.
+    told = Reporting().steady(11, backlog=7)
+    found = told.load.totals(told.source, whole_life=False)
+    assert found is not None and found.held_ms == 2 * 10 * 500
+
+
+def test_a_figure_that_a_batch_with_rows_does_not_tell_is_not_complete() -> None:
+    told = Reporting()
+    known = VertexBatch(told.source, 2, 2, 3, 3, busy_ms=1)
+    told.batch(0, 1, 3, vertices=(known,))
+    # Without rows no stage runs, of which Spark could tell anything.
+    told.batch(1, 2, 0, vertices=(VertexBatch(told.source, 2, None),))
+    found = told.load.totals(told.source, whole_life=False)
+    assert found is not None and found.is_complete("records_in") and not found.is_complete("bytes_in")
+    told.batch(2, 3, 3, vertices=(replace(known, records_in=None, records_out=None),))
+    found = told.load.totals(told.source, whole_life=False)
+    assert found is not None and found.work.records_in == 3 and not found.is_complete("records_in")
+
+
+def test_a_source_reads_what_it_hands_on() -> None:
+    told = Reporting()
+    told.batch(
+        0, 1, 9, vertices=(VertexBatch(told.source, 1, 1, None, 9), VertexBatch(told.sink, 1, 1, None, 4))
+    )
+    assert totals(told)["records_in"] == 9
+    sink = told.load.totals(told.sink, whole_life=False)
+    assert sink is not None and sink.work.records_in is None
+
+
+def test_rows_of_a_source_of_two_queries_count_once_and_its_time_twice() -> None:
+    told = Reporting()
+    for query, rows in (("q", 10), ("r", 12)):
+        told.batch(0, 1, rows, query=query)
+    assert totals(told)["records_in"] == 12
+    assert totals(told)["busy_ms"] == 1000
+    rates = vertex_rates(told.load, told.source, at_ms(1))
+    assert rates is not None and (rates.records_in, rates.busy_ms) == (12.0, 1000.0)
+
+
+def test_a_minute_of_short_batches_is_known() -> None:
+    """Not only the latest 32 of them: the rate falls to 0 in a minute, not at once."""
+    told = Reporting().steady(4_000, rows=2, every_s=0.02, takes_s=0.01)
+    (query,) = told.load.queries.values()
+    assert len(query.spans) == SPANS_KEPT
+    rates = [vertex_rates(told.load, told.source, at_ms(80 + gone_s)) for gone_s in (0, 30, 59, 61)]
+    assert [round(one.records_in or 0) for one in rates if one] == [100, 50, 2, 0]
+
+
+def test_more_than_the_limits_is_not_kept() -> None:
+    told = Reporting()
+    foreign = VertexBatch("f" * 32, 1, 1, 5, 5)
+    for number in range(QUERIES_KEPT + 20):
+        told.batch(number, number + 1, 1, query=f"q{number}", vertices=(foreign,))
+    assert len(told.load.queries) == QUERIES_KEPT
+    assert f"q{QUERIES_KEPT + 19}" in told.load.queries
+    assert told.load.totals(foreign.vertex_id, whole_life=True) is None
+    many = tuple(executor(str(number)) for number in range(EXECUTORS_KEPT + 5))
+    told.load.note(Report(1, T0_MS, "executors", executor_loads=many), 1, told.graph, T0_MS)
+    assert told.load.executors is not None and len(told.load.executors.now) == EXECUTORS_KEPT
+
+
+def executor(executor_id: str, gc_ms: int = 0) -> ExecutorLoad:
+    return ExecutorLoad(executor_id, "host", 10, 100, gc_ms, 0, 1, 5, 0, 50)
+
+
+def test_executors_of_an_attempt_that_is_over_are_forgotten() -> None:
+    load, graph = Load(), chain()
+    told = Report(1, T0_MS, "executors", executor_loads=(executor("1", 10),))
+    load.note(told, 1, graph, T0_MS)
+    load.note(replace(told, executor_loads=(executor("1", 30),)), 1, graph, T0_MS + 5_000)
+    assert load.executors is not None and load.executors.before[0].gc_ms == 10
+    load.note(Report(1, T0_MS, "running"), 2, graph, T0_MS + 6_000)
+    assert load.executors is None
+
+
+def test_of_a_job_that_is_over_the_counters_are_left() -> None:
+    told = Reporting().steady(5)
+    told.load.end()
+    assert totals(told)["records_in"] == 180
+    assert told.load.steps.read(5_000, at_ms(6)).starts_ms == []
+    assert vertex_rates(told.load, told.source, at_ms(5)).records_in == 0.0  # type: ignore[union-attr]
+
+
+def test_vertices_of_an_earlier_version_are_forgotten() -> None:
+    told = Reporting().steady(3)
+    told.attempt = 2
+    gone = told.source
+    graph = chain()
+    told.graph = replace(graph, vertices=graph.vertices[1:])
+    told.batch(9, 10, 1, vertices=(VertexBatch(told.sink, 1, 1, 1, 1),))
+    assert told.load.totals(gone, whole_life=True) is None
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "longest_ms", "median_ms", "busiest", "skew"),
+    [(4, 800, 100, 800.0, 8.0), (4, None, 100, None, None), (1, 1_500, 1_500, 1000.0, 1.0)],
+)
+def test_the_longest_task_says_how_busy_its_slot_is(
+    parallelism: int, longest_ms: int | None, median_ms: int, busiest: float | None, skew: float | None
+) -> None:
+    told = Reporting()
+    batch = VertexBatch(
+        told.source, parallelism, 4, 1, 1, busy_ms=1_100, longest_task_ms=longest_ms, median_task_ms=median_ms
+    )
+    told.batch(0, 1, 1, vertices=(batch,))
+    rates = vertex_rates(told.load, told.source, at_ms(1))
+    assert rates is not None and (rates.busiest_ms, rates.skew) == (busiest, skew)
+
+
+@pytest.mark.parametrize(
+    ("step", "growth", "arrival"), [(-20, -20.0, 16.0), (0, 0.0, 36.0), (30, 30.0, 66.0)]
+)
+def test_what_arrives_is_what_is_processed_and_what_the_backlog_grows_by(
+    step: int, growth: float, arrival: float
+) -> None:
+    told = Reporting()
+    for second in range(120):
+        told.batch(second, second + 0.5, 36, backlog=5_000 + step * second)
+    (query,) = told.load.queries.values()
+    ahead = outlook(query, at_ms(119.5))
+    assert ahead.growth_per_second == pytest.approx(growth, abs=0.01)
+    assert ahead.arrival_per_second == pytest.approx(arrival, rel=0.05)
+    assert ahead.backlog_rows == 5_000 + step * 119
+    assert ahead.batch_ms_per_second == pytest.approx(500, rel=0.05)
+    assert (ahead.longest_batch_ms, ahead.pause_ms) == (500, 500)
+
+
+def test_a_backlog_that_is_not_known_has_no_trend() -> None:
+    told = Reporting().steady(60, backlog=None)
+    (query,) = told.load.queries.values()
+    ahead = outlook(query, at_ms(60))
+    assert (ahead.growth_per_second, ahead.arrival_per_second, ahead.backlog_ms) == (None, None, None)

@@ -1,0 +1,166 @@
+"""Why a job is slow, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.model.protocol import Report, VertexBatch
+from app.worker.job.load_figures import Outlook, VertexRates
+from app.worker.load_sentences import (
+    VertexLoad,
+    bottleneck_sentence,
+    duration_in_words,
+    load_sentences,
+    query_sentences,
+    skew_sentence,
+)
+from tests.unit.scheduler.driving import two_sinks
+from tests.unit.worker.job.reporting import Reporting, at_ms
+
+STEADY = Outlook(
+    rows_per_second=900.0,
+    backlog_rows=54_000,
+    growth_per_second=300.0,
+    rows_per_batch=900.0,
+    batch_ms_per_second=990.0,
+    longest_batch_ms=1_000,
+    quiet_ms=500,
+    pause_ms=10,
+)
+
+
+def vertex(name: str, busy: float | None, **fields: Any) -> VertexLoad:
+    rates = VertexRates(2, 990.0, busy_ms=None if busy is None else 2 * busy, **fields)
+    return VertexLoad(name, 2, rates)
+
+
+VERTICES = (vertex("flights", 90.0), vertex("delays", 780.0), vertex("store", 40.0))
+
+
+def test_a_job_that_falls_behind_says_by_how_much_and_what_limits_it() -> None:
+    assert query_sentences(STEADY, VERTICES) == [
+        "The job falls behind by 300 rows per second: 1,200 come and 900 are processed; 54,000 rows wait at its "
+        "sources, which is 45 s of input.",
+        "delays limits it: each of its 2 tasks works 780 ms of each second, more than those of any other vertex "
+        "(flights is next with 90 ms). It runs at its upper bound.",
+    ]
+
+
+def test_a_job_that_catches_up_says_when_it_will_have() -> None:
+    ahead = replace(STEADY, growth_per_second=-300.0, batch_ms_per_second=700.0)
+    assert query_sentences(ahead, VERTICES) == [
+        "The job catches up: 54,000 rows wait at its sources, which is 90 s of input, and are worked off in 3 min at "
+        "this rate."
+    ]
+
+
+def test_a_backlog_that_stays_is_told() -> None:
+    (sentence, _) = query_sentences(replace(STEADY, growth_per_second=10.0), VERTICES)
+    assert sentence.startswith("The job does not catch up: 54,000 rows wait")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"backlog_rows": 0, "growth_per_second": 0.0},
+        {"backlog_rows": None, "growth_per_second": None},
+        # What waits is less than what one batch takes.
+        {"backlog_rows": 800, "growth_per_second": 80.0},
+    ],
+)
+def test_a_job_with_time_to_spare_has_nothing_to_say(changes: dict[str, Any]) -> None:
+    assert query_sentences(replace(STEADY, batch_ms_per_second=300.0, **changes), VERTICES) == []
+
+
+def test_without_a_backlog_batches_that_fill_the_time_say_what_limits_the_job() -> None:
+    ahead = replace(STEADY, backlog_rows=None, growth_per_second=None)
+    (sentence,) = query_sentences(ahead, VERTICES)
+    assert sentence.startswith("delays limits it")
+
+
+def test_the_upper_bound_is_named_where_there_is_room() -> None:
+    wide = replace(VERTICES[1], upper=8)
+    assert str(bottleneck_sentence([wide])).endswith("ms of each second. Its upper bound is 8.")
+    single = replace(VERTICES[1], rates=replace(VERTICES[1].rates, parallelism=1, busy_ms=400.0))
+    assert str(bottleneck_sentence([single])).startswith("delays limits it: its task works 400 ms")
+    assert bottleneck_sentence([vertex("flights", None)]) is None
+    assert bottleneck_sentence([]) is None
+
+
+def test_skew_is_told_where_it_delays_batches() -> None:
+    skewed = vertex("delays", 300.0, skew=4.2, busiest_ms=900.0)
+    assert skew_sentence([*VERTICES, skewed]) == (
+        "delays is skewed: its longest task takes 4.2 times as long as the median one, so a higher parallelism helps "
+        "less than it should."
+    )
+    assert skew_sentence([vertex("delays", 3.0, skew=40.0, busiest_ms=9.0)]) is None
+    assert skew_sentence([vertex("delays", 300.0, skew=1.4, busiest_ms=900.0)]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"quiet_ms": 9_000}, False),
+        ({"quiet_ms": 11_000}, True),
+        ({"quiet_ms": 11_000, "longest_batch_ms": 4_000}, False),
+        ({"quiet_ms": 11_000, "pause_ms": 5_000}, False),
+        ({"quiet_ms": 60_000, "pause_ms": 5_000}, True),
+    ],
+)
+def test_batches_that_do_not_come_are_noticed_by_what_batches_took_before(
+    changes: dict[str, Any], told: bool
+) -> None:
+    (first, *others) = query_sentences(replace(STEADY, **changes), VERTICES)
+    assert first.startswith("The job has committed no batch for ") is told
+    assert (others == []) is told
+    assert not query_sentences(replace(STEADY, **changes), VERTICES, is_idle=True)[0].startswith(
+        "The job has"
+    )
+
+
+def test_the_sentence_on_batches_that_do_not_come() -> None:
+    assert query_sentences(replace(STEADY, quiet_ms=42_000), ()) == [
+        "The job has committed no batch for 42 s, and before that one took 1.0 s at most: a source does not answer, a "
+        "batch hangs, or there is nothing to read. 54,000 rows waited at its sources then."
+    ]
+
+
+def test_of_several_queries_each_is_named_by_its_sink() -> None:
+    graph = two_sinks()
+    told = Reporting(graph)
+    by_name = {each.name: each.id for each in graph.vertices}
+    for second in range(60):
+        for query, sink, growth in (("a", "sink", 50), ("b", "sink-raw", 0)):
+            work = tuple(
+                VertexBatch(by_name[name], 1, 1, 100, 100, busy_ms=busy_ms)
+                for name, busy_ms in (("source", 100), (sink, 700))
+            )
+            told.batch(second, second + 0.9, 100, backlog=1_000 + growth * second, query=query, vertices=work)
+    upper = {each.id: 4 for each in graph.vertices}
+    found = load_sentences(told.load, graph, upper, at_ms(60))
+    assert [sentence.split(":")[0] for sentence in found] == [
+        "The query of sink falls behind by 50 rows per second",
+        "sink limits it",
+        "The query of sink-raw does not catch up",
+        "sink-raw limits it",
+    ]
+
+
+def test_a_job_that_has_said_that_it_is_idle_is_not_said_to_hang() -> None:
+    told = Reporting().steady(5, backlog=0)
+    upper: dict[str, int] = {}
+    assert len(load_sentences(told.load, told.graph, upper, at_ms(65))) == 1
+    for idle, sentences in (((told.source,), 0), ((), 1)):
+        told.load.note(Report(99, at_ms(30), "executors", idle_queries=idle), 1, told.graph, at_ms(30))
+        assert len(load_sentences(told.load, told.graph, upper, at_ms(65))) == sentences
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "words"),
+    [(850, "850 ms"), (4_200, "4.2 s"), (95_000, "95 s"), (720_000, "12 min"), (12_600_000, "3.5 h")],
+)
+def test_durations_in_words(duration_ms: int, words: str) -> None:
+    assert duration_in_words(duration_ms) == words
