@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from app.model.jobgraph import JobGraph, JobVertex
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
@@ -24,8 +24,7 @@ EXECUTORS_KEPT: Final = 1_000
 PHASES_KEPT: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """What a vertex did in some batches. None: of none of them it is known."""
 
     records_in: int | None = None
@@ -36,15 +35,18 @@ class Work:
     longest_task_ms: int | None = None
     median_task_ms: int | None = None
 
-    def __add__(self, other: Work) -> Work:
-        return Work(*(_sum(getattr(self, name), getattr(other, name)) for name in WORK_FIELDS))
+    def plus(self, other: Work) -> Work:
+        return Work(*map(_sum, self, other))
 
     @property
     def unknown(self) -> frozenset[str]:
-        return frozenset(name for name in WORK_FIELDS if getattr(self, name) is None)
+        if None not in self:
+            return _NOTHING
+        return frozenset(name for name, value in zip(self._fields, self, strict=True) if value is None)
 
 
-WORK_FIELDS: Final = tuple(each.name for each in fields(Work))
+_NO_WORK: Final = Work()
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
@@ -72,7 +74,7 @@ class Totals:
     rows to read while no batch ran.
     """
 
-    work: Work = Work()
+    work: Work = _NO_WORK
     idle_ms: int = 0
     held_ms: int = 0
     unknown: frozenset[str] = frozenset()
@@ -80,7 +82,7 @@ class Totals:
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
-            self.work + other.work,
+            self.work.plus(other.work),
             self.idle_ms + other.idle_ms,
             self.held_ms + other.held_ms,
             self.unknown | other.unknown,
@@ -118,7 +120,8 @@ class Span:
     def with_next(self, later: Span) -> Span:
         work = dict(self.work)
         for vertex_id, done in later.work.items():
-            work[vertex_id] = work.get(vertex_id, Work()) + done
+            before = work.get(vertex_id)
+            work[vertex_id] = done if before is None else before.plus(done)
         return Span(
             self.start_ms,
             later.end_ms,
@@ -187,10 +190,11 @@ class QueryLoad:
                 work,
                 max(0, whole_ms - held_here_ms - (work.busy_ms or 0)),
                 held_here_ms,
-                work.unknown if report.input_rows > 0 else frozenset(),
+                work.unknown if report.input_rows > 0 else _NOTHING,
                 1,
             )
-            self.attempt[vertex_id] = self.attempt.get(vertex_id, Totals()) + totals
+            before = self.attempt.get(vertex_id)
+            self.attempt[vertex_id] = totals if before is None else before + totals
         if last is not None and last.start_ms <= report.at_ms <= last.start_ms + SPAN_MS:
             self.spans[-1] = last.with_next(span)
         else:
@@ -308,5 +312,5 @@ def _of_queries(found: list[Totals]) -> Totals | None:
         return found[0] if found else None
     most = max(found, key=lambda each: each.work.records_out or each.work.records_in or 0)
     busy_ms = sum(each.work.busy_ms or 0 for each in found)
-    work = {name: getattr(most.work, name) for name in WORK_FIELDS} | {"busy_ms": busy_ms}
-    return Totals(Work(**work), most.idle_ms, most.held_ms, most.unknown, most.batches)
+    work = most.work._replace(busy_ms=busy_ms)
+    return Totals(work, most.idle_ms, most.held_ms, most.unknown, most.batches)

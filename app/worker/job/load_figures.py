@@ -135,7 +135,7 @@ class Outlook:
 
     ``growth_per_second``: by how many rows its backlog grows, below 0 if it falls; None while too little is known.
     ``batch_ms_per_second``: how much of the time a batch ran. ``quiet_ms``: since the last batch was told of.
-    ``pause_ms``: the longest pause between two batches in that time.
+    ``longest_batch_ms``, ``pause_ms``: of the batches that are known, and between them.
     """
 
     rows_per_second: float
@@ -170,16 +170,15 @@ LEAST_TREND_MS: Final = 10_000
 def outlook(query: QueryLoad, now_ms: int) -> Outlook:
     over = window(query, now_ms)
     inside = [(span, share) for span, share in over.shares if share > 0]
-    batches = [span for span, _ in inside]
-    # Spans hold several batches: their number is not kept, so the longest stands for all.
-    longest_ms = max((span.longest_batch_ms for span in batches), default=0)
+    # Those of before the window too: of a query that commits nothing any more there are no others.
+    longest_ms = max((span.longest_batch_ms for span in query.spans), default=0)
     batch_ms = sum(span.batch_ms * share for span, share in inside)
     rows = sum(span.rows * share for span, share in inside)
-    pauses = [later.start_ms - one.end_ms for one, later in pairwise(batches)]
+    pauses = [later.start_ms - one.end_ms for one, later in pairwise(query.spans)]
     return Outlook(
         rows_per_second=over.per_second(rows),
         backlog_rows=query.spans[-1].backlog_rows if query.spans else None,
-        growth_per_second=_growth(batches),
+        growth_per_second=_growth([span for span, _ in inside]),
         rows_per_batch=rows * longest_ms / batch_ms if batch_ms else 0.0,
         batch_ms_per_second=min(1000.0, over.per_second(batch_ms)),
         longest_batch_ms=longest_ms,

@@ -50,7 +50,8 @@ class LoadSteps:
             if backlog_rows is not None:
                 ring.set(_BACKLOG, end_ms, backlog_rows)
             for vertex_id, value in busy_ms.items():
-                ring.spread(vertex_id, start_ms, end_ms, value)
+                if value:
+                    ring.spread(vertex_id, start_ms, end_ms, value)
 
     def read(self, step_ms: int, now_ms: int) -> Stretch:
         """The steps of one of the lengths of `STEPS`, up to now."""
@@ -81,9 +82,11 @@ class _Ring:
 
     def spread(self, name: str, start_ms: int, end_ms: int, amount: float) -> None:
         self._turn(end_ms)
-        took_ms = max(1, end_ms - start_ms)
-        start_ms = min(start_ms, end_ms - 1)
         last = end_ms // self._step_ms
+        if start_ms // self._step_ms == last:
+            self._put(name, last, (self._get(name, last) or 0.0) + amount)
+            return
+        took_ms = end_ms - start_ms
         for number in range(max(start_ms // self._step_ms, last - self._count + 1), last + 1):
             inside_ms = min(end_ms, (number + 1) * self._step_ms) - max(start_ms, number * self._step_ms)
             if inside_ms > 0:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
-from app.worker.job.load import EXECUTORS_KEPT, QUERIES_KEPT, SPANS_KEPT, WORK_FIELDS, Load
+from app.worker.job.load import EXECUTORS_KEPT, QUERIES_KEPT, SPANS_KEPT, Load
 from app.worker.job.load_figures import outlook, vertex_rates
 from tests.unit.scheduler.driving import T0_MS, chain
 from tests.unit.worker.job.reporting import Reporting, at_ms
@@ -16,7 +16,7 @@ from tests.unit.worker.job.reporting import Reporting, at_ms
 def totals(told: Reporting, *, whole_life: bool = False) -> dict[str, int | None]:
     found = told.load.totals(told.source, whole_life=whole_life)
     assert found is not None
-    return {name: getattr(found.work, name) for name in WORK_FIELDS}
+    return found.work._asdict()
 
 
 def test_counters_begin_anew_with_an_attempt_and_go_on_over_the_life_of_the_job() -> None:
