@@ -12,6 +12,8 @@ from app.worker.job.load_figures import Outlook, VertexRates, outlook, vertex_ra
 
 LIMITED_MS: Final = 800
 """A query whose batches run for so many of 1000 ms is limited by the time that they take."""
+WORKS: Final = 0.5
+"""If tasks work for less than this part of the time of batches, it is not a vertex that limits the query."""
 GROWS: Final = 0.05
 """A backlog that grows by less than this part of what arrives counts as one that stays."""
 QUIET_LEAST_MS: Final = 10_000
@@ -56,7 +58,10 @@ def query_sentences(
         # What the last minute was like says nothing any more.
         return [quiet]
     found = [backlog_sentence(ahead, query)]
-    if is_behind(ahead) or ahead.batch_ms_per_second >= LIMITED_MS:
+    works_ms = sum(each.rates.busiest_ms or each.rates.busy_ms_of_slot or 0.0 for each in vertices)
+    if works_ms < WORKS * ahead.batch_ms_per_second:
+        found.append(overhead_sentence(ahead, works_ms) if is_behind(ahead) else None)
+    elif is_behind(ahead) or ahead.batch_ms_per_second >= LIMITED_MS:
         found += [bottleneck_sentence(vertices), skew_sentence(vertices)]
     return [sentence for sentence in found if sentence is not None]
 
@@ -120,6 +125,15 @@ def bottleneck_sentence(vertices: Sequence[VertexLoad]) -> str | None:
     if rates.parallelism < vertex.upper:
         return f"{sentence}. Its upper bound is {vertex.upper}."
     return f"{sentence}. It runs at its upper bound."
+
+
+def overhead_sentence(ahead: Outlook, works_ms: float) -> str:
+    """The time of batches goes by without tasks: Spark plans and commits each batch, however few rows it has."""
+    return (
+        f"No vertex limits it: batches run for {ahead.batch_ms_per_second:.0f} ms of each second, and tasks work in "
+        f"{works_ms:.0f} of them. The rest is Spark's own time for each batch, which no parallelism shortens: fewer "
+        "batches with more rows each need less of it."
+    )
 
 
 def skew_sentence(vertices: Sequence[VertexLoad]) -> str | None:

@@ -104,7 +104,7 @@ async def test_metrics_of_a_job_tell_how_far_it_is_behind(world: World) -> None:
 async def test_an_explanation_says_that_batches_fill_the_time_and_of_which_vertex(world: World) -> None:
     job_id = await world.running()
     driver = world.driver()
-    driver.vertex_load |= {"busy_ms": 4, "longest_task_ms": 4, "median_task_ms": 1}
+    driver.vertex_load |= {"busy_ms": 400, "longest_task_ms": 300, "median_task_ms": 100}
     driver.batch_ms = 10_000
 
     async def told() -> Any:

@@ -80,6 +80,29 @@ def test_watch_json_prints_one_document_per_change(slotwise: Run, metrics: Any) 
     assert last["vertices"][1]["upper"] == 7, "what a job that has ended is told with its explanation only"
 
 
+def test_how_far_a_job_is_behind_fits_into_a_hundred_columns(slotwise: Run, metrics: Any) -> None:
+    values = {"pendingTimeMs": "30000", "watermarkLag": "125000", "lastCheckpointDuration": "850"}
+    told = [{"id": name, "value": value} for name, value in values.items()]
+    metrics.on("GET", f"/jobs/{JOB_ID}/metrics", (200, told))
+    with Client() as client:
+        seen = look(client, JOB_ID)
+    console = Console(width=100, no_color=True)
+    with console.capture() as capture:
+        console.print(watch_module.render(seen))
+    lines = capture.get().splitlines()
+    assert lines[1] == "backlog 1,200, 30.0 s of input  watermark 2 min 5 s behind  last batch 850 ms"
+    assert "flights" in lines[4] and max(map(len, lines)) <= 100
+    assert "backlog 1,200 (30.0 s)" in watch_module.plain_line(seen)
+
+
+def test_busy_time_is_that_of_the_average_slot(slotwise: Run, metrics: Any) -> None:
+    path = f"/jobs/{JOB_ID}/vertices/{vertex_id('delays', 'store')}/subtasks/metrics"
+    told = [{"id": "busyTimeMsPerSecond", "sum": 1600.0, "avg": 400.0}]
+    metrics.routes["GET", path] = lambda _: (200, told)
+    with Client() as client:
+        assert look(client, JOB_ID).vertices[2].busy_per_mille == 400.0
+
+
 def test_ctrl_c_ends_watching_without_a_complaint(
     slotwise: Run, metrics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,18 @@ def test_without_a_backlog_batches_that_fill_the_time_say_what_limits_the_job() 
     assert sentence.startswith("delays limits it")
 
 
+def test_time_that_goes_by_without_tasks_is_no_vertex_that_limits_the_job() -> None:
+    idle = [vertex("flights", 20.0), vertex("delays", 200.0, busiest_ms=280.0)]
+    (_, sentence) = query_sentences(STEADY, idle)
+    assert sentence == (
+        "No vertex limits it: batches run for 990 ms of each second, and tasks work in 300 of them. The rest is "
+        "Spark's own time for each batch, which no parallelism shortens: fewer batches with more rows each need less "
+        "of it."
+    )
+    # Batches that follow each other at once because they are cheap delay nothing.
+    assert query_sentences(replace(STEADY, backlog_rows=0, growth_per_second=0.0), idle) == []
+
+
 def test_the_upper_bound_is_named_where_there_is_room() -> None:
     wide = replace(VERTICES[1], upper=8)
     assert str(bottleneck_sentence([wide])).endswith("ms of each second. Its upper bound is 8.")
