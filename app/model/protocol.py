@@ -143,7 +143,14 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class VertexBatch:
-    """One vertex in one batch. ``tasks`` is what Spark reports of its stage, None if it cannot be told apart."""
+    """One vertex in one batch. ``tasks`` is what Spark reports of its stage, None if it cannot be told apart.
+
+    Any figure is None if it is not known. ``records_in`` of a source: what it has read from outside. ``busy_ms``: the
+    run time of tasks, where vertices share a stage split among them. ``bytes_in``, ``bytes_out``: as Spark counts them,
+    of files and of shuffles, compressed. ``longest_task_ms``, ``median_task_ms``: of the stage with most of the
+    vertex' work. ``state_rows``, ``state_bytes``: of all its state after the batch. ``backlog_rows``: of a source, the
+    records that waited there beyond the batch when Spark planned it.
+    """
 
     vertex_id: str
     parallelism: int
@@ -151,6 +158,34 @@ class VertexBatch:
     records_in: int | None = None
     records_out: int | None = None
     busy_ms: int | None = None
+    bytes_in: int | None = None
+    bytes_out: int | None = None
+    longest_task_ms: int | None = None
+    median_task_ms: int | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    backlog_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorLoad:
+    """One executor, or the driver itself as ``driver``: where there is no cluster, its threads are the executor.
+
+    ``gc_ms``, ``tasks_done``, ``tasks_failed`` and ``run_ms``, the run time of its tasks, are sums since it started.
+    ``heap_used_bytes`` of the driver is that of the moment; of an executor it is the largest of the last ten seconds in
+    which it had tasks, 0 before the first. ``disk_used_bytes``: of blocks that Spark keeps.
+    """
+
+    executor_id: str
+    host: str
+    heap_used_bytes: int
+    heap_max_bytes: int
+    gc_ms: int
+    disk_used_bytes: int
+    cores: int
+    tasks_done: int
+    tasks_failed: int
+    run_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +209,11 @@ class Report:
     query-recovered: since it was started again it has committed a batch, or has nothing to do; ``run_id`` is new.
     executors: how many ``executors`` the job has on a cluster, of ``executors_wanted``; sent when that has changed, and
     told with running, plan-applied and batch. -1: it runs in its driver. ``executors_why``: a sentence on those that
-    have come and get no tasks; empty if there are none.
+    have come and get no tasks; empty if there are none. Sent too, whatever the job runs on, when five seconds have
+    passed without ``executor_loads``, which are told at most that often: here or with batch. ``idle_queries``: sinks of
+    queries that have found nothing to do since their last batch, and have none under way.
+    batch: ``watermark_ms`` is that of the event time of its query, None without one or before there is any;
+    ``phases_ms``: how long each phase of it took, by Spark's names.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
     """
 
@@ -235,6 +274,10 @@ class Report:
     executors: int = -1
     executors_wanted: int = -1
     executors_why: str = ""
+    watermark_ms: int | None = None
+    phases_ms: dict[str, int] = field(default_factory=dict)
+    executor_loads: tuple[ExecutorLoad, ...] = ()
+    idle_queries: tuple[str, ...] = ()
     not_followed: dict[str, str] = field(default_factory=dict)
 
     @property
