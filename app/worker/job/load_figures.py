@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -79,18 +79,16 @@ def vertex_rates(load: Load, vertex_id: str, now_ms: int) -> VertexRates | None:
     if len(found) <= 1:
         return found[0] if found else None
     most = max(found, key=lambda rates: rates.records_out or rates.records_in or 0.0)
-    whole_ms = 1000.0 * most.parallelism
-    return VertexRates(
-        most.parallelism,
-        max(rates.batch_ms for rates in found),
-        most.records_in,
-        most.records_out,
-        most.bytes_in,
-        most.bytes_out,
-        min(whole_ms, sum(rates.busy_ms or 0.0 for rates in found)),
-        most.held_ms,
-        max((rates.busiest_ms for rates in found if rates.busiest_ms is not None), default=None),
-        most.skew,
+    busy_ms = min(1000.0 * most.parallelism, sum(rates.busy_ms or 0.0 for rates in found))
+    busiest_ms = None
+    if any(rates.busiest_ms is not None for rates in found):
+        longest_ms = sum(rates.busiest_ms or rates.busy_ms_of_slot or 0.0 for rates in found)
+        busiest_ms = min(1000.0, busy_ms, max(longest_ms, busy_ms / most.parallelism))
+    return replace(
+        most,
+        batch_ms=max(rates.batch_ms for rates in found),
+        busy_ms=busy_ms,
+        busiest_ms=busiest_ms,
     )
 
 
@@ -114,7 +112,7 @@ def _rates_in(query: QueryLoad, vertex_id: str, now_ms: int) -> VertexRates | No
     busy_ms = None if busy_ms is None else min(busy_ms, 1000.0 * parallelism)
     busiest_ms = None
     if busy_ms is not None and longest_ms is not None:
-        busiest_ms = min(1000.0, max(longest_ms, busy_ms / parallelism))
+        busiest_ms = min(1000.0, busy_ms, max(longest_ms, busy_ms / parallelism))
     return VertexRates(
         parallelism,
         min(1000.0, over.per_second(sum(share * span.batch_ms for span, share in over.shares))),
