@@ -51,7 +51,7 @@ def age(job_dir: Path, seconds: float) -> None:
 
 @pytest.mark.parametrize("left", ["attempt-1", "checkpoint", "artifacts"])
 async def test_a_new_database_in_a_used_directory_is_refused_and_not_made(
-    database_url: str, tmp_path: Path, left: str
+    new_database_url: str, tmp_path: Path, left: str
 ) -> None:
     jobs_dir = tmp_path / "jobs"
     (jobs_dir / JOB / left).mkdir(parents=True)
@@ -59,11 +59,11 @@ async def test_a_new_database_in_a_used_directory_is_refused_and_not_made(
         with pytest.raises(
             JobsUnknown, match=f"is missing or empty, but {jobs_dir} .* {JOB}. Restore the database"
         ):
-            await opened(database_url, jobs_dir)
-        assert schema.is_new(database_url)
+            await opened(new_database_url, jobs_dir)
+        assert schema.is_new(new_database_url)
         assert not (tmp_path / "slotwise.db").exists()
     (jobs_dir / JOB).rename(tmp_path / JOB)
-    await (await opened(database_url, jobs_dir)).close()
+    await (await opened(new_database_url, jobs_dir)).close()
 
 
 async def test_an_empty_file_is_a_missing_database(sqlite_url: str, tmp_path: Path) -> None:
