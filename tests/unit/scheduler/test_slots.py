@@ -95,6 +95,14 @@ def test_l18_a_group_needs_the_largest_bounds_of_its_vertices_and_a_job_the_sum_
     assert determine_parallelism(graph, wanted, 2) is None
 
 
+def test_until_state_is_redistributed_no_bound_is_above_its_partitions() -> None:
+    graph = chain()
+    most = graph.vertices[0].max_parallelism
+    demand = Demand.of(graph, bounds(graph, most + 1, most + 4))
+    assert set(demand.bounds.values()) == {Bounds(most, most)}
+    assert (demand.minimal, demand.desired) == (most, most)
+
+
 def test_l18_a_vertex_runs_at_no_more_than_its_own_upper_bound() -> None:
     graph = chain()
     wanted = each(graph, source=(1, 2), agg=(1, 5), sink=(1, 3))

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from app.store import PutAttempt, SaveState, UnitOfWork
 from app.worker.ownership.leases import Ownership
 from app.worker.views import Fenced, RequirementsUpdate, Unavailable
-from tests.unit.worker.fakes import rig_on
+from tests.unit.worker.fakes import Rig, graph, rig_on
 
 BOUNDS = {name: (1, 4) for name in ("events", "counts", "store")}
 LEASE_MS = 15_000
@@ -59,6 +60,55 @@ async def test_who_may_have_lost_the_lease_sends_no_driver_away(sqlite_url: str,
         for secret in ("wrong", None):
             with pytest.raises(Unavailable, match="or may own it"):
                 await rig.send(job, epoch=1, secret=secret)
+
+
+async def test_who_may_have_lost_the_lease_answers_nothing_that_no_write_has_checked(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        in_force = RequirementsUpdate({name: (1, 2) for name in BOUNDS})
+        assert not (await rig.plane.update_requirements(job, in_force)).changed
+        rig.plane._keeper.lease_certainty.renewed(-LEASE_MS, 0)
+        with pytest.raises(Unavailable, match="whose job it is is being looked up"):
+            await rig.plane.update_requirements(job, in_force)
+
+
+def stop_behind(rig: Rig, kind: type) -> None:
+    """The process is stopped, for longer than its leases last, as soon as a write of this kind is durable."""
+    certainty = rig.plane._keeper.lease_certainty
+    certainty.renewed(certainty.now_ms(), LEASE_MS)
+    durable = rig.store.commit
+
+    async def commit(unit: UnitOfWork) -> None:
+        await durable(unit)
+        rig.clock.stopped_ms += LEASE_MS * any(isinstance(write, kind) for write in unit.writes)
+
+    rig.store.commit = commit  # type: ignore[method-assign]
+
+
+async def test_who_is_stopped_behind_a_write_leaves_its_effects_to_the_owner(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        stop_behind(rig, SaveState)
+        await rig.plane.cancel(job)
+        assert not rig.is_served(job), "it is to be loaded again"
+        assert rig.driver.kills == 0
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as owner:
+        await owner.until(lambda: owner.kind(job) == "Finished")
+        assert rig.driver.dead.is_set()
+
+
+async def test_who_is_stopped_behind_the_record_of_an_attempt_does_not_start_it(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        stop_behind(rig, PutAttempt)
+        await rig.plane.submit(graph(), {})
+        await rig.until(lambda: rig.host.drivers and rig.driver.dead.is_set(), "the end of the process")
+        assert rig.driver.spec is None, "it has no job"
 
 
 async def test_one_that_is_stopping_sends_no_driver_away(sqlite_url: str, tmp_path: Path) -> None:

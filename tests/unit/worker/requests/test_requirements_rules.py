@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.model.requirements import Bounds
+from app.scheduler.adaptive.evolve import evolve
 from app.worker.requests.requirements import resolve_bounds, resolve_partitions
 from tests.unit.scheduler.driving import Job
 
@@ -29,3 +30,12 @@ def test_as_many_partitions_as_the_upper_bound_are_enough_and_fewer_are_not(
     bounds[SOURCE.id] = Bounds(1, upper)
     _, errors = resolve_partitions(STATE, bounds, {"source": MOST})
     assert [f"fewer than its upper bound {upper}" in one for one in errors] == [True] * refused
+
+
+@pytest.mark.parametrize(("upper", "numbers"), [(MOST + 4, ((SOURCE.id, MOST + 4),)), (MOST + 5, ())])
+def test_partitions_that_were_asked_for_and_are_not_there_yet_count_on_up_to_the_upper_bound(
+    upper: int, numbers: tuple[tuple[str, int], ...]
+) -> None:
+    asked = evolve(STATE.requirements, state_partitions=((SOURCE.id, MOST + 4),))
+    wanted = {**STATE.requirements.as_dict(), SOURCE.id: Bounds(1, upper)}
+    assert resolve_partitions(evolve(STATE, requirements=asked), wanted, {}) == (numbers, [])
