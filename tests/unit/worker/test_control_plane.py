@@ -12,7 +12,9 @@ import pytest
 
 from app.cluster.ports import Offer
 from app.model.jobgraph import InPlace
+from app.model.plan import Slot
 from app.model.rescale import TerminalState, TriggerCause
+from app.scheduler.adaptive.events import SlotsChanged
 from app.store import OutcomeUnknown, StoreUnavailable
 from app.store import StateConflict as StoreConflict
 from app.worker.job.attempt_record import write_outcome
@@ -112,6 +114,20 @@ async def test_facts_outlast_a_store_that_is_away(sqlite_url: str, tmp_path: Pat
         rig.fail_commits(None)
         await rig.bring_up(job, 2)
         assert rig.plane.job(job).state.num_restarts == 1
+
+
+async def test_facts_that_could_not_be_written_keep_their_order(sqlite_url: str, tmp_path: Path) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        held = rig.plane.job(job).state.slots
+        rig.fail_commits(StoreUnavailable("The disk is full."))
+        for slots in ((*held, Slot("other-0", "other")), held):
+            rig.plane._keeper.jobs[job].deliver(SlotsChanged(slots))
+        with pytest.raises(Unavailable):
+            await rig.plane.cancel(job)
+        rig.fail_commits(None)
+        await rig.plane._keeper.jobs[job].worker.settle()
+        assert rig.plane.job(job).state.slots == held
 
 
 async def test_a_put_that_could_not_be_written_is_not_made_later(sqlite_url: str, tmp_path: Path) -> None:
