@@ -17,12 +17,12 @@ import httpx
 from app.cli.errors import CliError, NoServer, Refused, UsageError
 from app.cli.output import warn
 from app.cli.strangers import ADVICE, is_stranger, no_http, no_tls, stranger
+from app.model.status import TERMINAL_STATUSES
 
 DEFAULT_SERVER = "http://127.0.0.1:8081"
 ANSWER_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 UNAVAILABLE_PATIENCE_S = 10.0
-TERMINAL = frozenset({"FINISHED", "CANCELED", "FAILED"})
 
 Json = Any
 Purpose = Literal["look", "change", "delete"]
@@ -161,7 +161,7 @@ class Client:
             return lowered
         jobs = self.jobs()
         named = [job for job in jobs if job["name"] == text]
-        live = [job for job in named if job["state"] not in TERMINAL]
+        live = [job for job in named if job["state"] not in TERMINAL_STATUSES]
         for candidates in (live, named):
             if len(candidates) == 1:
                 return str(candidates[0]["jid"])

@@ -244,13 +244,10 @@ def _disk(settings: Settings) -> Check:
     return Check("disk", enough, f"{free / (1 << 30):.1f} GiB free at {existing}", advice)
 
 
-def _memory(settings: Settings) -> Check | None:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
-        available = int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
+def _memory(settings: Settings) -> Check:
+    import psutil
+
+    available = psutil.virtual_memory().available
     needed = (1 + settings.warm_drivers) * (DRIVER_BYTES + (settings.driver_memory_mb << 20))
     enough = available >= needed
     gib = 1 << 30

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.client import TERMINAL, Client
+from app.cli.client import Client
 from app.cli.errors import CliError, NoServer
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import (
@@ -26,6 +26,7 @@ from app.cli.output import (
     warn,
     when_header,
 )
+from app.model.status import TERMINAL_STATUSES
 
 POLL_S = 0.3
 HEADLINE_MAX_CHARS = 300
@@ -78,7 +79,7 @@ def show(
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
         details = client.get(f"/jobs/{job_id}")
-        bounds = declared_bounds(client, job_id, ended=details["state"] in TERMINAL)
+        bounds = declared_bounds(client, job_id, ended=details["state"] in TERMINAL_STATUSES)
     if as_json:
         print_json({**details, "resourceRequirements": bounds})
         return
@@ -168,7 +169,7 @@ def explain(
     if as_json:
         print_json(explanation)
         return
-    phase = None if explanation["status"] in TERMINAL else explanation.get("schedulerState")
+    phase = None if explanation["status"] in TERMINAL_STATUSES else explanation.get("schedulerState")
     say(
         f"{explanation['name']}  {explanation['status']}{f' ({phase})' if phase else ''}  {explanation['jid']}"
     )
@@ -322,7 +323,7 @@ def wait_until_ended(client: Client, job_id: str) -> str:
     last = ""
     while True:
         state = status_of(client, job_id)
-        if state in TERMINAL:
+        if state in TERMINAL_STATUSES:
             return state
         if state != last and is_terminal():
             warn(f"{state} ...")

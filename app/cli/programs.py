@@ -193,7 +193,7 @@ def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> S
         **({"type": JobType.BATCH.value} if options.batch else {}),
     }
     files = [path, *options.files]
-    artifacts = _read_files(files, most_bytes, errors)
+    artifacts = read_files(files, most_bytes, errors)
     document["artifacts"] = list(dict.fromkeys(each.name for each in files))
     if (environment := _environment(options, errors)) is not None:
         document["environment"] = environment
@@ -222,7 +222,8 @@ def read_program_file(path: Path, options: ProgramOptions, most_bytes: int) -> S
     return Submitted(document, artifacts, path, is_program=True)
 
 
-def _read_files(paths: Sequence[Path], most_bytes: int, errors: list[str]) -> dict[str, bytes]:
+def read_files(paths: Sequence[Path], most_bytes: int, errors: list[str]) -> dict[str, bytes]:
+    """The files of a job by name, ``most_bytes`` in all. What is wrong with them goes to ``errors``."""
     found: dict[str, bytes] = {}
     left = most_bytes
     for path in paths:

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.client import TERMINAL, Client
+from app.cli.client import Client
 from app.cli.errors import CliError, Refused, TakenBack, UsageError
 from app.cli.jobs import POLL_S, accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, sentence_of
 from app.cli.unreachable_cluster import ClusterWatch
+from app.model.status import TERMINAL_STATUSES
 
 MAX_TRIES = 5
 NO_RECORD_PATIENCE_S = 10.0
@@ -265,7 +266,7 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
     watch = ClusterWatch(client, job_id)
     while True:
         # Asked before the records: a job that has ended makes no further ones.
-        over = status_of(client, job_id) in TERMINAL
+        over = status_of(client, job_id) in TERMINAL_STATUSES
         newer: list[dict[str, Any]] = []
         same: dict[str, Any] | None = None
         records: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.cli.client import TERMINAL, Client, Json
+from app.cli.client import Client, Json
 from app.cli.errors import Refused
 from app.cli.jobs import (
     declared_bounds,
@@ -14,6 +14,7 @@ from app.cli.jobs import (
     last_failure_line,
     state_of,
 )
+from app.model.status import TERMINAL_STATUSES
 
 RESCALES_SHOWN = 5
 PER_SUBTASK = ("busyTimeMsPerSecond",)
@@ -68,7 +69,7 @@ class Look:
 
     @property
     def ended(self) -> bool:
-        return self.status in TERMINAL
+        return self.status in TERMINAL_STATUSES
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,7 +88,7 @@ def look(client: Client, job_id: str, rescales: int = RESCALES_SHOWN) -> Look:
 
 def _look(client: Client, job_id: str, rescales: int) -> Look:
     details = client.get(f"/jobs/{job_id}")
-    ended = details["state"] in TERMINAL
+    ended = details["state"] in TERMINAL_STATUSES
     is_batch = details.get("job-type") == "BATCH"
     bounds = declared_bounds(client, job_id, ended=ended)
     explanation = {} if ended else client.get(f"/jobs/{job_id}/explanation")

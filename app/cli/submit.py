@@ -11,7 +11,7 @@ import typer
 
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
 from app.api.yamltext import StrictYamlError, decode_yaml_strict
-from app.cli.client import TERMINAL, Client
+from app.cli.client import Client
 from app.cli.errors import CliError, UsageError
 from app.cli.jobs import accepted, ended_as
 from app.cli.options import JsonOption, ServerOption, TokenOption
@@ -21,6 +21,7 @@ from app.cli.programs import (
     Submitted,
     is_program_file,
     planning,
+    read_files,
     read_program_file,
     with_program_options,
 )
@@ -29,6 +30,7 @@ from app.cli.versions import ReplaceOption, replace_job
 from app.cli.waiting import not_under_way, wait_until_under_way
 from app.model.graphdoc import GraphErrors
 from app.model.graphdoc_program import is_program, parse_submitted
+from app.model.status import TERMINAL_STATUSES
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
 JobFileArgument = Annotated[
@@ -80,7 +82,7 @@ def submit(
             with accepted(f"The job {job_id} was submitted, and goes on."):
                 details = wait_until_under_way(client, job_id, timeout)
             state = details["state"]
-            if state in TERMINAL:
+            if state in TERMINAL_STATUSES:
                 problem = ended_as(client, job_id, state) if state != "FINISHED" else None
             elif not details["underWay"] and timeout is not None:
                 problem = not_under_way(details, timeout)
@@ -178,23 +180,14 @@ def read_artifacts(listed: object, folder: Path) -> dict[str, bytes]:
     Raises:
         UsageError: some are not there, or they are too large.
     """
-    found: dict[str, bytes] = {}
-    errors = []
-    left = FORM_LIMIT_BYTES
-    for name in listed if isinstance(listed, list) else []:
-        # Names with folders are an error of the graph, which says so; they are not followed.
-        if not isinstance(name, str) or not name or os.path.basename(name) != name or "\0" in name:
-            continue
-        try:
-            with (folder / name).open("rb") as file:
-                found[name] = file.read(left + 1)
-        except OSError as error:
-            errors.append(f"The artifact {name} cannot be read from {folder.absolute()}: {error.strerror}.")
-            continue
-        left -= len(found[name])
-        if left < 0:
-            errors.append(f"The artifacts are too large: {FORM_LIMIT_BYTES >> 20} MiB in all are allowed.")
-            break
+    # Names with folders are an error of the graph, which says so; they are not followed.
+    names = [
+        name
+        for name in (listed if isinstance(listed, list) else [])
+        if isinstance(name, str) and name and os.path.basename(name) == name and "\0" not in name
+    ]
+    errors: list[str] = []
+    found = read_files([folder.absolute() / name for name in dict.fromkeys(names)], FORM_LIMIT_BYTES, errors)
     if errors:
         raise UsageError(*errors)
     return found
@@ -213,6 +206,6 @@ def wait_until_running(client: Client, job_id: str, tell: Callable[[str], None])
         CliError: it failed or was cancelled instead; with the reason.
     """
     state = str(wait_until_under_way(client, job_id, tell=tell)["state"])
-    if state in TERMINAL and state != "FINISHED":
+    if state in TERMINAL_STATUSES and state != "FINISHED":
         raise ended_as(client, job_id, state)
     return state

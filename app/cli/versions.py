@@ -7,13 +7,14 @@ from typing import Annotated, Final
 
 import typer
 
-from app.cli.client import TERMINAL, Client, Json
+from app.cli.client import Client, Json
 from app.cli.errors import CliError
 from app.cli.jobs import POLL_S, accepted, ended_as
 from app.cli.output import print_json, say, warn
 from app.cli.programs import Submitted, planning
 from app.cli.sending import send_to
 from app.cli.waiting import EXIT_TIMEOUT
+from app.model.status import TERMINAL_STATUSES
 
 ReplaceOption = Annotated[
     str | None,
@@ -78,7 +79,7 @@ def _outcome(
         if outcome not in _UNDER_WAY:
             return version, None if outcome != "DROPPED" else CliError(f"Version {number}: {version['why']}")
         state = str(client.get(f"/jobs/{job_id}")["state"])
-        if state in TERMINAL:
+        if state in TERMINAL_STATUSES:
             return version, ended_as(client, job_id, state) if state != "FINISHED" else None
         if outcome != told:
             warn(f"Version {number} is {'being started' if outcome == 'STARTING' else 'on trial'} ...")

@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from app.cli.client import TERMINAL, Client, Json
+from app.cli.client import Client, Json
 from app.cli.errors import CliError
 from app.cli.jobs import POLL_S, explanation_lines, last_failure_line, state_of
 from app.cli.output import STATUS_STYLES, format_ms, printable, warn
+from app.model.status import TERMINAL_STATUSES
 
 EXIT_TIMEOUT = 4
 _DIGITS = re.compile(r"[0-9.]+")
@@ -39,7 +40,7 @@ def wait_until_under_way(
     with Waiting(began_s, tell) as waiting:
         while True:
             details = client.get(f"/jobs/{job_id}")
-            if details["underWay"] or details["state"] in TERMINAL:
+            if details["underWay"] or details["state"] in TERMINAL_STATUSES:
                 return details
             if timeout_s is not None and time.monotonic() - began_s >= timeout_s:
                 return details

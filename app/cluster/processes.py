@@ -152,7 +152,6 @@ class LocalDriver:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._exited: asyncio.Future[int | None] = self._loop.create_future()
-        self._assigned = child is None
         self._output = b""
         self._watch_exit()
         if child is not None and child.stdout is not None:
@@ -197,7 +196,6 @@ class LocalDriver:
             raise DriverLaunchError(
                 f"The driver process {self._ref.pid} died before it took the job."
             ) from error
-        self._assigned = True
 
     async def kill(self) -> None:
         # The group outlives its leader, and its number is not reused while a member lives: a held lock means that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class JobStatus(StrEnum):
@@ -21,4 +22,7 @@ class JobStatus(StrEnum):
     @property
     def is_globally_terminal(self) -> bool:
         """No control plane will ever run the job again."""
-        return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
+        return self in TERMINAL_STATUSES
+
+
+TERMINAL_STATUSES: Final = (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)

@@ -15,12 +15,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
+from app.model.status import TERMINAL_STATUSES
 from app.store import leases, queries, retention, schema, statements
 from app.store.engine import Database, create, parse_url, translate
 from app.store.errors import StateConflict, StoreError, StoreUnavailable
 from app.store.leases import Lease
 from app.store.queries import JobSummary, RescalePage, RescaleSummary, StoredAnswer, StoredJob
-from app.store.tables import TERMINAL_STATUSES, job_states, jobs
+from app.store.tables import job_states, jobs
 from app.store.writer import Writer
 from app.store.writes import Attempt, UnitOfWork
 
@@ -158,7 +159,7 @@ class Store:
                 raise StateConflict(f"Job {job_id} has not ended: it cannot be forgotten.")
             return bool(done.rowcount)
 
-        return await self._write(delete)
+        return await self.write(delete)
 
     async def prune(
         self,
@@ -173,15 +174,15 @@ class Store:
         ``keep``: at most so many of the newest numbers remain. ``older_than_ms``: those that ended before this time go.
         ``limit``: at most so many, the oldest first, in this transaction.
         """
-        return await self._write(retention.prune, job_id, keep, older_than_ms, limit)
+        return await self.write(retention.prune, job_id, keep, older_than_ms, limit)
 
     async def prune_keys(self, job_id: str, *, older_than_ms: int, limit: int | None = None) -> int:
         """Remove idempotency keys made before ``older_than_ms``; at most ``limit`` in this transaction."""
-        return await self._write(retention.prune_keys, job_id, older_than_ms, limit)
+        return await self.write(retention.prune_keys, job_id, older_than_ms, limit)
 
     async def oldest_key_kept_ms(self, job_id: str, *, most: int) -> int | None:
         """When the oldest of the newest ``most`` idempotency keys was made; None if there are fewer."""
-        return await self._read(retention.oldest_key_kept_ms, job_id, most)
+        return await self.read(retention.oldest_key_kept_ms, job_id, most)
 
     async def prune_versions(
         self, job_id: str, *, keep: int, older_than_ms: int, most: int, limit: int | None = None
@@ -189,29 +190,29 @@ class Store:
         """Remove versions of the requirements beyond the newest ``most``, and those made before ``older_than_ms`` that
         are not among the newest ``keep``. The newest one stays. ``limit``: at most so many in this transaction.
         """
-        return await self._write(retention.prune_versions, job_id, keep, older_than_ms, most, limit)
+        return await self.write(retention.prune_versions, job_id, keep, older_than_ms, most, limit)
 
     async def age_clock(self) -> int | None:
         """How far the time has come by which ages are told; None before it was ever told."""
-        return await self._read(retention.read_age_clock)
+        return await self.read(retention.read_age_clock)
 
     async def advance_age_clock(self, reached_ms: int) -> None:
-        await self._write(retention.advance_age_clock, reached_ms)
+        await self.write(retention.advance_age_clock, reached_ms)
 
     async def prune_attempts(self, job_id: str, *, keep: int, limit: int | None = None) -> int:
         """Remove dead attempts that are not among the newest ``keep`` of the job. Returns the number removed."""
-        return await self._write(retention.prune_attempts, job_id, keep, limit)
+        return await self.write(retention.prune_attempts, job_id, keep, limit)
 
     async def dead_attempts(self, job_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
         """By job: its oldest stored attempt, and its newest one of which nothing lives. Others are left out."""
-        return await self._read(retention.dead_attempts, list(job_ids))
+        return await self.read(retention.dead_attempts, list(job_ids))
 
     async def prunable(self, keep: Mapping[str, int], *, older_than_ms: int, most: int) -> list[str]:
         """Those of the jobs from which `prune`, `prune_keys` or `prune_versions` would remove something.
 
         ``keep`` is by job; ``most``: how many keys and versions each may have.
         """
-        return await self._read(retention.prunable, keep, older_than_ms, most)
+        return await self.read(retention.prunable, keep, older_than_ms, most)
 
     # Ownership
 
@@ -222,41 +223,31 @@ class Store:
             LeaseHeld: another owner has it, and it has not expired.
             StoreError: there is no such job.
         """
-
-        def acquire(connection: Connection) -> Lease:
-            return leases.acquire(
-                connection, job_id, self.owner, self._writer.lease_ttl_ms, at_once=self._sole
-            )
-
-        return await self._write(acquire)
+        return await self.write(leases.acquire, job_id, self.owner, self.lease_ttl_ms, at_once=self._sole)
 
     async def claim_leases(self, limit: int = 100, *, passing_over: Sequence[str] = ()) -> list[Lease]:
         """Take over up to ``limit`` jobs that have not ended and that nobody else holds, each at its next epoch, but
         none of ``passing_over``."""
-
-        def claim(connection: Connection) -> list[Lease]:
-            ttl_ms, but = self._writer.lease_ttl_ms, passing_over
-            return leases.claim(
-                connection, self.owner, ttl_ms, limit, at_once=self._sole, home=self.home, passing_over=but
-            )
-
-        return await self._write(claim)
+        owner, ttl_ms, home = self.owner, self.lease_ttl_ms, self.home
+        return await self.write(
+            leases.claim, owner, ttl_ms, limit, at_once=self._sole, home=home, passing_over=passing_over
+        )
 
     async def renew_leases(self) -> dict[str, Lease]:
         """Put off the expiry of all leases of this owner, and return them by job. A job that is missing was lost.
 
         Count the time to live from before the call, by a clock that does not jump: the database's is not yours.
         """
-        held = await self._write(leases.renew, self.owner, self._writer.lease_ttl_ms)
+        held = await self.write(leases.renew, self.owner, self._writer.lease_ttl_ms)
         return {lease.job_id: lease for lease in held}
 
     async def expire_leases(self) -> int:
         """Let go of all jobs of this owner at the end: the next owner may take them at once. Returns their number."""
-        return await self._write(leases.expire, self.owner)
+        return await self.write(leases.expire, self.owner)
 
     async def release_lease(self, job_id: str, epoch: int) -> bool:
         """Give a job up, so that any owner of this home may take it at once. False: it was lost already."""
-        return await self._write(leases.release, job_id, self.owner, epoch, home=self.home)
+        return await self.write(leases.release, job_id, self.owner, epoch, home=self.home)
 
     @property
     def lease_ttl_ms(self) -> int:
@@ -271,15 +262,15 @@ class Store:
 
     async def job_ids(self) -> set[str]:
         """The ids of all jobs, whoever owns them."""
-        return await self._read(queries.job_ids)
+        return await self.read(queries.job_ids)
 
     async def load_live_jobs(self) -> list[StoredJob]:
         """Every job that has not ended, oldest first, with all that is needed to go on with it."""
-        return await self._read(queries.load_jobs, None)
+        return await self.read(queries.load_jobs, None)
 
     async def load_jobs(self, job_ids: Sequence[str]) -> list[StoredJob]:
         """The named jobs, ended or not, oldest first; those that are not stored are left out."""
-        return await self._read(queries.load_jobs, list(job_ids))
+        return await self.read(queries.load_jobs, list(job_ids))
 
     async def load_job(self, job_id: str) -> StoredJob | None:
         found = await self.load_jobs([job_id])
@@ -292,46 +283,42 @@ class Store:
 
         ``ended``: only jobs that have (not) ended.
         """
-
-        def page(connection: Connection) -> list[JobSummary]:
-            return queries.list_jobs(connection, limit=limit, after=after, ended=ended)
-
-        return await self._read(page)
+        return await self.read(queries.list_jobs, limit=limit, after=after, ended=ended)
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """All attempts of a job, oldest first."""
-        return await self._read(queries.load_attempts, job_id)
+        return await self.read(queries.load_attempts, job_id)
 
     async def requirements(self, job_id: str, limit: int | None = None) -> list[Requirements]:
         """The versions of a job's requirements, newest first."""
-        return await self._read(queries.load_requirements, job_id, limit)
+        return await self.read(queries.load_requirements, job_id, limit)
 
     async def answer(self, job_id: str, key: str) -> StoredAnswer | None:
         """The answer that was given to the request with this Idempotency-Key; None if there was none."""
-        return await self._read(queries.load_answer, job_id, key)
+        return await self.read(queries.load_answer, job_id, key)
 
     async def artifacts(self, job_id: str, version: int = 1) -> dict[str, bytes]:
         """The files of a version of a job by name."""
-        return await self._read(queries.load_artifacts, job_id, version)
+        return await self.read(queries.load_artifacts, job_id, version)
 
     async def artifact_digests(self, job_id: str, version: int = 1) -> dict[str, str]:
         """The SHA-256 of the files of a version of a job, in hexadecimal digits, by name."""
-        return await self._read(queries.load_artifact_digests, job_id, version)
+        return await self.read(queries.load_artifact_digests, job_id, version)
 
     async def rescales(self, job_id: str, page: RescalePage = _ALL) -> list[RescaleRecord]:
         """Rescale records newest first, an open one included."""
-        return await self._read(queries.load_rescales, job_id, page)
+        return await self.read(queries.load_rescales, job_id, page)
 
     async def rescale(self, job_id: str, uuid: str) -> RescaleRecord | None:
-        return await self._read(queries.load_rescale, job_id, uuid)
+        return await self.read(queries.load_rescale, job_id, uuid)
 
     async def rescale_summary(self, job_id: str) -> RescaleSummary:
         """How many rescales ended how and how long they took: ever, and among those that are retained."""
-        return await self._read(queries.summarize_rescales, job_id)
+        return await self.read(queries.summarize_rescales, job_id)
 
     async def ping(self) -> None:
         """Whether the database can be read: raises `StoreUnavailable` if not."""
-        await self._read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar_one())
+        await self.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar_one())
 
     async def check_writes(self) -> None:
         """Whether the last write succeeded: raises `StoreUnavailable` if not.
@@ -353,30 +340,26 @@ class Store:
 
     async def _try_write(self) -> None:
         with contextlib.suppress(StoreError):
-            await self._write(statements.write_and_take_back)
+            await self.write(statements.write_and_take_back)
             self._writer.problem = None
 
-    async def write(self, function: Callable[[Connection], T]) -> T:
-        """Run ``function`` in a transaction of the writer, in its turn."""
-        return await self._write(function)
-
-    async def read(self, function: Callable[[Connection], T]) -> T:
-        """Run ``function`` in a transaction that reads."""
-        return await self._read(function)
-
-    async def _write(
+    async def write(
         self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
+        """Run ``function`` in a transaction of the writer, in its turn."""
+
         def call(connection: Connection) -> T:
             return function(connection, *args, **kwargs)
 
         result: T = await self._writer.submit(call=call)
         return result
 
-    async def _read(
+    async def read(
         self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        def read() -> T:
+        """Run ``function`` in a transaction that reads."""
+
+        def found() -> T:
             try:
                 with self._readers.connect() as connection:
                     return function(connection, *args, **kwargs)
@@ -384,9 +367,9 @@ class Store:
                 raise translate(error, self.database) from error
 
         if self._pool is None:
-            return read()
+            return found()
         try:
-            reading = asyncio.get_running_loop().run_in_executor(self._pool, read)
+            reading = asyncio.get_running_loop().run_in_executor(self._pool, found)
         except RuntimeError as error:
             raise StoreUnavailable("The store is closed.") from error
         return await reading

@@ -33,7 +33,7 @@ from sqlalchemy import (
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
-from app.model.status import JobStatus
+from app.model.status import TERMINAL_STATUSES, JobStatus
 
 metadata = MetaData(
     naming_convention={
@@ -66,8 +66,6 @@ def _job_id(*, primary_key: bool = True) -> Column[str]:
         nullable=False,
     )
 
-
-TERMINAL_STATUSES = tuple(status for status in JobStatus if status.is_globally_terminal)
 
 jobs = Table(
     "jobs",

@@ -89,13 +89,13 @@ class DemoServer:
 
 
 def _cancel(client: Client, job_id: str) -> None:
-    from app.cli.client import TERMINAL
+    from app.model.status import TERMINAL_STATUSES
 
-    if client.get(f"/jobs/{job_id}/status")["status"] in TERMINAL:
+    if client.get(f"/jobs/{job_id}/status")["status"] in TERMINAL_STATUSES:
         return
     client.request("PATCH", f"/jobs/{job_id}", params={"mode": "cancel"})
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while client.get(f"/jobs/{job_id}/status")["status"] not in TERMINAL:
+    while client.get(f"/jobs/{job_id}/status")["status"] not in TERMINAL_STATUSES:
         if time.monotonic() > deadline:
             raise CliError(f"The job could not be cancelled within {STOP_TIMEOUT_S:.0f} s.")
         time.sleep(0.1)

@@ -108,7 +108,7 @@ def test_submit_without_artifacts_sends_json(slotwise: Run, fake: Any, tmp_path:
         ("- 1", "should be a mapping"),
         ("", "is empty"),
         ("x" * 2_000_000, "is too large"),
-        ("artifacts: [missing.py]", "The artifact missing.py cannot be read from"),
+        ("artifacts: [missing.py]", "missing.py cannot be read: No such file or directory."),
     ],
 )
 def test_a_graph_file_that_cannot_be_used_is_refused_before_the_server_is_asked(
@@ -134,7 +134,7 @@ def test_all_errors_of_a_graph_are_printed_at_once_and_no_server_is_needed(
     assert places == [
         "type",
         "vertices[1].inputs[0]",
-        f"The artifact functions.py cannot be read from {tmp_path}",
+        f"The file {tmp_path}/functions.py cannot be read",
     ]
     assert "Did you mean 'flights'?" in errors[1]
 

@@ -53,7 +53,7 @@ async def writer_held(store: Store) -> AsyncIterator[None]:
         busy.set()
         assert release.wait(30)
 
-    holding = asyncio.create_task(store._write(hold))
+    holding = asyncio.create_task(store.write(hold))
     await asyncio.to_thread(busy.wait, 30)
     try:
         yield
@@ -354,5 +354,5 @@ async def test_rows_that_fail_late_fail_like_the_first(open_store: Opener) -> No
     if store.database.dialect == "postgresql":
         values = statements.Statement("SELECT CAST(column1 AS json) FROM (VALUES ", "(?)", ") AS v")
     with pytest.raises(StoreError, match="refused a statement"):
-        await store._write(statements.fetch, values, [("1",), ("{",)])
-    assert await store._write(statements.fetch, values, [("1",)])
+        await store.write(statements.fetch, values, [("1",), ("{",)])
+    assert await store.write(statements.fetch, values, [("1",)])

@@ -134,7 +134,7 @@ async def test_a_commit_is_on_the_disk_when_it_is_acknowledged(open_store: Opene
     else:
         wanted = {"SHOW synchronous_commit": "on", "SHOW transaction_isolation": "read committed"}
     for question, answer in wanted.items():
-        assert await store._write(lambda c, q: c.exec_driver_sql(q).scalar_one(), question) == answer
+        assert await store.write(lambda c, q: c.exec_driver_sql(q).scalar_one(), question) == answer
 
 
 @pytest.mark.asyncio

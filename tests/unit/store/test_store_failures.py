@@ -108,7 +108,7 @@ async def test_a_full_disk_is_told_and_over_when_there_is_space_again(sqlite_url
 
             return set_limit
 
-        await store._write(pages(None))
+        await store.write(pages(None))
         big = samples.put(JOB, 2).add(AddArtifact("big", b"x" * 1_000_000))
         for _ in range(3):
             with pytest.raises(
@@ -118,7 +118,7 @@ async def test_a_full_disk_is_told_and_over_when_there_is_space_again(sqlite_url
         assert await stored_seq(store) == 1
         assert await store.artifacts(JOB) == {}
         await store.commit(samples.starts(JOB))  # what still fits is written
-        await store._write(pages(1_000_000))
+        await store.write(pages(1_000_000))
         await store.commit(big)
         assert await stored_seq(store) == 2
         assert len((await store.artifacts(JOB))["big"]) == 1_000_000

@@ -109,7 +109,7 @@ async def contents(store: Store) -> dict[str, list[tuple[Any, ...]]]:
             for name, table in metadata.tables.items()
         }
 
-    return await store._read(read)
+    return await store.read(read)
 
 
 async def test_an_epoch_of_the_same_owner_that_is_over_writes_nothing(store: Store) -> None:
@@ -136,10 +136,10 @@ async def test_a_released_job_is_free_at_once_and_its_owner_is_fenced(open_store
 async def test_a_lease_expires_by_the_clock_of_the_database_and_is_put_off_by_renewing(store: Store) -> None:
     await store.commit(samples.creation())
     clock = text(f"SELECT {CLOCK_MS[store.database.dialect]}")
-    before = await store._write(lambda c: c.execute(clock).scalar_one())
+    before = await store.write(lambda c: c.execute(clock).scalar_one())
     assert abs(before - time.time() * 1000) < 5_000
     held = await store.renew_leases()
-    after = await store._write(lambda c: c.execute(clock).scalar_one())
+    after = await store.write(lambda c: c.execute(clock).scalar_one())
     assert before <= held[JOB].expires_ms - 15_000 <= after
 
 
@@ -226,7 +226,7 @@ async def test_on_postgresql_a_takeover_waits_for_the_transaction_that_it_fences
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE leases%'"
     )
     deadline = time.monotonic() + 60
-    while not await second._read(lambda c: c.execute(text(waiting)).scalar_one()):
+    while not await second.read(lambda c: c.execute(text(waiting)).scalar_one()):
         assert time.monotonic() < deadline and not taking.done(), "the takeover did not wait"
         await asyncio.sleep(0.01)
     go_on.set()

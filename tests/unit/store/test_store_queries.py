@@ -158,7 +158,7 @@ async def test_a_job_is_forgotten_whole_once_it_has_ended(store: Store) -> None:
     assert await store.load_job(JOB) is None
     assert await store.rescales(JOB) == []
     for table in ("job_states", "leases", "requirements", "outbox", "rescales", "rescale_totals", "attempts"):
-        rows = await store._read(
+        rows = await store.read(
             lambda c, name: c.exec_driver_sql(
                 f"SELECT count(*) FROM {name} WHERE job_id = '{JOB}'"
             ).scalar_one(),
@@ -171,5 +171,5 @@ async def test_a_job_is_forgotten_whole_once_it_has_ended(store: Store) -> None:
 async def test_a_reader_cannot_write(store: Store) -> None:
     await store.commit(samples.creation())
     with pytest.raises(StoreUnavailable, match="read-only"):
-        await store._read(lambda c: c.exec_driver_sql("DELETE FROM jobs"))
+        await store.read(lambda c: c.exec_driver_sql("DELETE FROM jobs"))
     assert await store.load_job(JOB) is not None
