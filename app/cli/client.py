@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn
@@ -23,6 +23,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8081"
 ANSWER_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 UNAVAILABLE_PATIENCE_S = 10.0
+MAX_TRIES = 5
 
 Json = Any
 Purpose = Literal["look", "change", "delete"]
@@ -126,6 +127,33 @@ class Client:
                 return _decoded(response), response.headers
             time.sleep(min(_retry_after_s(response), max(0.0, deadline - time.monotonic())))
 
+    def declare(
+        self,
+        path: str,
+        changed: Callable[[Json], Json],
+        *,
+        reason: str | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> tuple[bool, int | None]:
+        """PUT what ``changed`` makes of what is declared at ``path``, under its ETag, again when another was faster:
+        whether that was a change, and the version in force."""
+        for attempt in range(1, MAX_TRIES + 1):
+            current, found = self.request("GET", path)
+            before = found.get("ETag")
+            headers = {} if before is None else {"If-Match": before}
+            if reason:
+                headers["X-Slotwise-Reason"] = reason
+            try:
+                _, answer = self.request("PUT", path, params=params, body=changed(current), headers=headers)
+            except Refused as refused:
+                if refused.status != 412 or attempt == MAX_TRIES:
+                    raise
+                time.sleep(0.05 * attempt)
+                continue
+            after = answer.get("ETag")
+            return before is None or after != before, _version(after)
+        raise AssertionError("unreachable")
+
     def _send(self, method: str, path: str, *, answer_s: float, **request: Any) -> httpx.Response:
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=answer_s)
         try:
@@ -207,6 +235,11 @@ def _checked_token(token: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("A bearer token is made of visible ASCII characters; this one is not.")
     return token
+
+
+def _version(etag: str | None) -> int | None:
+    digits = (etag or "").strip('W/"')
+    return int(digits) if digits.isdigit() else None
 
 
 def _ambiguous(name: str, jobs: list[dict[str, Any]]) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.client import Client
-from app.cli.errors import CliError, Refused, TakenBack, UsageError
+from app.cli.errors import CliError, TakenBack, UsageError
 from app.cli.jobs import POLL_S, accepted, status_of
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
@@ -19,7 +19,6 @@ from app.cli.rescales import duration_ms, sentence_of
 from app.cli.unreachable_cluster import ClusterWatch
 from app.model.status import TERMINAL_STATUSES
 
-MAX_TRIES = 5
 NO_RECORD_PATIENCE_S = 10.0
 """A change that has left no record for so long leaves none: no rescale follows from it."""
 
@@ -157,10 +156,9 @@ def parse_partitions(texts: list[str]) -> dict[str, int]:
 
 
 def merged(
-    client: Client, job_id: str, wanted: Wanted, partitions: Mapping[str, int] = _NO_PARTITIONS
-) -> tuple[dict[str, Any], str | None]:
-    """The requirements of every vertex with ``wanted`` and ``partitions`` put in, and the ETag they were read under."""
-    current, headers = client.request("GET", f"/jobs/{job_id}/resource-requirements")
+    client: Client, job_id: str, current: dict[str, Any], wanted: Wanted, partitions: Mapping[str, int]
+) -> dict[str, Any]:
+    """``current``, the requirements of every vertex, with ``wanted`` and ``partitions`` put in."""
     ids: dict[str, list[str]] = {}
     for vertex in client.get(f"/jobs/{job_id}")["vertices"]:
         ids.setdefault(vertex["name"], []).append(vertex["id"])
@@ -185,7 +183,7 @@ def merged(
             current[found[0]]["statePartitions"] = partitions[name]
     if errors:
         raise CliError(*errors)
-    return current, headers.get("ETag")
+    return current
 
 
 def declare(
@@ -197,31 +195,13 @@ def declare(
     *,
     retry: bool = False,
 ) -> tuple[bool, int | None]:
-    """PUT the bounds under If-Match, again when someone else was faster; (changed, version in force)."""
-    path = f"/jobs/{job_id}/resource-requirements"
-    for attempt in range(1, MAX_TRIES + 1):
-        body, etag = merged(client, job_id, wanted, partitions)
-        headers = {} if etag is None else {"If-Match": etag}
-        if reason:
-            headers["X-Slotwise-Reason"] = reason
-        try:
-            _, answer = client.request("PUT", path, params=_asked(retry=retry), body=body, headers=headers)
-        except Refused as refused:
-            if refused.status != 412 or attempt == MAX_TRIES:
-                raise
-            time.sleep(0.05 * attempt)
-            continue
-        return _changed(etag, answer.get("ETag")), _version(answer.get("ETag"))
-    raise AssertionError("unreachable")
-
-
-def _changed(before: str | None, after: str | None) -> bool:
-    return before is None or after is None or before != after
-
-
-def _version(etag: str | None) -> int | None:
-    digits = (etag or "").strip('W/"')
-    return int(digits) if digits.isdigit() else None
+    """Declare the bounds of the vertices named; whether that was a change, and the version in force."""
+    return client.declare(
+        f"/jobs/{job_id}/resource-requirements",
+        lambda current: merged(client, job_id, current, wanted, partitions),
+        reason=reason,
+        params=_asked(retry=retry),
+    )
 
 
 def _asked(*, retry: bool, dry_run: bool = False) -> dict[str, str]:
@@ -236,8 +216,8 @@ def ask_dry_run(
     *,
     retry: bool = False,
 ) -> dict[str, Any]:
-    body, _ = merged(client, job_id, wanted, partitions)
     path = f"/jobs/{job_id}/resource-requirements"
+    body = merged(client, job_id, client.get(path), wanted, partitions)
     answer, _ = client.request("PUT", path, params=_asked(retry=retry, dry_run=True), body=body)
     return dict(answer)
 

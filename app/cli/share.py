@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
 import typer
 
 from app.cli.client import Client
-from app.cli.errors import Refused, UsageError
+from app.cli.errors import UsageError
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import format_moment, or_dash, print_json, say, say_wrapped, show_table
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 
-MAX_TRIES = 5
 NO_CAP = "none"
 
 _FIELDS = ("weight", "priority", "cap")
@@ -56,7 +54,12 @@ def share(
         raise UsageError("--reason goes with a change: give --weight, --priority or --cap.")
     with Client(server, token_file) as client:
         job_id = client.find_job(job, "change" if wanted else "look")
-        changed = declare(client, job_id, wanted, reason) if wanted else False
+        changed = False
+        if wanted:
+            path = f"/jobs/{job_id}/slot-share"
+            changed, _ = client.declare(
+                path, lambda current: {name: current[name] for name in _FIELDS} | wanted, reason=reason
+            )
         explained = client.get(f"/jobs/{job_id}/explanation")
     if as_json:
         told = explained["slotShare"]
@@ -89,27 +92,6 @@ def _wanted(weight: int | None, priority: int | None, cap: str | None) -> dict[s
     if errors:
         raise UsageError(*errors)
     return wanted
-
-
-def declare(client: Client, job_id: str, wanted: dict[str, int | None], reason: str | None) -> bool:
-    """PUT what is ``wanted`` with the rest as it is, again when someone else was faster; whether it was a change."""
-    path = f"/jobs/{job_id}/slot-share"
-    for attempt in range(1, MAX_TRIES + 1):
-        current, answer = client.request("GET", path)
-        etag = answer.get("ETag")
-        headers = {} if etag is None else {"If-Match": etag}
-        if reason:
-            headers["X-Slotwise-Reason"] = reason
-        body = {name: current[name] for name in _FIELDS} | wanted
-        try:
-            _, answer = client.request("PUT", path, body=body, headers=headers)
-        except Refused as refused:
-            if refused.status != 412 or attempt == MAX_TRIES:
-                raise
-            time.sleep(0.05 * attempt)
-            continue
-        return etag is None or answer.get("ETag") != etag
-    raise AssertionError("unreachable")
 
 
 def _show(explained: dict[str, Any]) -> None:
