@@ -74,37 +74,41 @@ async def test_an_empty_file_is_a_missing_database(sqlite_url: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("left", ["attempt-1", "checkpoint"])
-async def test_the_database_of_other_jobs_is_refused(database_url: str, tmp_path: Path, left: str) -> None:
+async def test_the_database_of_other_jobs_is_refused(
+    new_database_url: str, tmp_path: Path, left: str
+) -> None:
     jobs_dir = tmp_path / "jobs"
-    async with with_job(database_url, jobs_dir):
+    async with with_job(new_database_url, jobs_dir):
         pass
     (jobs_dir / OTHER / left).mkdir(parents=True)
     with pytest.raises(
         JobsUnknown, match=f"does not know all jobs, but .* one job that it should know: {OTHER}. "
     ):
-        await opened(database_url, jobs_dir)
+        await opened(new_database_url, jobs_dir)
     (jobs_dir / OTHER).rename(tmp_path / OTHER)
-    await (await opened(database_url, jobs_dir)).close()
+    await (await opened(new_database_url, jobs_dir)).close()
 
 
-async def test_what_is_no_lost_job_keeps_no_server_from_starting(database_url: str, tmp_path: Path) -> None:
+async def test_what_is_no_lost_job_keeps_no_server_from_starting(
+    new_database_url: str, tmp_path: Path
+) -> None:
     """Its own jobs, a submission that was cut off, files of a forgotten job, and what people put there."""
     jobs_dir = tmp_path / "jobs"
-    async with with_job(database_url, jobs_dir):
+    async with with_job(new_database_url, jobs_dir):
         pass
     (jobs_dir / OTHER / "artifacts").mkdir(parents=True)
     (jobs_dir / f".forgotten-{OTHER}" / "checkpoint").mkdir(parents=True)
     (jobs_dir / "moved-away" / OTHER / "checkpoint").mkdir(parents=True)
     (jobs_dir / samples.job_id(3)).touch()
-    await (await opened(database_url, jobs_dir)).close()
+    await (await opened(new_database_url, jobs_dir)).close()
 
 
 async def test_what_a_submission_left_is_removed_when_it_is_old_and_was_seen_before(
-    database_url: str, tmp_path: Path
+    new_database_url: str, tmp_path: Path
 ) -> None:
     jobs_dir = tmp_path / "jobs"
     stray = jobs_dir / OTHER
-    async with with_job(database_url, jobs_dir) as store:
+    async with with_job(new_database_url, jobs_dir) as store:
         strays = Strays(store, jobs_dir)
         (stray / "artifacts").mkdir(parents=True)
         assert [await strays.drop(), await strays.drop()] == [0, 0], "it may be in flight"
