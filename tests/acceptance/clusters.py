@@ -1,15 +1,17 @@
-"""A server with a standalone cluster of its own, which may be of another Spark than the server's."""
+"""A server with a standalone cluster of its own, perhaps of another Spark than the server's; jobs for executors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from app.cluster.java import usable_java
 from app.cluster.runtimes import OWN, Kind
 from app.cluster.standalone.daemons import DevCluster
 from tests.acceptance.deployment import Deployment, deployed
+from tests.environments import QUICK_JAVA
 
 
 @contextmanager
@@ -26,3 +28,9 @@ def on_cluster(directory: Path, kind: Kind = OWN) -> Iterator[tuple[Deployment, 
             yield deployment, cluster
     finally:
         cluster.down()
+
+
+def on_executors(document: dict[str, Any]) -> dict[str, Any]:
+    """With executors that start in little time and that go at once when they are given up."""
+    config = {"slot.idle.timeout": "100 ms", "spark.executor.extraJavaOptions": QUICK_JAVA}
+    return {**document, "config": {**document["config"], **config}}

@@ -324,6 +324,18 @@ def deployed(directory: Path, **options: Any) -> Iterator[Deployment]:
         deployment.close()
 
 
+def counting_in_place(directory: Path, parallelism: int, most: int) -> dict[str, Any]:
+    """`counting` without the vertex that changes by a restart only."""
+    document = counting(directory)
+    document["vertices"] = [one for one in document["vertices"] if one["name"] != "plain"]
+    counts = next(one for one in document["vertices"] if one["name"] == "counts")
+    counts["inputs"], counts["sql"] = ["numbers"], counts["sql"].replace("FROM plain", "FROM numbers")
+    counts["maxParallelism"] = most
+    for vertex in document["vertices"]:
+        vertex["parallelism"] = parallelism
+    return document
+
+
 def sink_of(document: dict[str, Any]) -> Path:
     (path,) = (vertex["sink"]["path"] for vertex in document["vertices"] if "sink" in vertex)
     return Path(path)

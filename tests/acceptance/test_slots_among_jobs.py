@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.acceptance.deployment import SLOTS, Deployment, counting, deployed, wait_for
+from tests.acceptance.deployment import SLOTS, Deployment, counting_in_place, deployed, wait_for
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -22,17 +21,6 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield made
 
 
-def in_place_only(directory: Path) -> dict[str, Any]:
-    """`counting` without the vertex that changes by a restart only, on all the slots that there are."""
-    document = counting(directory)
-    document["vertices"] = [one for one in document["vertices"] if one["name"] != "plain"]
-    counts = next(one for one in document["vertices"] if one["name"] == "counts")
-    counts["inputs"], counts["sql"] = ["numbers"], counts["sql"].replace("FROM plain", "FROM numbers")
-    for vertex in document["vertices"]:
-        vertex["parallelism"] = SLOTS
-    return document
-
-
 def explained(deployment: Deployment, job_id: str) -> str:
     return " ".join(deployment.get(f"/jobs/{job_id}/explanation")["sentences"])
 
@@ -40,14 +28,14 @@ def explained(deployment: Deployment, job_id: str) -> str:
 def test_a_job_that_comes_gets_its_lower_bound_from_one_that_runs(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    document = in_place_only(deployment.directory)
+    document = counting_in_place(deployment.directory, SLOTS, SLOTS)
     deployment.submit(document)
     deployment.await_settled()
     first, sink = deployment.job_id, deployment.sink
     before = deployment.job()
     records = len(deployment.history())
 
-    other = {**in_place_only(tmp_path), "name": "other"}
+    other = {**counting_in_place(tmp_path, SLOTS, SLOTS), "name": "other"}
     for vertex in other["vertices"]:
         vertex |= {"parallelism": 2, "lowerBound": 2}
     deployment.submit(other)

@@ -34,7 +34,8 @@ def rows(spark: SparkSession, partitions: int = STATE_PARTITIONS) -> DataFrame:
     )
 
 
-def test_fifty_changes_in_place(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [20, pytest.param(50, marks=pytest.mark.long)])
+def test_changes_in_place(spark: SparkSession, tmp_path: Path, changes: int) -> None:
     """Source, deduplication, aggregate, and Spark's own Parquet sink."""
     pairs = rows(spark).select((f.col("value") / 2).cast("bigint").alias("pair"), "timestamp")
     counts = (
@@ -48,7 +49,7 @@ def test_fifty_changes_in_place(spark: SparkSession, tmp_path: Path) -> None:
     with running(writer.option("path", out)) as query:
         assert query.names == ["rate-micro-batch", "deduplicate", "aggregate", "counts"]
         run_id = query.started.runId
-        for _ in range(50):
+        for _ in range(changes):
             ran = query.at_random()
             assert ran.tasks == ran.numbers
             assert ran.vertices["rate-micro-batch"].records_out == ROWS
