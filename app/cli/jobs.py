@@ -133,6 +133,9 @@ def heading(details: dict[str, Any]) -> list[str]:
     phase = details.get("schedulerState")
     ended = details["end-time"] >= 0
     since = details["timestamps"].get(details["state"]) or details["start-time"]
+    if details["state"] == "RUNNING":
+        # The timestamp is that of the last rescale, if there has been any since.
+        since = min((each.get("start-time", since) for each in details["vertices"]), default=since)
     lines = [
         f"{details['name']}  {state}{f' ({phase})' if phase and not ended else ''}  {details['jid']}",
         f"submitted {format_moment(details['start-time'])}"

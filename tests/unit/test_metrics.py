@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.api.render.jobs import job_details
 from app.api.render.metrics import executor_metrics, job_metrics
 from app.api.render.vertex_metrics import Aggregates, aggregated_metrics, vertex_metrics
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
 from app.model.status import JobStatus
+from app.worker.job.load import Load
 from app.worker.views import JobView
 from tests.unit.scheduler.driving import T0_MS, Job
 from tests.unit.worker.job.reporting import Reporting, at_ms
@@ -217,6 +220,22 @@ def test_metrics_of_executors_are_over_those_of_all_jobs() -> None:
     assert found["Status.JVM.GarbageCollector.All.TimeMsPerSecond"] == Aggregates(80, 40, 20, 60)
     assert found["Status.JVM.Memory.Metaspace.Used"].max == found["Status.Flink.Memory.Managed.Used"].max == 0
     assert executor_metrics(views, at_ms(90))["Status.JVM.GarbageCollector.All.TimeMsPerSecond"].max == 0
+
+
+def running_since(view: JobView) -> int:
+    return job_details(view, at_ms(100)).timestamps.RUNNING
+
+
+def test_a_window_of_metrics_begins_anew_when_the_job_is_rescaled_and_when_counters_do() -> None:
+    batches = Batches()
+    began_ms = running_since(batches.view())
+    batches.job.wait(5_000).put(1, 1).wait(200).applied().commit()
+    last = batches.job.state.timeline.last_completed
+    assert last is not None and last.end_ms is not None and last.end_ms > began_ms
+    assert running_since(batches.view()) == last.end_ms
+    for status, moved in ((JobStatus.RUNNING, True), (JobStatus.RESTARTING, False)):
+        taken_up = replace(batches.view(), load=Load(at_ms(90)), status=status)
+        assert (running_since(taken_up) == at_ms(90)) is moved
 
 
 def test_metrics_of_executors_are_never_missing() -> None:

@@ -131,10 +131,6 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
     status_counts = dict(_NO_TASKS)
     for execution in executions:
         status_counts[execution.status] += 1
-    timestamps = _NO_TIMESTAMPS | {status.value: since_ms for status, since_ms in state.status_since_ms}
-    # Flink restarts a job to rescale it, and what reads its metrics begins a new window then.
-    if timestamps["RUNNING"] and (last := state.timeline.last_completed) is not None:
-        timestamps["RUNNING"] = max(timestamps["RUNNING"], last.end_ms or 0)
     return schema.JobDetails(
         jid=state.job_id,
         application_id=state.job_id,
@@ -148,7 +144,7 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
         duration=_duration_ms(view, now_ms),
         max_parallelism=state.graph.max_parallelism,
         now=now_ms,
-        timestamps=schema.Timestamps(**timestamps),
+        timestamps=schema.Timestamps(**_timestamps(view)),
         vertices=[_vertex(execution, view, now_ms) for execution in executions],
         status_counts=schema.TaskCounts(**status_counts),
         plan=job_plan(view, executions),
@@ -164,6 +160,18 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
             for batch in view.last_batches.values()
         ],
     )
+
+
+def _timestamps(view: JobView) -> dict[str, int]:
+    """When the job last entered each status. RUNNING moves with each rescale too, as Flink restarts a job for one, and
+    when counters begin at 0 because another server runs the job: who reads metrics begins a new window then."""
+    state = view.state
+    found = _NO_TIMESTAMPS | {status.value: since_ms for status, since_ms in state.status_since_ms}
+    if found["RUNNING"]:
+        last = state.timeline.last_completed
+        counted_ms = view.load.since_ms if view.status is JobStatus.RUNNING else 0
+        found["RUNNING"] = max(found["RUNNING"], (last and last.end_ms) or 0, counted_ms)
+    return found
 
 
 def _vertex(execution: VertexExecution, view: JobView, now_ms: int) -> schema.VertexSummary:

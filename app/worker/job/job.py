@@ -63,13 +63,13 @@ class Job:
         submitted_by: str | None,
     ) -> None:
         self.submitted_ms, self.submitted_by = submitted_ms, submitted_by
-        self.load = Load()
         self.region_progress: dict[int, Report] = {}
         self.executors: ExecutorsSeen | None = None
         self.bell = Bell()
         self.writer = writer
         self._keeper = keeper
         self._clock, self._places = keeper.clock, keeper.places
+        self.load = Load(self._clock.now_ms())
         self._meter = PaceMeter()
         # (attempt, number): up to there its reports are in the mailbox or behind it.
         self.acknowledged = (0, 0)

@@ -214,9 +214,13 @@ class ExecutorsLoad:
 
 
 class Load:
-    """Of one job. It changes with each report, on the event loop: who is shown it reads it at once."""
+    """Of one job. It changes with each report, on the event loop: who is shown it reads it at once.
 
-    def __init__(self) -> None:
+    ``since_ms``: when this server began to count.
+    """
+
+    def __init__(self, since_ms: int = 0) -> None:
+        self.since_ms = since_ms
         self.attempt = 0
         self.queries: dict[str, QueryLoad] = {}
         self.executors: ExecutorsLoad | None = None
