@@ -14,6 +14,7 @@ from app.driver.checkpoints import forget_old
 from app.driver.client import ControlPlaneClient
 from app.driver.failover import LocalFailover
 from app.driver.failures import Failure, Fenced
+from app.driver.load import LoadNews, spark_figures
 from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Idle, tell_nobody
@@ -102,12 +103,19 @@ class Attempt(BaseAttempt):
             settled=lambda: min((each.settled for each in self._queries), default=0),
         )
         self._published_ms = epoch_ms()
+        figures = spark_figures(session.sparkContext, in_full=self.spec.measure_load)
+        self._load = LoadNews(
+            figures if self.spec.measure_load else None,
+            client.report,
+            idle=lambda: tuple(each.query.key for each in self._queries if each.is_idle),
+        )
         at_work = None if self._executors is None else self._executors.at_work
         self._shared = Shared(
             plans=self._plans,
             lock_file=self._lock_file,
             may_commit=self._may_commit,
             limit_ms=self.spec.batch_timeout_ms,
+            measure_load=self.spec.measure_load,
             between_batches=self._trim,
             # On one host all state is in this process.
             places=None if at_work is None else partial(StatePlaces, executors=at_work, board={}),
@@ -211,7 +219,11 @@ class Attempt(BaseAttempt):
         if running.query.key not in self._past_first_batch:
             self._past_first_batch.add(running.query.key)
             forget_old(running.checkpoint_dir)
-        vertices = running.batches.vertices(run, happening.input_rows) if run is not None else ()
+        vertices = (
+            running.batches.vertices(run, happening.input_rows, happening.sources, happening.states)
+            if run is not None
+            else ()
+        )
         self._report_applied(idle=False)
         self._report(
             type="batch",
@@ -227,8 +239,11 @@ class Attempt(BaseAttempt):
             backlog_rows=running.backlog,
             reprocessed=running.was_reprocessed(happening.batch_id),
             vertices=vertices,
+            watermark_ms=happening.watermark_ms,
+            phases_ms=happening.phases_ms,
             not_followed=dict(running.batches.stays_unfollowed),
             **self._news.known,
+            **self._load.figures(),
         )
         self._note_well(running)
 
@@ -288,6 +303,7 @@ class Attempt(BaseAttempt):
             self._news.turn()
             if not self._steps.is_waiting and all(each.running_batch is None for each in self._queries):
                 self._executors.trim_idle()
+        self._load.turn(self._news.known)
         # Also while the job is being stopped: a batch that hangs would hold up the end for ever.
         for running in self._queries:
             if overdue := running.overdue():

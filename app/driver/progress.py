@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -13,18 +13,47 @@ from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
+class SourceTold:
+    """What a source gave to a batch. ``waiting``: records that waited there when Spark planned it, beyond its own; None
+    if the source does not tell Spark."""
+
+    rows: int
+    waiting: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateTold:
+    """What an operator keeps after a batch."""
+
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
-    """A batch is in the commit log. ``backlog_rows``: records that waited at the sources when Spark planned it, beyond
-    its own; None if one of the sources does not tell Spark."""
+    """A batch is in the commit log. ``sources`` and ``states`` are in the order of Spark's plan. ``watermark_ms``: that
+    of the event time; None without one, and before there is any. ``phases_ms``: how long each phase took."""
 
     run_id: str
     query_id: str
     batch_id: int
     input_rows: int
-    state_rows: int | None
     duration_ms: int
     output_rows: int | None = None
-    backlog_rows: int | None = None
+    sources: tuple[SourceTold, ...] = ()
+    states: tuple[StateTold, ...] = ()
+    watermark_ms: int | None = None
+    phases_ms: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def backlog_rows(self) -> int | None:
+        """Records that waited at all the sources; None if one of them does not tell."""
+        known = [source.waiting for source in self.sources if source.waiting is not None]
+        return sum(known) if known and len(known) == len(self.sources) else None
+
+    @property
+    def state_rows(self) -> int | None:
+        return sum(state.rows for state in self.states) if self.states else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +108,9 @@ class _Adapter:
 
     def onQueryProgress(self, event: Any) -> None:
         progress = json.loads(event.progress().json())
-        operators = progress.get("stateOperators") or []
         # A trigger that found nothing to do reports progress too now and then; it has not run a batch.
-        if "addBatch" not in (progress.get("durationMs") or {}):
-            return
-        self._tell(
-            Committed(
-                run_id=progress["runId"],
-                query_id=progress["id"],
-                batch_id=int(progress["batchId"]),
-                input_rows=int(progress.get("numInputRows") or 0),
-                state_rows=sum(int(each["numRowsTotal"]) for each in operators) if operators else None,
-                duration_ms=int(progress.get("batchDuration") or 0),
-                # -1 where the sink does not count.
-                output_rows=written
-                if (written := (progress.get("sink") or {}).get("numOutputRows", -1)) >= 0
-                else None,
-                backlog_rows=_backlog_rows(progress.get("sources") or []),
-            )
-        )
+        if "addBatch" in (progress.get("durationMs") or {}):
+            self._tell(committed_of(progress))
 
     def onQueryIdle(self, event: Any) -> None:
         self._tell(Idle(event.runId().toString(), _epoch_ms(event.timestamp())))
@@ -109,10 +122,41 @@ class _Adapter:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
-def _backlog_rows(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    waiting = [_behind(source.get("latestOffset"), source.get("endOffset")) for source in sources]
-    known = [rows for rows in waiting if rows is not None]
-    return sum(known) if known and len(known) == len(waiting) else None
+def committed_of(progress: Mapping[str, Any]) -> Committed:
+    """What a progress of Spark's says, that of a batch."""
+    # -1 where the sink does not count.
+    written = (progress.get("sink") or {}).get("numOutputRows", -1)
+    return Committed(
+        run_id=progress["runId"],
+        query_id=progress["id"],
+        batch_id=int(progress["batchId"]),
+        input_rows=int(progress.get("numInputRows") or 0),
+        duration_ms=int(progress.get("batchDuration") or 0),
+        output_rows=written if written >= 0 else None,
+        sources=tuple(
+            SourceTold(
+                int(each.get("numInputRows") or 0), _behind(each.get("latestOffset"), each.get("endOffset"))
+            )
+            for each in progress.get("sources") or ()
+        ),
+        states=tuple(
+            StateTold(int(each["numRowsTotal"]), _state_bytes(each))
+            for each in progress.get("stateOperators") or ()
+        ),
+        watermark_ms=_watermark_ms(progress.get("eventTime") or {}),
+        phases_ms={name: int(ms) for name, ms in progress["durationMs"].items()},
+    )
+
+
+def _state_bytes(operator: Mapping[str, Any]) -> int:
+    """What Spark says that state takes: in memory, and in the files of RocksDB."""
+    files = (operator.get("customMetrics") or {}).get("rocksdbSstFileSize") or 0
+    return int(operator.get("memoryUsedBytes") or 0) + int(files)
+
+
+def _watermark_ms(event_time: Mapping[str, str]) -> int | None:
+    text = event_time.get("watermark")
+    return (_epoch_ms(text) or None) if text else None
 
 
 def _behind(latest: Any, end: Any) -> int | None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.1
+# A query without data says so four times a second, unless its triggers are further apart.
+_IDLE_S = 5.0
 # Spark itself starts up in it.
 _FIRST_PLANNING_S = 60.0
 
@@ -41,13 +43,15 @@ class Shared:
     """What the queries of an attempt have in common.
 
     ``may_commit`` raises if the job is somebody else's. ``limit_ms``: for how long a batch may run; 0: for ever.
-    ``places`` makes those of some state on a cluster, for a key; None: state is in this process.
+    ``places`` makes those of some state on a cluster, for a key; None: state is in this process. ``measure_load``: see
+    `app.driver.load.SparkFigures.in_full`.
     """
 
     plans: Plans
     lock_file: str
     may_commit: Callable[[], None]
     limit_ms: int = 0
+    measure_load: bool = True
     between_batches: Callable[[], None] = lambda: None
     places: Callable[[str], StatePlaces] | None = None
 
@@ -100,6 +104,7 @@ class StartedQuery(ABC):
         self._backlog_rows: int | None = None
         self._state_is_even = True
         self._busy_since: float | None = None
+        self._idle_at = -_IDLE_S
 
     @abstractmethod
     def start(self) -> None:
@@ -161,6 +166,7 @@ class StartedQuery(ABC):
 
     def idle(self) -> None:
         """The query had nothing to do: its next batch will run at the plan of now."""
+        self._idle_at = time.monotonic()
         self._valves.settle()
         self._reached(self._plans.current)
 
@@ -194,7 +200,7 @@ class StartedQuery(ABC):
         self._spark_query = spark_query
         self.query_id, self.run_id = str(spark_query.id), str(spark_query.runId)
         self._valves = Valves(spark_query, self.query)
-        self._stages = StageReader(context, self.run_id)
+        self._stages = StageReader(context, self.run_id, in_full=self._shared.measure_load)
         self.batches = BatchReader(self.query, self._valves, self._stages)
         self.gateway.started(self._valves)
 
@@ -233,6 +239,16 @@ class StartedQuery(ABC):
     @property
     def _is_triggered(self) -> bool:
         return self.is_active and bool(self._spark_query.status["isTriggerActive"])  # type: ignore[union-attr]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to do: it has said so just now, waits for its next trigger, or has ended as it may.
+        One that hangs in a source does neither."""
+        if not self.is_active:
+            return self._spark_query is not None and self.ended_for() is None
+        if self.running_batch is not None:
+            return False
+        return time.monotonic() - self._idle_at < _IDLE_S or not self._is_triggered
 
     # -- ending
 

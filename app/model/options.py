@@ -138,6 +138,7 @@ class JobOptions:
     ``local_timeout_ms``: how long a query may take to commit a batch after it was restarted alone, 0: none is.
     ``batch_timeout_ms`` 0 means never; ``batch_interval_ms`` is the least time between the starts of two
     micro-batches, 0 for none; ``batch_trigger`` available-now: the job ends when it has read what is there.
+    ``measure_load``: its driver reports all that it can know of the load.
     ``repartition_max``: the most state partitions that bounds can ask for; ``repartition_timeout_ms`` is how much
     longer than `start_timeout_ms` an attempt may take that redistributes state first; ``cluster_start_ms`` is how much
     longer any may, as the cluster takes its time to bring executors: no option, it follows from the server's settings.
@@ -163,6 +164,7 @@ class JobOptions:
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
     batch_trigger: str = "processing-time"
+    measure_load: bool = True
     apply_timeout_ms: int = 60_000
     slots_weight: int = 1
     slots_priority: int = 0
@@ -289,6 +291,7 @@ _JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("slotwise.batch.timeout", "batch_timeout_ms", DURATION),
     ("slotwise.batch.interval", "batch_interval_ms", DURATION),
     ("slotwise.batch.trigger", "batch_trigger", TRIGGER),
+    ("slotwise.metrics.load", "measure_load", BOOLEAN),
     ("slotwise.rescale.apply-timeout", "apply_timeout_ms", POSITIVE_DURATION),
     ("slotwise.slots.weight", "slots_weight", WEIGHT),
     ("slotwise.slots.priority", "slots_priority", PRIORITY),

@@ -30,6 +30,7 @@ _STREAMING_ONLY: Final = frozenset(
     "slotwise.batch.timeout",
     "slotwise.batch.interval",
     "slotwise.batch.trigger",
+    "slotwise.metrics.load",
     "slotwise.rescale.apply-timeout",
     LOCAL_TIMEOUT,
 }

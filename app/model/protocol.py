@@ -48,7 +48,8 @@ class DriverSpec:
     query that fails is held until the orders say what becomes of it, while the others go on.
     ``private``: directories in which no source and no sink may lie.
     ``batch_timeout_ms`` 0 means never, ``batch_interval_ms`` 0 that the next micro-batch starts as soon as there are
-    data. ``available_now``: its queries end when they have read what is there.
+    data. ``available_now``: its queries end when they have read what is there. ``measure_load``: reports tell of load
+    what costs something to read (docs/load.md).
     """
 
     job_id: str
@@ -69,6 +70,7 @@ class DriverSpec:
     batch_timeout_ms: int = 0
     batch_interval_ms: int = 0
     available_now: bool = False
+    measure_load: bool = True
     executors: int = 0
     executor_conf: dict[str, str] = field(default_factory=dict)
     results_dir: str = ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from app.driver.progress import SourceTold, StateTold
 from app.driver.valves.running import Rows, Valves
-from app.driver.valves.stages import StageReader, vertex_batches
+from app.driver.valves.stages import StageReader, Told, vertex_batches
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
 
@@ -30,16 +31,33 @@ class BatchReader:
         self._faults: Faults = {}
         self._before: Faults = {}
 
-    def vertices(self, run: BatchRun, input_rows: int) -> tuple[VertexBatch, ...]:
-        """What Spark says of each vertex in a batch of ``input_rows`` rows."""
+    def vertices(
+        self,
+        run: BatchRun,
+        input_rows: int,
+        sources: Sequence[SourceTold] = (),
+        states: Sequence[StateTold] = (),
+    ) -> tuple[VertexBatch, ...]:
+        """What Spark says of each vertex in a batch of ``input_rows`` rows. ``sources`` and ``states``: what it has
+        told of them, in the order of its plan."""
         rows, removed = self._valves.read(run.planned)
+        stages = self._stages.of_batch(run.batch_id)
+        named = self._valves.sources
+        told = Told(
+            # Once the stages are there: then what their operators have counted is, too.
+            operators=self._stages.operators(run.planned, rows.values()),
+            sources=dict(zip(named, sources, strict=True)) if len(named) == len(sources) else {},
+            states=states,
+            changing=self._valves.changing,
+        )
         found = vertex_batches(
             self._query,
             run.plan.parallelism,
             rows.values(),
-            self._stages.of_batch(run.batch_id),
+            stages,
             input_rows=input_rows,
             output_rows=run.output_rows,
+            told=told,
         )
         # A batch without rows lacks valves that the plan has, and one that Spark has left behind tells of none.
         if input_rows > 0 and run.planned is not None and run.plan.whole:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.driver.failures import DriverError
 from app.driver.valves.labels import Label
+from app.driver.valves.shape import AS_MANY
 from app.driver.valves.spark import Left, Valve, execution_of, left_in, numbers_of, valves_in
 from app.model.analysis import Query
 
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a valve is in the plan of a batch: an RDD of so many partitions. ``shuffles``: rows are spread over them."""
+    """What a valve is in the plan of a batch: an RDD of so many partitions. ``shuffles``: rows are spread over them.
+    ``is_front``: it stands before its vertex, and what is below it belongs to another one."""
 
     vertex_id: str
     rdd_id: int
     partitions: int
     shuffles: bool = False
+    is_front: bool = False
 
 
 class Valves:
@@ -41,6 +44,25 @@ class Valves:
         # Each repartition of the streaming plan in its order; without a label, the job itself has put it there.
         self._all: list[tuple[Label | None, Valve]] = []
         self._forms: dict[str, list[int]] = {}
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources in the order in which Spark tells of them: that of the leaves of its plan."""
+        known = {vertex.id for vertex in self._query.streams}
+        ids = [label.vertex_id for label, _ in self._all if label is not None and label.vertex_id in known]
+        return list(dict.fromkeys(ids))
+
+    @property
+    def changing(self) -> set[str]:
+        """The vertices of a document with an operator that may give more or fewer rows than it gets."""
+        found = set()
+        for label, valve in self._all:
+            if not valve.kinds <= AS_MANY:
+                while label is None and valve.above >= 0:
+                    label, valve = self._all[valve.above]
+                if label is not None and label.vertex_id:
+                    found.add(label.vertex_id)
+        return found
 
     # -- before a batch
 
@@ -135,7 +157,13 @@ class Valves:
             if label is not None and valve is not None and label.vertex_id:
                 rdd = left.rdd
                 partitions = int(rdd.getNumPartitions())
-                found[valve.label] = Rows(label.vertex_id, int(rdd.id()), partitions, shuffles=left.shuffles)
+                found[valve.label] = Rows(
+                    label.vertex_id,
+                    int(rdd.id()),
+                    partitions,
+                    shuffles=left.shuffles,
+                    is_front=label.before is not None,
+                )
         return found, self._removed(numbers, every)
 
     def _removed(self, numbers: tuple[int, ...], found: list[tuple[int | None, Left]]) -> list[str]:

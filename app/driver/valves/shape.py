@@ -44,6 +44,28 @@ _SHUFFLES: Final = frozenset(
 )
 """Operators before which Spark shuffles, without keeping state."""
 
+AS_MANY: Final = frozenset(
+    {
+        "AppendColumns",
+        "CollectMetrics",
+        "DeserializeToObject",
+        "EventTimeWatermark",
+        "MapElements",
+        "Project",
+        "ResolvedHint",
+        "SerializeFromObject",
+        "Sort",
+        "StreamingDataSourceV2Relation",
+        "StreamingDataSourceV2ScanRelation",
+        "StreamingExecutionRelation",
+        "SubqueryAlias",
+        "Union",
+        "View",
+        "Window",
+    }
+)
+"""Logical operators that give a row for each that they get, and sources."""
+
 
 class Part(Enum):
     """What a streaming node is to its query."""

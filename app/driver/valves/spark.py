@@ -195,10 +195,12 @@ class Valve:
     """A valve in the plan of a running query, or a repartition of the job's own: that has no ``label``.
 
     ``above``: which of `valves_of` gets its rows, through nothing but other operators; -1: the sink does.
+    ``kinds``: the operators that stream between it and the next valves below.
     """
 
     label: str
     above: int
+    kinds: set[str]
     _jvm: Any
     _node: Any
     _number: Any
@@ -228,8 +230,10 @@ def valves_of(jvm: Any, plan: Any) -> list[Valve]:
             has_keys = kind == "RepartitionByExpression"
             number = java_field(node, "optNumPartitions" if has_keys else "numPartitions")
             shuffle = None if has_keys else java_field(node, "shuffle")
-            found.append(Valve(label_of(jvm, node), above, jvm, node, number, shuffle))
+            found.append(Valve(label_of(jvm, node), above, set(), jvm, node, number, shuffle))
             above = len(found) - 1
+        elif above >= 0:
+            found[above].kinds.add(kind)
         waiting += [(child, above) for child in reversed(plan_children(node))]
     return found
 

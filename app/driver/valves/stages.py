@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JJavaError
-
+from app.driver.load import SparkFigures, Stage, spark_figures
+from app.driver.progress import SourceTold, StateTold
 from app.driver.scala import scala_context
+from app.driver.valves.operators import Operator
+from app.driver.valves.records import Records, records_of
 from app.driver.valves.running import Rows
+from app.driver.valves.work import parts_of, shares
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_SETTLE_S: Final = 1.0
-_POLL_S: Final = 0.005
 _LATEST_JOBS: Final = 32
-_BATCH: Final = re.compile(r"^batch = (\d+)", re.MULTILINE)
-_NUMBER: Final = re.compile(r"\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What Spark reports of a stage that has run. ``rdd_ids``: the RDDs that its tasks went through."""
-
-    stage_id: int
-    tasks: int
-    busy_ms: int
-    rdd_ids: frozenset[int]
-    shuffle_read_records: int = 0
-    shuffle_write_records: int = 0
-    written_records: int = 0
 
 
 class StageReader:
     """Reads the stages of a query run's batches from Spark's status store."""
 
-    def __init__(self, context: SparkContext, run_id: str) -> None:
+    def __init__(self, context: SparkContext, run_id: str, *, in_full: bool = True) -> None:
+        """``in_full``: see `SparkFigures`."""
         self._tracker = scala_context(context).statusTracker()
-        self._store = scala_context(context).statusStore()
+        self._context = context
         self._run_id = run_id
+        self._in_full = in_full
 
     def _newest_jobs(self) -> list[int]:
         return sorted(map(int, self._tracker.getJobIdsForGroup(self._run_id)))[: -_LATEST_JOBS - 1 : -1]
@@ -64,65 +50,28 @@ class StageReader:
                     return True
         return False
 
+    @property
+    def _figures(self) -> SparkFigures:
+        return spark_figures(self._context, in_full=self._in_full)
+
     def of_batch(self, batch_id: int) -> list[Stage]:
-        """The stages that were run for a batch, in the order of their ids; without those that Spark has forgotten.
+        """See `SparkFigures.stages`."""
+        return self._figures.stages(self._run_id, batch_id)
 
-        They are those of several jobs: what wrote the batch, before it broadcasts of side tables and what looks at rows
-        to put them in order. The store learns of a job's end a moment after the job's caller does: this waits for it,
-        so it is not for the thread that runs batches.
-        """
-        found: dict[int, Stage] = {}
-        for job_id in self._newest_jobs():
-            number = _batch_of(job := self._job(job_id))
-            if number is None or number > batch_id:
-                continue
-            if number < batch_id:
-                break
-            deadline = time.monotonic() + _SETTLE_S
-            while job is not None and job.status().toString() == "RUNNING" and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-                job = self._job(job_id)
-            for stage_id in _numbers(job.stageIds()) if job is not None else ():
-                if (stage := self._stage(stage_id)) is not None:
-                    found[stage_id] = stage
-        return [found[stage_id] for stage_id in sorted(found)]
-
-    def _job(self, job_id: int) -> Any:
-        try:
-            return self._store.job(job_id)
-        except Py4JJavaError:
-            # Spark keeps a limited number of jobs.
-            return None
-
-    def _stage(self, stage_id: int) -> Stage | None:
-        try:
-            data = self._store.lastStageAttempt(stage_id)
-        except Py4JJavaError:
-            # Spark keeps a limited number of stages.
-            return None
-        if data.status().toString() == "SKIPPED":
-            return None
-        return Stage(
-            stage_id,
-            int(data.numTasks()),
-            int(data.executorRunTime()),
-            frozenset(_numbers(data.rddIds())),
-            int(data.shuffleReadRecords()),
-            int(data.shuffleWriteRecords()),
-            int(data.outputRecords()),
-        )
+    def operators(self, planned: Any, rows: Collection[Rows]) -> list[Operator]:
+        """Those of the plan of a batch that has run, with its valves ``rows``."""
+        return self._figures.operators(planned, {valve.rdd_id: valve for valve in rows})
 
 
-def _batch_of(job: Any) -> int | None:
-    """The number of the batch that a job was run for, which Spark writes into its description."""
-    if job is None or not (text := job.description()).isDefined():
-        return None
-    found = _BATCH.search(str(text.get()))
-    return int(found[1]) if found is not None else None
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of a batch besides its stages. ``operators``: empty if they were not read. ``sources``: by vertex
+    id. ``states``: in the order of the operators that keep state. ``changing``: see `records_of`."""
 
-
-def _numbers(values: Any) -> list[int]:
-    return [int(each) for each in _NUMBER.findall(str(values.mkString(",")))]
+    operators: Sequence[Operator] = ()
+    sources: Mapping[str, SourceTold] = field(default_factory=dict)
+    states: Sequence[StateTold] = ()
+    changing: Collection[str] = ()
 
 
 def vertex_batches(
@@ -133,6 +82,7 @@ def vertex_batches(
     *,
     input_rows: int | None,
     output_rows: int | None,
+    told: Told = Told(),
 ) -> tuple[VertexBatch, ...]:
     """What each vertex of ``query`` did in a batch: in the ``stages`` whose tasks went through its valves, ``rows``,
     which are in the order of the plan, inputs first.
@@ -140,38 +90,121 @@ def vertex_batches(
     A vertex that shuffles by itself is in two of them. Vertices without a shuffle in between share theirs. What is not
     known of a vertex is None.
     """
+    members = {stage.stage_id: _members(stage, rows) for stage in stages}
+    busy = {
+        stage.stage_id: shares(
+            stage.busy_ms, parts_of(members[stage.stage_id], stage.rdd_ids, told.operators)
+        )
+        for stage in stages
+    }
     work = {vertex.id: _work_of(vertex.id, rows, stages) for vertex in query.flow}
-    records_in: dict[str, int | None] = {}
-    records_out: dict[str, int | None] = {}
+    records = _records(query, work, stages, told, input_rows, output_rows)
+    states = _states(query, told)
+    found = []
+    for vertex in query.flow:
+        own, tasks = work[vertex.id]
+        heads = [stage for stage in own if members[stage.stage_id][0] == vertex.id]
+        tails = [stage for stage in own if members[stage.stage_id][-1] == vertex.id]
+        is_alone = not vertex.is_source or all(
+            _sources_in(query, members[each.stage_id]) == 1 for each in heads
+        )
+        longest = max(own, key=lambda stage: stage.busy_ms, default=None)
+        state = states.get(vertex.id)
+        source = told.sources.get(vertex.id)
+        found.append(
+            VertexBatch(
+                vertex_id=vertex.id,
+                parallelism=parallelism[vertex.id],
+                tasks=tasks,
+                records_in=records.taken.get(vertex.id),
+                records_out=records.given.get(vertex.id),
+                busy_ms=sum(busy[stage.stage_id][vertex.id] for stage in own) if own else None,
+                bytes_in=_bytes(heads if is_alone else [], records.taken.get(vertex.id), "bytes_in"),
+                bytes_out=_bytes(tails, records.taken.get(vertex.id), "bytes_out"),
+                longest_task_ms=None if longest is None else longest.longest_task_ms,
+                median_task_ms=None if longest is None else longest.median_task_ms,
+                state_rows=None if state is None else state.rows,
+                state_bytes=None if state is None else state.size_bytes,
+                backlog_rows=None if source is None else source.waiting,
+            )
+        )
+    return tuple(found)
+
+
+def _members(stage: Stage, rows: Collection[Rows]) -> list[str]:
+    """The vertices with valves in a stage, inputs first."""
+    return list(dict.fromkeys(valve.vertex_id for valve in rows if valve.rdd_id in stage.rdd_ids))
+
+
+def _sources_in(query: Query, members: Sequence[str]) -> int:
+    return sum(source.id in members for source in query.streams)
+
+
+def _bytes(stages: Sequence[Stage], records: int | None, name: str) -> int | None:
+    """Those that came to these stages or left them; None where rows went by that nobody has measured."""
+    size = sum(getattr(stage, name) for stage in stages)
+    return size if size or (stages and records == 0) else None
+
+
+def _states(query: Query, told: Told) -> dict[str, StateTold]:
+    """By vertex id. The valve next above an operator that keeps state is that of its vertex."""
+    stateful = [vertex.id for vertex in query.stateful]
+    keepers = [each for each in told.operators if each.keeps_state]
+    owners = stateful * len(told.states) if len(stateful) == 1 else [each.vertex_id for each in keepers]
+    if len(owners) != len(told.states) or not set(owners) <= set(stateful):
+        return {}
+    found: dict[str, StateTold] = {}
+    for owner, state in zip(owners, told.states, strict=True):
+        before = found.get(owner, StateTold(0, 0))
+        found[owner] = StateTold(before.rows + state.rows, before.size_bytes + state.size_bytes)
+    return found
+
+
+def _records(
+    query: Query,
+    work: Mapping[str, tuple[list[Stage], int | None]],
+    stages: Sequence[Stage],
+    told: Told,
+    input_rows: int | None,
+    output_rows: int | None,
+) -> Records:
+    """By the operators as far as they tell, else by the stages."""
+    found = _records_of_stages(query, work, stages, input_rows, output_rows)
+    if told.operators:
+        exact = records_of(
+            query, told.operators, told.changing, {k: each.rows for k, each in told.sources.items()}
+        )
+        for known, better in ((found.taken, exact.taken), (found.given, exact.given)):
+            known.update({vertex_id: number for vertex_id, number in better.items() if number is not None})
+    return found
+
+
+def _records_of_stages(
+    query: Query,
+    work: Mapping[str, tuple[list[Stage], int | None]],
+    stages: Sequence[Stage],
+    input_rows: int | None,
+    output_rows: int | None,
+) -> Records:
+    found = Records()
     for vertex in query.flow:
         before = {edge.vertex_id: work[edge.vertex_id][0] for edge in query.streaming_inputs(vertex)}
         own = work[vertex.id][0]
         if not before or not own or any(own[0] in each for each in before.values()):
             continue
-        records_in[vertex.id] = own[0].shuffle_read_records
+        found.taken[vertex.id] = own[0].shuffle_read_records
         for input_id, theirs in before.items():
             if len(before) == 1:
-                records_out[input_id] = own[0].shuffle_read_records
+                found.given[input_id] = own[0].shuffle_read_records
             elif theirs and sum(theirs[-1] in each for each in before.values()) == 1:
-                records_out[input_id] = theirs[-1].shuffle_write_records or None
+                found.given[input_id] = theirs[-1].shuffle_write_records or None
     # Spark's sinks of files do not count, and their tasks do.
-    records_in[query.sink.id] = (
+    found.taken[query.sink.id] = (
         output_rows if output_rows is not None else sum(each.written_records for each in stages) or None
     )
     if len(query.streams) == 1:
-        records_out[query.streams[0].id] = input_rows
-    return tuple(
-        VertexBatch(
-            vertex_id=vertex.id,
-            parallelism=parallelism[vertex.id],
-            tasks=tasks,
-            records_in=records_in.get(vertex.id),
-            records_out=records_out.get(vertex.id),
-            busy_ms=sum(stage.busy_ms for stage in own) if own else None,
-        )
-        for vertex in query.flow
-        for own, tasks in (work[vertex.id],)
-    )
+        found.taken[query.streams[0].id] = found.given[query.streams[0].id] = input_rows
+    return found
 
 
 def _work_of(

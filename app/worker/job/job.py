@@ -325,6 +325,7 @@ class Job:
             batch_timeout_ms=state.options.batch_timeout_ms,
             batch_interval_ms=state.options.batch_interval_ms,
             available_now=state.options.batch_trigger == "available-now",
+            measure_load=state.options.measure_load,
             executors=0 if cluster is None else max(len(state.slots), effect.plan.slot_count),
             executor_conf=dict(cluster.executor_conf(state.job_id, effect.attempt)) if cluster else {},
             results_dir=places.results_dir(state.job_id) if batch else "",

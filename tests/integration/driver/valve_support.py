@@ -12,11 +12,12 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from app.driver.progress import Committed, committed_of
 from app.driver.valves.insert import insert_valves
 from app.driver.valves.reading import read_query
 from app.driver.valves.running import Valves
 from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
-from app.driver.valves.stages import StageReader, vertex_batches
+from app.driver.valves.stages import StageReader, Told, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.planned import Planned, PlannedVertex
@@ -79,7 +80,15 @@ class Running:
         # A later batch may have been planned meanwhile.
         return ran if ran is not None and ran.numbers == numbers else None
 
-    def ran(self, batch_id: int, input_rows: int | None = None) -> Ran | None:
+    def latest(self) -> Ran | None:
+        """The latest batch that has ended, with all that Spark tells of it; None if a newer one is planned by now."""
+        progress = self.started.lastProgress
+        if progress is None or not progress["numInputRows"]:
+            return None
+        said = committed_of(progress)
+        return self.ran(said.batch_id, said.input_rows, said)
+
+    def ran(self, batch_id: int, input_rows: int | None = None, said: Committed | None = None) -> Ran | None:
         """The latest batch, if it is this one."""
         planned = self.valves.planned()
         if planned is None or int(planned.currentBatchId()) != batch_id:
@@ -88,7 +97,14 @@ class Running:
         if numbers is None:
             return None
         rows, stages = self.valves.read(planned)[0].values(), self.stages.of_batch(batch_id)
-        found = vertex_batches(self.query, numbers, rows, stages, input_rows=input_rows, output_rows=None)
+        told = Told()
+        if said is not None:
+            named = self.valves.sources
+            operators = self.stages.operators(planned, rows)
+            told = Told(operators, dict(zip(named, said.sources, strict=True)), said.states)
+        found = vertex_batches(
+            self.query, numbers, rows, stages, input_rows=input_rows, output_rows=None, told=told
+        )
         names = {vertex.id: vertex.name for vertex in self.query.flow}
         return Ran(
             batch_id,

@@ -30,6 +30,8 @@ class Looped(Attempt):
         self._inbox = queue.SimpleQueue()
         self._fenced = self._finishing = False
         self._executors = self._stop = None
+        self._load: Any = SimpleNamespace(turn=lambda _known: None)
+        self._news: Any = SimpleNamespace(known={})
         self._queries = list(queries)
         self._by_run = {}
         self._tick_at = 0.0

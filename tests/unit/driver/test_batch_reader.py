@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 from app.driver.gateway import BatchRun
@@ -20,12 +20,18 @@ class FewValves:
     def __init__(self, *missing: str) -> None:
         self.missing = list(missing)
 
+    sources: ClassVar[list[str]] = []
+    changing: ClassVar[set[str]] = set()
+
     def read(self, planned: object) -> tuple[dict[str, Any], list[str]]:
         return {}, self.missing if planned is not None else []
 
 
 class NoStages:
     def of_batch(self, batch_id: int) -> list[Any]:
+        return []
+
+    def operators(self, planned: object, rows: object) -> list[Any]:
         return []
 
 

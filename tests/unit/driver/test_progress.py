@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.driver.progress import Committed, Happening, _Adapter
+from app.driver.progress import (
+    Committed,
+    Happening,
+    SourceTold,
+    StateTold,
+    _Adapter,
+    committed_of,
+)
 
 KAFKA = {
     "description": "KafkaV2[Subscribe[words]]",
@@ -58,3 +65,29 @@ def test_the_backlog_is_what_each_source_tells_or_nothing(sources: list[Any], ro
     _Adapter(told.append).onQueryProgress(SimpleNamespace(progress=lambda: text))
     (happening,) = told
     assert isinstance(happening, Committed) and happening.backlog_rows == rows
+
+
+def test_state_watermark_and_phases_are_told() -> None:
+    progress = {
+        "id": "id",
+        "runId": "run",
+        "batchId": 3,
+        "batchDuration": 9,
+        "numInputRows": 12,
+        "durationMs": {"addBatch": 5, "triggerExecution": 9},
+        "eventTime": {"watermark": "2030-01-01T00:00:00.500Z"},
+        "sources": [{**KAFKA, "numInputRows": 9}, {**FILES, "numInputRows": 3}],
+        "stateOperators": [
+            {"numRowsTotal": 4, "memoryUsedBytes": 100, "customMetrics": {"rocksdbSstFileSize": 11}},
+            {"numRowsTotal": 5, "memoryUsedBytes": 200},
+        ],
+    }
+    said = committed_of(progress)
+    assert said.sources == (SourceTold(9, 100), SourceTold(3))
+    assert said.states == (StateTold(4, 111), StateTold(5, 200))
+    assert (said.state_rows, said.backlog_rows) == (9, None)
+    assert said.watermark_ms == 1_893_456_000_500
+    assert said.phases_ms == {"addBatch": 5, "triggerExecution": 9}
+    before_any = {**progress, "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}, "stateOperators": []}
+    assert (committed_of(before_any).watermark_ms, committed_of(before_any).state_rows) == (None, None)
+    assert committed_of({**progress, "eventTime": {}}).watermark_ms is None

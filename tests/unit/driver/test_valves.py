@@ -175,8 +175,8 @@ def test_tasks_of_a_vertex_are_those_of_the_stages_of_its_rows() -> None:
     assert [(each.tasks, each.records_in, each.records_out, each.busy_ms) for each in found] == [
         (3, None, 7, 100),
         (3, None, 6, 50),
-        (2, 4, None, 30),
-        (2, 9, None, 30),
+        (2, 4, None, 15),
+        (2, 9, None, 15),
     ]
     # Two sources that are united in one stage have a part of its tasks each.
     united = [Stage(4, 6, 100, frozenset({1, 2}), 0, 13), *stages[2:]]

@@ -1,0 +1,232 @@
+package slotwise;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.lang.management.GarbageCollectorMXBean;
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.NoSuchElementException;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.SparkContext;
+import org.apache.spark.executor.ExecutorMetrics;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.status.AppStatusStore;
+import org.apache.spark.status.TaskDataWrapper;
+import org.apache.spark.status.api.v1.ExecutorSummary;
+import org.apache.spark.status.api.v1.JobData;
+import org.apache.spark.status.api.v1.StageData;
+import org.apache.spark.util.AccumulatorV2;
+
+/** Figures of Spark's, many in one call. What is answered is JSON. */
+public final class Load {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Pattern BATCH = Pattern.compile("^batch = (\\d+)", Pattern.MULTILINE);
+    private static final int LATEST_JOBS = 32;
+    private static final long SETTLE_NS = 1000000000L;
+    private static final long POLL_MS = 5;
+    private static final ConcurrentHashMap KEEP_STATE = new ConcurrentHashMap();
+    private final SparkContext context;
+    private final AppStatusStore store;
+    private Heaps heaps;
+
+    public Load(SparkContext context) {
+        this.context = context;
+        this.store = context.statusStore();
+    }
+
+    // ---- the stages of a batch
+
+    /** Spark's store learns of a job's end a moment after the job's caller does: this waits for it. */
+    public String stages(String run, long batch, boolean withTasks) throws Exception {
+        int[] jobs = context.statusTracker().getJobIdsForGroup(run);
+        Arrays.sort(jobs);
+        TreeMap found = new TreeMap();
+        for (int at = jobs.length - 1; at >= 0 && at >= jobs.length - LATEST_JOBS; at--) {
+            JobData job = job(jobs[at]);
+            long number = job == null ? -1 : batchOf(job);
+            if (number < 0 || number > batch) continue;
+            if (number < batch) break;
+            long deadline = System.nanoTime() + SETTLE_NS;
+            while (job != null && job.status().toString().equals("RUNNING") && System.nanoTime() < deadline) {
+                Thread.sleep(POLL_MS);
+                job = job(jobs[at]);
+            }
+            if (job == null) continue;
+            for (scala.collection.Iterator ids = job.stageIds().iterator(); ids.hasNext(); ) {
+                int id = ((Integer) ids.next()).intValue();
+                ArrayList stage = stage(id, withTasks);
+                if (stage != null) found.put(Integer.valueOf(id), stage);
+            }
+        }
+        return JSON.writeValueAsString(found.values());
+    }
+
+    private JobData job(int id) {
+        try {
+            return store.job(id);
+        } catch (NoSuchElementException error) {
+            // Spark keeps a limited number of jobs.
+            return null;
+        }
+    }
+
+    private static long batchOf(JobData job) {
+        if (job.description().isEmpty()) return -1;
+        Matcher text = BATCH.matcher((String) job.description().get());
+        return text.find() ? Long.parseLong(text.group(1)) : -1;
+    }
+
+    private ArrayList stage(int id, boolean withTasks) throws Exception {
+        StageData data;
+        try {
+            data = store.lastStageAttempt(id);
+        } catch (NoSuchElementException error) {
+            return null;
+        }
+        if (data.status().toString().equals("SKIPPED")) return null;
+        ArrayList rdds = new ArrayList();
+        for (scala.collection.Iterator ids = data.rddIds().iterator(); ids.hasNext(); ) rdds.add(ids.next());
+        ArrayList stage = new ArrayList();
+        stage.add(Integer.valueOf(id));
+        stage.add(Integer.valueOf(data.numTasks()));
+        stage.add(Long.valueOf(data.executorRunTime()));
+        stage.add(rdds);
+        stage.add(Long.valueOf(data.shuffleReadRecords()));
+        stage.add(Long.valueOf(data.shuffleWriteRecords()));
+        stage.add(Long.valueOf(data.outputRecords()));
+        stage.add(Long.valueOf(data.inputBytes() + data.shuffleReadBytes()));
+        stage.add(Long.valueOf(data.outputBytes() + data.shuffleWriteBytes()));
+        ArrayList times = withTasks ? taskTimes(id, data.attemptId()) : new ArrayList();
+        stage.add(times.isEmpty() ? null : times.get((times.size() - 1) / 2));
+        stage.add(times.isEmpty() ? null : times.get(times.size() - 1));
+        return stage;
+    }
+
+    /** The shortest first. "ert" is the store's index of executor run times. */
+    private ArrayList taskTimes(int stage, int attempt) throws Exception {
+        ArrayList times = new ArrayList();
+        Iterator tasks = store.store().view(TaskDataWrapper.class)
+            .parent(new int[] {stage, attempt}).index("ert").iterator();
+        while (tasks.hasNext()) {
+            TaskDataWrapper task = (TaskDataWrapper) tasks.next();
+            if (task.status().equals("SUCCESS")) times.add(Long.valueOf(task.executorRunTime()));
+        }
+        return times;
+    }
+
+    // ---- the operators of a batch
+
+    /** Each after the one that gets its rows, from the top and from the left, with those of the metrics named. */
+    public String operators(QueryExecution planned, String names) throws Exception {
+        ArrayList found = new ArrayList();
+        walk(planned.executedPlan(), names.split(","), found);
+        return JSON.writeValueAsString(found);
+    }
+
+    private static void walk(SparkPlan node, String[] names, ArrayList found) {
+        LinkedHashMap figures = new LinkedHashMap();
+        scala.collection.immutable.Map metrics = node.metrics();
+        for (int at = 0; at < names.length; at++) {
+            scala.Option metric = metrics.get(names[at]);
+            if (metric.isDefined()) figures.put(names[at], ((AccumulatorV2) metric.get()).value());
+        }
+        String kind = node.getClass().getSimpleName();
+        ArrayList operator = new ArrayList();
+        operator.add(kind);
+        operator.add(Integer.valueOf(node.children().size()));
+        operator.add(Integer.valueOf(isRepartition(node, kind) ? node.execute().id() : -1));
+        operator.add(Boolean.valueOf(keepsState(node.getClass())));
+        operator.add(figures);
+        found.add(operator);
+        for (scala.collection.Iterator children = node.children().iterator(); children.hasNext(); ) {
+            walk((SparkPlan) children.next(), names, found);
+        }
+    }
+
+    private static boolean isRepartition(SparkPlan node, String kind) {
+        if (!kind.equals("CoalesceExec") && !kind.equals("ShuffleExchangeExec")) return false;
+        scala.Option link = node.logicalLink();
+        if (link.isEmpty()) return false;
+        LogicalPlan logical = (LogicalPlan) link.get();
+        return logical.isStreaming() && logical.getClass().getSimpleName().startsWith("Repartition");
+    }
+
+    /** What is a StateStoreWriter of Spark's, which the versions of Spark have in different packages. */
+    private static boolean keepsState(Class kind) {
+        Boolean known = (Boolean) KEEP_STATE.get(kind);
+        if (known == null) {
+            try {
+                kind.getMethod("getProgress", new Class[0]);
+                known = Boolean.TRUE;
+            } catch (NoSuchMethodException error) {
+                known = Boolean.FALSE;
+            }
+            KEEP_STATE.put(kind, known);
+        }
+        return known.booleanValue();
+    }
+
+    // ---- executors
+
+    /** What the driver itself has is asked of its JVM. Of other heaps Spark tells in what executors send now and then. */
+    public String executors() throws Exception {
+        if (heaps == null) context.addSparkListener(heaps = new Heaps());
+        ArrayList found = new ArrayList();
+        scala.collection.Iterator each = store.executorList(true).iterator();
+        while (each.hasNext()) {
+            ExecutorSummary one = (ExecutorSummary) each.next();
+            boolean isDriver = one.id().equals("driver");
+            Runtime runtime = Runtime.getRuntime();
+            String place = one.hostPort();
+            int colon = place.lastIndexOf(':');
+            ArrayList load = new ArrayList();
+            load.add(one.id());
+            load.add(colon < 0 ? place : place.substring(0, colon));
+            load.add(Long.valueOf(isDriver ? runtime.totalMemory() - runtime.freeMemory() : heaps.of(one.id())));
+            load.add(Long.valueOf(isDriver ? runtime.maxMemory() : ((long) context.executorMemory()) << 20));
+            load.add(Long.valueOf(isDriver ? gcMs() : one.totalGCTime()));
+            load.add(Long.valueOf(one.diskUsed()));
+            load.add(Integer.valueOf(one.totalCores()));
+            load.add(Integer.valueOf(one.completedTasks()));
+            load.add(Integer.valueOf(one.failedTasks()));
+            load.add(Long.valueOf(one.totalDuration()));
+            found.add(load);
+        }
+        return JSON.writeValueAsString(found);
+    }
+
+    private static long gcMs() {
+        long sum = 0;
+        for (Iterator all = ManagementFactory.getGarbageCollectorMXBeans().iterator(); all.hasNext(); ) {
+            sum += Math.max(0, ((GarbageCollectorMXBean) all.next()).getCollectionTime());
+        }
+        return sum;
+    }
+}
+
+public final class Heaps extends SparkListener {
+    private final ConcurrentHashMap used = new ConcurrentHashMap();
+
+    public long of(String executor) {
+        Long known = (Long) used.get(executor);
+        return known == null ? 0 : known.longValue();
+    }
+
+    public void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate update) {
+        long most = 0;
+        for (scala.collection.Iterator each = update.executorUpdates().iterator(); each.hasNext(); ) {
+            ExecutorMetrics peak = (ExecutorMetrics) ((scala.Tuple2) each.next())._2();
+            most = Math.max(most, peak.getMetricValue("JVMHeapMemory"));
+        }
+        if (most > 0) used.put(update.execId(), Long.valueOf(most));
+    }
+}

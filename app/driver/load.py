@@ -1,0 +1,135 @@
+"""Figures that Spark has of batches and executors, read by Java of ours (`load.java`): many of them in one call.
+
+They are for people and autoscalers. Where a version of Spark does not have them, a job runs without.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from app.driver.failures import one_line
+from app.driver.janino import compiled
+from app.driver.scala import java_list, scala_context
+from app.driver.valves.operators import METRICS, Operator, tree_of
+from app.driver.valves.running import Rows
+from app.model.protocol import ExecutorLoad
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+_EVERY_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What Spark reports of a stage that has run. ``rdd_ids``: the RDDs that its tasks went through. Task times are
+    None if they were not read."""
+
+    stage_id: int
+    tasks: int
+    busy_ms: int
+    rdd_ids: frozenset[int]
+    shuffle_read_records: int = 0
+    shuffle_write_records: int = 0
+    written_records: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    median_task_ms: int | None = None
+    longest_task_ms: int | None = None
+
+
+@lru_cache(maxsize=1)
+def spark_figures(context: SparkContext, *, in_full: bool) -> SparkFigures:
+    """Those of ``context``. A process has one SparkContext at a time."""
+    return SparkFigures(context, in_full=in_full)
+
+
+class SparkFigures:
+    """Those of one SparkContext. ``in_full``: also what costs something to read: operators, tasks, executors."""
+
+    def __init__(self, context: SparkContext, *, in_full: bool = True) -> None:
+        self.in_full = in_full
+        self._context = context
+        self._told = False
+        self._java: Any = None
+
+    def stages(self, run_id: str, batch_id: int) -> list[Stage]:
+        """The stages that were run for a batch, in the order of their ids; without those that Spark has forgotten.
+
+        They are those of several jobs: what wrote the batch, before it broadcasts of side tables and what looks at rows
+        to put them in order. This waits for the end of jobs, so it is not for the thread that runs batches.
+        """
+        text = self._ask(lambda java: java.stages(run_id, batch_id, self.in_full))
+        return [
+            Stage(number, tasks, busy, frozenset(rdds), *more) for number, tasks, busy, rdds, *more in text
+        ]
+
+    def operators(self, planned: Any, rows: Mapping[int, Rows]) -> list[Operator]:
+        """Those of the plan of a batch that has run. ``rows``: its valves, by the id of their RDD."""
+        if not self.in_full or planned is None:
+            return []
+        listed = self._ask(lambda java: java.operators(planned, ",".join(METRICS)))
+        return tree_of(listed, rows)
+
+    def executors(self) -> tuple[ExecutorLoad, ...]:
+        return tuple(ExecutorLoad(*each) for each in self._ask(lambda java: java.executors()))
+
+    def _ask(self, call: Callable[[Any], str]) -> list[Any]:
+        try:
+            if self._java is None:
+                self._java = _made(self._context)
+            found: list[Any] = json.loads(call(self._java))
+            return found
+        except Exception as error:
+            if not self._told:
+                self._told = True
+                log.warning("some figures of the load cannot be read: %s", one_line(str(error)))
+            return []
+
+
+@lru_cache(maxsize=1)
+def _class(jvm: Any) -> Any:
+    """``Load`` of `load.java`, compiled once for the process."""
+    spark_loader = jvm.java.lang.Class.forName("org.apache.spark.SparkContext").getClassLoader()
+    return compiled(jvm, "load.java", spark_loader).getClassLoader().loadClass("slotwise.Load")
+
+
+def _made(context: SparkContext) -> Any:
+    jvm: Any = context._jvm
+    (maker,) = _class(jvm).getConstructors()
+    return maker.newInstance(java_list(jvm, [scala_context(context)]).toArray())
+
+
+class LoadNews:
+    """Tells the control plane of executors and of queries without data: every few seconds, with a batch or else by
+    itself. ``figures`` None: nothing is read of executors. For the attempt's own thread."""
+
+    def __init__(
+        self, figures: SparkFigures | None, report: Callable[..., None], idle: Callable[[], tuple[str, ...]]
+    ) -> None:
+        self._figures = figures
+        self._report = report
+        self._idle = idle
+        self._told_at = time.monotonic() - _EVERY_S
+
+    def figures(self) -> dict[str, Any]:
+        """The fields of a report that are due."""
+        if time.monotonic() - self._told_at < _EVERY_S:
+            return {}
+        self._told_at = time.monotonic()
+        loads = self._figures.executors() if self._figures is not None else ()
+        return {"executor_loads": loads, "idle_queries": self._idle()}
+
+    def turn(self, known: Mapping[str, Any]) -> None:
+        """Tell what is due, and what is ``known`` of executors, which an older report may have said that this one
+        takes the place of."""
+        if fields := self.figures():
+            self._report(type="executors", **fields, **known)
