@@ -119,7 +119,7 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
             sink.wrong("outputMode", fault)
         for key, sentence in () if fields.errors.stored else find(name, dict(options)):
             sink.wrong_option(key, sentence)
-    elif OWN_SINKS[name]:
+    elif OWN_SINKS[name].options:
         _database(sink, name, options)
     elif options:
         sink.wrong("options", f"are not allowed: a {name} sink has none.")
@@ -129,10 +129,10 @@ def read_sink(fields: Fields, job_type: JobType) -> SinkSpec | None:
 
 
 def _sink_path(sink: Fields, name: str, options: dict[str, str], job_type: JobType) -> str | None:
-    if name == "sqlite":
+    own, known = OWN_SINKS.get(name), SINK_FORMATS.get(name)
+    if own is not None and own.has_path:
         return _path(sink, needed=True, local=True)
-    known = SINK_FORMATS.get(name)
-    if name in OWN_SINKS or (known is not None and not known.has_path):
+    if own is not None or (known is not None and not known.has_path):
         if "path" in sink:
             sink.wrong("path", f"is not a field of a sink of format {name}.")
         return None
@@ -166,7 +166,7 @@ def _sink_format(sink: Fields) -> str | None:
 
 
 def _database(sink: Fields, name: str, options: tuple[tuple[str, str], ...]) -> None:
-    allowed = OWN_SINKS[name]
+    allowed = OWN_SINKS[name].options
     values = dict(options)
     for key in values:
         if key not in allowed:

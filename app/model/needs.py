@@ -8,12 +8,12 @@ from typing import Final
 
 from app.model.environment import EnvironmentSpec, Looked, is_before
 from app.model.jobgraph import JobGraph, SinkSpec, SourceSpec
+from app.model.sink_formats import OWN_SINKS
 
 _NUMBERED_ROWS: Final = ("numpy", "pyarrow")
 _NUMBERED_ROWS_SINCE: Final = "4.2"
 REPARTITION_ENABLED: Final = "slotwise.state.repartition.enabled"
 _REPARTITION_SINCE: Final = "4.2"
-_SINKS: Final = {"sqlite": ("pyarrow",), "postgresql": ("psycopg", "pyarrow")}
 
 
 def lacking(graph: JobGraph, looked: Looked) -> list[str]:
@@ -52,8 +52,8 @@ def _lacking(graph: JobGraph, looked: Looked) -> Iterator[str]:
                     f"environment: the source {vertex.name} ({operation.format}) needs PySpark {_NUMBERED_ROWS_SINCE} "
                     f"or newer, and this environment has PySpark {looked.spark_version}."
                 )
-        elif isinstance(operation, SinkSpec):
-            modules = _SINKS.get(operation.format, ())
+        elif isinstance(operation, SinkSpec) and operation.format in OWN_SINKS:
+            modules = OWN_SINKS[operation.format].modules
         if missing := [each for each in modules if each not in looked.modules]:
             assert isinstance(operation, SourceSpec | SinkSpec)
             what = "source" if isinstance(operation, SourceSpec) else "sink"

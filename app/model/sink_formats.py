@@ -51,6 +51,18 @@ class SinkFormat:
         return f"| `{self.name}` | {self.writes} | {modes} | {self.again} |"
 
 
+@dataclass(frozen=True, slots=True)
+class OwnSink:
+    """A format whose sinks get each micro-batch from code of this project. One with ``options`` is a database, whose
+    code is the module of its name in `app.driver.sinks`. ``modules`` of Python that it needs where drivers run;
+    ``has_path``: the field `path` names the file that it writes.
+    """
+
+    options: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    has_path: bool = False
+
+
 def _files(
     name: str,
     writes: str,
@@ -127,12 +139,11 @@ SINK_FORMATS: Final[Mapping[str, SinkFormat]] = {
 }  # fmt: skip
 
 FILE_SINKS: Final = frozenset(each.name for each in SINK_FORMATS.values() if each.is_files)
-OWN_SINKS: Final[Mapping[str, tuple[str, ...]]] = {
-    "sqlite": ("table", "mode", "keys"),
-    "postgresql": ("url", "table", "mode", "keys"),
-    "python": (),
+OWN_SINKS: Final[Mapping[str, OwnSink]] = {
+    "sqlite": OwnSink(("table", "mode", "keys"), modules=("pyarrow",), has_path=True),
+    "postgresql": OwnSink(("url", "table", "mode", "keys"), modules=("psycopg", "pyarrow")),
+    "python": OwnSink(),
 }
-"""Those that get each micro-batch from code of this project, with their options."""
 BATCH_SINKS: Final = (*(each.name for each in SINK_FORMATS.values() if each.batch_codecs), *OWN_SINKS, "noop")
 """What a BATCH job can have, all from code of this project."""
 SINKS: Final = (*SINK_FORMATS, *OWN_SINKS)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.driver.sinks.base import BatchRef, MayCommit, Sink, Written
 from app.driver.sinks.files import FileSink
 from app.driver.sinks.functions import NoopSink, open_python
 from app.model.jobgraph import JobVertex, SinkSpec
+from app.model.sink_formats import OWN_SINKS
+
+if TYPE_CHECKING:
+    from app.driver.sinks.database import DatabaseSink
 
 __all__ = ["BatchRef", "MayCommit", "Sink", "Written", "open_sink"]
 
@@ -23,17 +28,13 @@ def open_sink(vertex: JobVertex, *, work_dir: Path, functions: Callable[[str], C
     spec = vertex.operation
     assert isinstance(spec, SinkSpec), f"vertex {vertex.name} is not a sink"
     match spec.format:
-        case "sqlite":
-            from app.driver.sinks.sqlite import SqliteSink
-
-            return SqliteSink.of(vertex, spec, work_dir)
-        case "postgresql":
-            from app.driver.sinks.postgresql import PostgresSink
-
-            return PostgresSink.of(vertex, spec, work_dir)
         case "python":
             return open_python(vertex, spec, functions)
         case "noop":
             return NoopSink()
+        case database if database in OWN_SINKS:
+            # Only now: its libraries need not be where no job has such a sink.
+            kind: type[DatabaseSink] = import_module(f"{__name__}.{database}").SINK
+            return kind.of(vertex, spec, work_dir)
         case _:
             return FileSink.of(vertex, spec)

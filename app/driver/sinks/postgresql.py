@@ -200,6 +200,9 @@ class PostgresSink(DatabaseSink):
         )
 
 
+SINK = PostgresSink
+
+
 def _close_quietly(connection: psycopg.Connection[Any]) -> None:
     with contextlib.suppress(Exception):
         connection.close()

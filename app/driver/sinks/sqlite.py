@@ -130,6 +130,9 @@ class SqliteSink(DatabaseSink):
         )
 
 
+SINK = SqliteSink
+
+
 # -- values, a column at a time
 
 
