@@ -75,7 +75,6 @@ class JobWorker:
         validate_states: bool = False,
     ) -> None:
         self.state = state
-        self.defects = 0
         self._writer = writer
         self._clock = clock
         self._job = job
@@ -205,7 +204,6 @@ class JobWorker:
         except WriteFailed as error:
             await self._put_back(items, answers, error)
         except Exception:
-            self.defects += 1
             self._log.exception("a transaction of a job met a defect", story=list(self._story))
             refuse_all(answers, Unavailable(_DEFECT))
             self._give_up(self._job.diverged)
@@ -237,7 +235,6 @@ class JobWorker:
             try:
                 self._job.perform(effect)
             except Exception:
-                self.defects += 1
                 self._log.exception("an effect could not be performed", effect=type(effect).__name__)
 
     def _give_up(self, tell: Callable[[], None]) -> None:
@@ -261,7 +258,6 @@ class JobWorker:
             return self._apply_fact(state, item, change)
         except Exception as error:
             # A step that fails has changed nothing, but what it was told is lost: the job is told so, and restarts.
-            self.defects += 1
             self._log.exception("a step failed", story=list(self._story))
             if isinstance(item, Request):
                 refuse(item, Unavailable(_DEFECT))
