@@ -20,6 +20,7 @@ import uvloop
 
 from app.api.app import create_app
 from app.api.auth import TokenFile, TokenFileError
+from app.api.event_streams import STREAMS_MAX
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.server import Server, raise_descriptor_limit
@@ -111,6 +112,8 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
                 tokens=tokens,
                 control_planes=running.control_planes,
                 forwarding=running.forwarding,
+                # Those who follow events leave connections to everybody else.
+                streams_max=min(STREAMS_MAX, connections_max // 2),
             )
             server = Server(app, connections_max=connections_max, let_go=control_plane.close)
             _spare_collector()
@@ -294,6 +297,8 @@ def _housekeeper(
         drop_strays=drop_strays,
         max_age_days=settings.history_max_age_days,
         requests_max_count=settings.requests_max_count,
+        events_max_count=settings.events_max_count,
+        events_max_age_days=settings.events_max_age_days,
         ended_jobs_max_age_days=settings.ended_jobs_max_age_days,
         ended_jobs_max_count=settings.ended_jobs_max_count,
     )

@@ -197,6 +197,8 @@ class Settings(BaseModel):
         ge=1,
         description="Of each job, so many idempotency keys and versions of its requirements are kept.",
     )
+    events_max_count: int = Field(100_000, ge=1, description="The most events that are kept, of all jobs.")
+    events_max_age_days: int = Field(7, ge=1, description="Events older than this are deleted.")
     ended_jobs_max_age_days: int = Field(
         90, ge=1, description="Jobs that ended longer ago are forgotten, with their history and files."
     )

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from app.api.answers import json_bytes, model_bytes
 from app.api.auth import Tokens
 from app.api.errors import add_error_handlers
+from app.api.event_streams import STREAMS_MAX, Streams
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.middleware import Exchange, Identity, Origins
@@ -57,10 +58,12 @@ def create_app(
     clock: Clock | None = None,
     control_planes: ControlPlanes | None = None,
     forwarding: Forwarding | None = None,
+    streams_max: int = STREAMS_MAX,
 ) -> SlotwiseApi:
     """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.
 
     ``clock``: what answers show as `now`. ``control_planes`` and ``forwarding``: where several share the jobs.
+    ``streams_max``: how many clients may follow events.
     """
     if tokens is not None:
         told = info.warnings
@@ -71,6 +74,8 @@ def create_app(
     app.state.clock = clock or SystemClock()
     app.state.records = RecordCache(_record_bytes)
     app.state.answers = AnswerCache()
+    app.state.streams = Streams(streams_max)
+    app.state.tokens = tokens
     app.state.ended_jobs = EndedJobCache(_ended_job_bytes)
     app.state.control_planes = control_planes
     app.state.forwarding = forwarding

@@ -79,8 +79,9 @@ class Forwarding:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def answer(self, request: Request) -> Response | None:
-        """The owner's answer; None if this control plane is to give one. The body can be read again then."""
+    async def answer(self, request: Request, *, here: bool = False) -> Response | None:
+        """The owner's answer; None if this control plane is to give one. The body can be read again then. ``here``: it
+        can give one, whoever owns the job."""
         job_id = _job_id(request)
         if job_id is None:
             if request.method in _READS:
@@ -89,7 +90,7 @@ class Forwarding:
         if self._control_planes.serves(job_id):
             return None
         owner = None
-        if not any(name == FORWARDED for name, _ in request.scope["headers"]):
+        if not here and not any(name == FORWARDED for name, _ in request.scope["headers"]):
             # Before the owner is looked for: a body may take its time, and the job have another owner then.
             await keep_body(request, _body_limit_bytes(request))
             if self._control_planes.serves(job_id):

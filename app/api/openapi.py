@@ -17,6 +17,7 @@ _TAGS = {
     "rescales": "The durable history of every rescale of a job.",
     "jobs": "Submitting, reading and ending jobs.",
     "metrics": "Numbers of jobs and vertices.",
+    "events": "What happens to jobs and servers, as it happens.",
     "cluster": "The server and the TaskManagers that offer slots.",
     "health": "For load balancers and supervisors. Needs no token.",
 }

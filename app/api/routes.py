@@ -47,6 +47,8 @@ class Operation(APIRoute):
     """
 
     access: ClassVar = Access.USER
+    is_shared: ClassVar = False
+    """Whether every server answers it, whoever owns the job: what it answers comes from the database."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         summary, _, description = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\n")
@@ -70,7 +72,7 @@ class Operation(APIRoute):
     async def _answer(self, request: Request) -> Response:
         forwarding = request.app.state.forwarding if self.access is Access.USER else None
         if forwarding is not None:
-            elsewhere: Response | None = await forwarding.answer(request)
+            elsewhere: Response | None = await forwarding.answer(request, here=self.is_shared)
             if elsewhere is not None:
                 return elsewhere
         overrides = request.app.dependency_overrides
@@ -87,6 +89,12 @@ class Operation(APIRoute):
         answer = BytesResponse(model_bytes(found), self.status_code or 200)
         answer.raw_headers += [each for each in response.raw_headers if each[0] != b"content-length"]
         return answer
+
+
+class SharedOperation(Operation):
+    """Is answered by the server that is asked, from what is stored of the job."""
+
+    is_shared = True
 
 
 class PublicOperation(Operation):

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn
@@ -158,25 +158,46 @@ class Client:
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=answer_s)
         try:
             return self._http.request(method, path, timeout=timeout, **request)
-        except httpx.ConnectTimeout:
-            raise NoServer(
+        except httpx.RequestError as error:
+            raise self._unanswered(error, answer_s) from None
+
+    def lines(self, path: str, params: Mapping[str, str]) -> Iterator[str]:
+        """The lines of a stream of events, as they come.
+
+        Raises:
+            CliError: as from `request`; or the stream broke off.
+        """
+        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        accept = {"Accept": "text/event-stream"}
+        try:
+            with self._http.stream("GET", path, params=params, headers=accept, timeout=timeout) as response:
+                if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+                    response.read()
+                    if is_stranger(response):
+                        raise stranger(self.server, response)
+                    _decoded(response)
+                yield from response.iter_lines()
+        except httpx.RequestError as error:
+            raise self._unanswered(error, ANSWER_TIMEOUT_S) from None
+
+    def _unanswered(self, error: httpx.RequestError, answer_s: float) -> CliError:
+        """Why there is no answer, and what to do."""
+        if isinstance(error, httpx.ConnectTimeout):
+            return NoServer(
                 f"The server at {self.server} could not be reached within {CONNECT_TIMEOUT_S:.0f} s."
-            ) from None
-        except httpx.TimeoutException:
-            raise NoServer(
+            )
+        if isinstance(error, httpx.TimeoutException):
+            return NoServer(
                 f"The server at {self.server} did not answer within {answer_s:.0f} s. If it is not a Slotwise "
                 f"server: {ADVICE[0].lower()}{ADVICE[1:]}"
-            ) from None
-        except httpx.ConnectError as error:
+            )
+        if isinstance(error, httpx.ConnectError):
             if "refused" in str(error):
-                raise NoServer(
-                    f"No Slotwise server at {self.server}; start one with: slotwise serve"
-                ) from None
+                return NoServer(f"No Slotwise server at {self.server}; start one with: slotwise serve")
             detail = str(error).rstrip(".") or "no connection could be made"
             told = no_tls(self.server, detail) or f"The server {self.server} cannot be reached: {detail}."
-            raise NoServer(told) from None
-        except httpx.RequestError as error:
-            raise no_http(self.server, error) from None
+            return NoServer(told)
+        return no_http(self.server, error)
 
     def find_job(self, text: str, purpose: Purpose = "look") -> str:
         """The id that ``text`` means: an id, the one job of this name, or the unique start of an id.

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 from app.model.rescale import RescaleRecord
 from app.store import codec, statements
 from app.store.errors import ConstraintViolated, JobExists, LeaseLost, StateConflict, StoreError
+from app.store.events import event_row, insert_events
 from app.store.rows import ATTEMPTS, RESCALES
 from app.store.statements import Row
 from app.store.versions import VersionWrite, write_versions
@@ -25,6 +26,7 @@ from app.store.writes import (
     AcknowledgeReports,
     AddArtifact,
     AddEffect,
+    AddEvents,
     AddIdempotencyKey,
     AddRequirements,
     AddVersion,
@@ -69,6 +71,7 @@ class Batch:
     versions: list[tuple[str, VersionWrite]] = field(default_factory=list)
     effects: list[dict[str, Any]] = field(default_factory=list)
     removed_effects: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
 
     def add_created(self, unit: UnitOfWork) -> None:
         """The rows that must exist before the fence is looked at: a created job with its lease."""
@@ -96,6 +99,8 @@ class Batch:
                             "created_ms": created_ms,
                         }
                     )
+                case AddEvents(events):
+                    self.events.extend(event_row(job_id, event) for event in events)
                 case RemoveEffect(seq):
                     self.removed_effects.append((job_id, seq))
                 case AddRequirements():
@@ -210,6 +215,8 @@ class Batch:
             if rows:
                 statements.run(connection, statement, rows)
         write_versions(connection, self.versions)
+        # The last: other servers that write events wait from here on until the transaction is over.
+        insert_events(connection, self.events)
 
     def _write_idempotency(self, connection: Connection) -> None:
         rows = self.idempotency

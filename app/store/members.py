@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Row
 
+from app.model.public_event import PublicEventType
 from app.store.errors import StoreError
+from app.store.events import insert_of_cluster
 from app.store.leases import Lease
 from app.store.statements import CLOCK_MS
 from app.store.store import Store
@@ -132,24 +134,47 @@ class Members:
                 ),
                 of_seat,
             )
+            before = connection.execute(
+                text(
+                    f"SELECT {', '.join(_COLUMNS)} FROM members "
+                    f"WHERE home = :home AND seat = :seat AND expires_ms > {clock}"
+                ),
+                of_seat,
+            ).first()
             connection.execute(text("DELETE FROM members WHERE home = :home AND seat = :seat"), of_seat)
             connection.execute(
                 text(f"DELETE FROM members WHERE expires_ms < {clock} - :long"), {"long": _FORGET_AFTER_MS}
             )
             _put(connection, member, self._store.lease_ttl_ms)
+            former = None if before is None else Member(*before)
+            if former != member:
+                if former is not None:
+                    _tell(connection, PublicEventType.MEMBER_LEFT, former)
+                _tell(connection, PublicEventType.MEMBER_JOINED, member)
             return []
 
         return await self._store.write(join)
 
     async def beat(self, member: Member) -> None:
         """Put off the expiry of ``member``, which is added again if somebody took it for dead."""
-        await self._store.write(lambda connection: _put(connection, member, self._store.lease_ttl_ms))
+
+        def beat(connection: Connection) -> None:
+            clock = CLOCK_MS[connection.dialect.name]
+            alive = text(f"SELECT 1 FROM members WHERE member_id = :member AND expires_ms > {clock}")
+            was_alive = connection.execute(alive, {"member": member.member_id}).first() is not None
+            _put(connection, member, self._store.lease_ttl_ms)
+            if not was_alive:
+                _tell(connection, PublicEventType.MEMBER_JOINED, member)
+
+        await self._store.write(beat)
 
     async def leave(self, member: Member) -> None:
         def leave(connection: Connection) -> None:
             who = {"member": member.member_id}
             connection.execute(text("UPDATE slot_arbiters SET expires_ms = 0 WHERE owner = :member"), who)
-            connection.execute(text("DELETE FROM members WHERE member_id = :member"), who)
+            gone = connection.execute(text("DELETE FROM members WHERE member_id = :member"), who)
+            if gone.rowcount:
+                _tell(connection, PublicEventType.MEMBER_LEFT, member)
 
         await self._store.write(leave)
 
@@ -158,20 +183,25 @@ class Members:
 
         def bury(connection: Connection) -> None:
             clock = CLOCK_MS[connection.dialect.name]
+            left: list[Member] = []
             for member_id in member_ids:
                 who = {"member": member_id}
                 # Not long ago: its slots stay in the pool for a while.
-                connection.execute(
+                buried = connection.execute(
                     text(
                         f"UPDATE members SET expires_ms = {clock} "
-                        f"WHERE member_id = :member AND expires_ms > {clock}"
+                        f"WHERE member_id = :member AND expires_ms > {clock} RETURNING {', '.join(_COLUMNS)}"
                     ),
                     who,
-                )
+                ).first()
                 connection.execute(
                     text("UPDATE leases SET expires_ms = 0 WHERE owner = :member AND expires_ms > 0"), who
                 )
                 connection.execute(text("UPDATE slot_arbiters SET expires_ms = 0 WHERE owner = :member"), who)
+                if buried is not None:
+                    left.append(Member(*buried))
+            for member in left:
+                _tell(connection, PublicEventType.MEMBER_LEFT, member)
 
         await self._store.write(bury)
 
@@ -316,3 +346,8 @@ def _state(row: Row[tuple[object, ...]], jobs: dict[str, int]) -> MemberState:
     values = tuple(row)
     member = Member(*values[: len(_COLUMNS)])  # type: ignore[arg-type]
     return MemberState(member, int(str(values[-2])), bool(values[-1]), jobs.get(member.member_id, 0))
+
+
+def _tell(connection: Connection, kind: PublicEventType, member: Member) -> None:
+    fields = {"seat": member.seat, "url": member.url, "host": member.host, "version": member.version}
+    insert_of_cluster(connection, kind, fields)

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.model.public_event import PublicEventType
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.status import TERMINAL_STATUSES
 from app.store import leases, queries, retention, schema, statements
 from app.store.engine import Database, create, parse_url, translate
 from app.store.errors import StateConflict, StoreError, StoreUnavailable
+from app.store.events import EventPage, insert_of_cluster, load_events, prune_events
 from app.store.leases import Lease
 from app.store.queries import JobSummary, RescalePage, RescaleSummary, StoredAnswer, StoredJob
 from app.store.tables import job_states, jobs
 from app.store.writer import Writer
-from app.store.writes import Attempt, UnitOfWork
+from app.store.writes import AddEvents, Attempt, UnitOfWork
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,6 +57,8 @@ class Store:
         self._readers = readers
         self._probe: asyncio.Task[None] | None = None
         self._probe_at = 0.0
+        self.tell_events: Callable[[], None] = lambda: None
+        """Called when events were committed by `commit`: there is something to read for those who follow them."""
         self._pool = None if inline else ThreadPoolExecutor(READERS, "slotwise-store-reader")
 
     @classmethod
@@ -139,25 +143,28 @@ class Store:
             StoreUnavailable: nothing was written, save for an `OutcomeUnknown`: see there.
         """
         await self._writer.submit(unit=unit)
+        if any(isinstance(write, AddEvents) for write in unit.writes):
+            self.tell_events()
 
     async def forget(self, job_id: str) -> bool:
-        """Delete a job that has ended, with everything that is stored of it. False: there is no such job.
+        """Delete a job that has ended, with everything that is stored of it; an event of the cluster says so. False:
+        there is no such job.
 
         Raises:
             StateConflict: it has not ended.
         """
 
         def delete(connection: Connection) -> bool:
-            ended = job_states.c.status.in_([str(status) for status in TERMINAL_STATUSES])
-            done = connection.execute(
-                jobs.delete().where(
-                    jobs.c.job_id == job_id,
-                    job_states.select().where(job_states.c.job_id == jobs.c.job_id, ended).exists(),
-                )
-            )
-            if done.rowcount == 0 and queries.load_jobs(connection, [job_id]):
+            status = connection.execute(
+                select(job_states.c.status).where(job_states.c.job_id == job_id)
+            ).scalar()
+            if status is None:
+                return False
+            if status not in TERMINAL_STATUSES:
                 raise StateConflict(f"Job {job_id} has not ended: it cannot be forgotten.")
-            return bool(done.rowcount)
+            # Before the events of the job go: the newest one is never removed.
+            insert_of_cluster(connection, PublicEventType.JOB_FORGOTTEN, {"forgottenJob": job_id})
+            return bool(connection.execute(jobs.delete().where(jobs.c.job_id == job_id)).rowcount)
 
         return await self.write(delete)
 
@@ -198,6 +205,21 @@ class Store:
 
     async def advance_age_clock(self, reached_ms: int) -> None:
         await self.write(retention.advance_age_clock, reached_ms)
+
+    async def events(
+        self,
+        after: int,
+        limit: int,
+        *,
+        job_id: str | None = None,
+        types: Collection[PublicEventType] | None = None,
+    ) -> EventPage:
+        """Up to ``limit`` events behind number ``after``, in order: of one job if named, of these types if given."""
+        return await self.read(load_events, after, limit, job_id, types)
+
+    async def prune_events(self, *, older_than_ms: int, most: int, limit: int) -> int:
+        """Remove events beyond the newest ``most`` and older ones, at most ``limit``. Returns the number removed."""
+        return await self.write(prune_events, older_than_ms, most, limit)
 
     async def prune_attempts(self, job_id: str, *, keep: int, limit: int | None = None) -> int:
         """Remove dead attempts that are not among the newest ``keep`` of the job. Returns the number removed."""

@@ -6,8 +6,8 @@ the triggers that keep terminal rescale records and requirements unchanged, and 
 * `jobs` changes with the version of the job only; what changes with every step is in the narrow `job_states`.
 * Texts that hold JSON are written by `app.store.codec`; the database does not look into them.
 * All times are epoch milliseconds.
-* Every table but `leases`, `members`, `slot_arbiters` and `slot_grants` is written only under the job's lease (see
-  `app.store.writer`).
+* Every table but `leases`, `members`, `slot_arbiters`, `slot_grants` and `events` of the cluster is written only under
+  the job's lease (see `app.store.writer`).
 """
 
 from __future__ import annotations
@@ -326,6 +326,25 @@ artifacts = Table(
     Column("content", LargeBinary, nullable=False),
     CheckConstraint("version >= 1", name="version"),
 )
+
+# What clients follow. An event of the cluster has no job. With a row id: rows are added at the end, whichever jobs they
+# are of (see `app.store.events` for how the numbers are given).
+events = Table(
+    "events",
+    metadata,
+    Column(
+        "id",
+        BigInteger().with_variant(Integer(), "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+        nullable=False,
+    ),
+    Column("job_id", Text, ForeignKey("jobs.job_id", ondelete="CASCADE")),
+    Column("type", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("fields", Text, nullable=False),
+)
+Index("ix_events_of_job", events.c.job_id, events.c.id)
 
 outbox = Table(
     "outbox",

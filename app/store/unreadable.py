@@ -5,9 +5,11 @@ from __future__ import annotations
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from app.model.public_event import PublicEvent, PublicEventType
 from app.model.rescale import TerminatedReason
 from app.model.status import JobStatus
 from app.store.errors import LeaseLost
+from app.store.events import event_row, insert_events
 from app.store.leases import Lease
 
 
@@ -22,6 +24,8 @@ def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, messa
     held = text(f"SELECT 1 FROM leases WHERE job_id = :job AND owner = :owner AND epoch = :epoch {share}")
     if connection.execute(held, who).first() is None:
         raise LeaseLost(lease.job_id, lease.owner, lease.epoch)
+    known = text("SELECT status FROM job_states WHERE job_id = :job AND ended_ms IS NULL")
+    status = connection.execute(known, who).scalar()
     reason = TerminatedReason.JOB_CANCELED
     values = {
         "job": lease.job_id,
@@ -42,3 +46,7 @@ def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, messa
         "DELETE FROM outbox WHERE job_id = :job",
     ):
         connection.execute(text(statement), values)
+    if status is not None:
+        fields = {"status": str(JobStatus.CANCELED), "previousStatus": str(status), "cause": message}
+        event = PublicEvent(PublicEventType.STATUS, ended_ms, fields)
+        insert_events(connection, [event_row(lease.job_id, event)])

@@ -10,6 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from app.model.options import JobOptions
+from app.model.public_event import PublicEvent
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.status import JobStatus
@@ -148,6 +149,13 @@ class SetVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class AddEvents:
+    """What clients are told of the step, in order. They get their numbers when they are written."""
+
+    events: tuple[PublicEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AddEffect:
     """An effect that is to be performed. ``seq`` orders the effects of the job and is never used twice."""
 
@@ -174,6 +182,7 @@ Write = (
     | AddArtifact
     | AddVersion
     | SetVersion
+    | AddEvents
     | AddEffect
     | RemoveEffect
 )

@@ -30,6 +30,7 @@ from app.worker.ownership.leases import Ownership
 from app.worker.ownership.recovery import JobKeeper
 from app.worker.ownership.unreadable import UnreadableJob, newest_first
 from app.worker.ownership.unreadable_end import UnreadableEnder
+from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.insight import dry_run, explanation, supply_of
 from app.worker.requests.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.requests.replacing import Replacing
@@ -101,6 +102,7 @@ class ControlPlane:
         self._replacing = Replacing(self._keeper, self._submission, places)
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
+        self.events = EventFeed(store)
         self._closing = False
 
     # -- life
@@ -130,6 +132,7 @@ class ControlPlane:
         """Stop working on every job; drivers keep running. Waiting drivers are sent away, and those that plan programs
         are ended. Harmless when repeated."""
         self._closing = True
+        self.events.close()
         await self._planner.close()
         await self._keeper.close()
 

@@ -11,6 +11,7 @@ from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.state import Stop
 from app.worker.ownership.unreadable import UnreadableJob
+from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.slot_shares import SlotShareUpdate
 from app.worker.views import (
     DryRun,
@@ -24,6 +25,11 @@ from app.worker.views import (
 
 class ControlPlaneFacade(Protocol):
     """Every method raises a `ControlPlaneError` of `app.worker.views` when it refuses, and then changed nothing."""
+
+    @property
+    def events(self) -> EventFeed:
+        """What has happened, for those who follow it."""
+        ...
 
     async def submit(
         self, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None

@@ -12,7 +12,7 @@ from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
-from tests.simulation import versions
+from tests.simulation import events_told, versions
 from tests.simulation.batch_oracles import check_end, check_progress
 from tests.simulation.fragile import Trials
 from tests.simulation.partitions import check_redistribution
@@ -343,6 +343,8 @@ class Oracles:
 
     async def check_database(self, store: Store) -> None:
         """What is really stored, read by somebody else."""
+        for complaint in await events_told.complaints(store, self.jobs):
+            self.check(False, "events", complaint)
         for job_id, truth in self.jobs.items():
             stored = await store.load_job(job_id)
             if stored is None:

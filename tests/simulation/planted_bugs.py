@@ -19,6 +19,7 @@ from app.worker.job.persistence import Change
 from app.worker.job.worker import JobWorker
 from tests.simulation import (
     clusters,
+    events_told,
     planted_batch_bugs,
     planted_local_bugs,
     planted_member_bugs,
@@ -175,4 +176,5 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     **clusters.PLANTED,
     **planted_rule_bugs.PLANTED,
     **told.PLANTED,
+    **events_told.PLANTED,
 }

@@ -53,6 +53,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "planning_timeout_seconds": (100.0, 200.0, 400.0),
     "history_max_age_days": (1001, 1002, 1003),
     "requests_max_count": (1001, 1002, 1003),
+    "events_max_count": (1001, 1002, 1003),
+    "events_max_age_days": (1001, 1002, 1003),
     "ended_jobs_max_age_days": (1001, 1002, 1003),
     "ended_jobs_max_count": (1001, 1002, 1003),
     "validate_states": (True, False, True),

@@ -33,7 +33,8 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 class Housekeeper:
     """Keeps to ``max_age_days`` for all ``jobs``, and to `web.adaptive-scheduler.rescale-history.size` of each. Of each
-    job there are at most ``requests_max_count`` idempotency keys, and as many versions of its requirements.
+    job there are at most ``requests_max_count`` idempotency keys, and as many versions of its requirements. Of events
+    there are at most ``events_max_count``, none older than ``events_max_age_days``.
 
     Jobs are those that this control plane serves, and those that have ended. Of the latter, ``forget`` is told those
     that ended more than ``ended_jobs_max_age_days`` ago, and those beyond the newest ``ended_jobs_max_count``. Of
@@ -54,6 +55,8 @@ class Housekeeper:
         clock: Clock,
         max_age_days: int,
         requests_max_count: int,
+        events_max_count: int,
+        events_max_age_days: int,
         ended_jobs_max_age_days: int,
         ended_jobs_max_count: int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -67,6 +70,8 @@ class Housekeeper:
         self._drop_strays = drop_strays
         self._max_age_ms = max_age_days * _DAY_MS
         self._requests_max_count = requests_max_count
+        self._events_max_count = events_max_count
+        self._events_max_age_ms = events_max_age_days * _DAY_MS
         self._ended_max_age_ms = ended_jobs_max_age_days * _DAY_MS
         self._ended_max_count = ended_jobs_max_count
         # Up to which attempt the files of a job are tidy, and whether they are so for good.
@@ -112,6 +117,11 @@ class Housekeeper:
             except StoreError as error:
                 failed += 1
                 log.warning("old records of a job could not be removed", job=job_id, error=str(error))
+        removed += await _in_slices(
+            self._store.prune_events,
+            older_than_ms=now_ms - self._events_max_age_ms,
+            most=self._events_max_count,
+        )
         of_attempts, not_tidy = await self._tidy_attempts(views)
         try:
             await self._drop_strays()
@@ -183,11 +193,11 @@ class Housekeeper:
         )
 
 
-async def _in_slices(prune: Callable[..., Awaitable[int]], job_id: str, **which: int) -> int:
+async def _in_slices(prune: Callable[..., Awaitable[int]], *of: str, **which: int) -> int:
     """The rows that were removed, in transactions that are short."""
     removed = 0
     while True:
-        rows = await prune(job_id, **which, limit=_ROWS_PER_TRANSACTION)
+        rows = await prune(*of, **which, limit=_ROWS_PER_TRANSACTION)
         removed += rows
         if rows < _ROWS_PER_TRANSACTION:
             return removed

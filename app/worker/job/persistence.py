@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.cluster.ports import DriverRef
+from app.model.public_event import PublicEvent
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.effects import Effect
+from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.public_events import step_events
 from app.scheduler.step import status_of
 from app.store.errors import LeaseLost, OutcomeUnknown, StoreError, StoreUnavailable
 from app.store.store import Store
@@ -18,6 +21,7 @@ from app.store.tables import AttemptState
 from app.store.writes import (
     AcknowledgeReports,
     AddEffect,
+    AddEvents,
     AddIdempotencyKey,
     AddRequirements,
     Attempt,
@@ -54,7 +58,7 @@ class Change:
 
     ``answers`` are those to requests with an Idempotency-Key: (request hash, answer) by key. ``rows`` are further
     rows that become durable with the change. ``acknowledged``: the attempt whose reports are taken down, and up to
-    which number.
+    which number. ``events`` are what clients are told of the steps.
     """
 
     effects: list[Effect] = field(default_factory=list)
@@ -63,14 +67,18 @@ class Change:
     answers: dict[str, tuple[str, RequirementsResult]] = field(default_factory=dict)
     rows: list[Write] = field(default_factory=list)
     acknowledged: tuple[int, int] | None = None
+    events: list[PublicEvent] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write. An acknowledgement alone is not worth a transaction."""
         return not (self.effects or self.records or self.requirements or self.answers or self.rows)
 
-    def add(self, before: JobState, after: JobState, effects: tuple[Effect, ...], now_ms: int) -> None:
+    def add(
+        self, before: JobState, event: Event, after: JobState, effects: tuple[Effect, ...], now_ms: int
+    ) -> None:
         """Add what one step did."""
+        self.events.extend(step_events(before, event, after, now_ms))
         self.effects.extend(effects)
         for record in after.timeline.closed:
             self.records[record.number] = record
@@ -146,6 +154,8 @@ class JobWriter:
         if change.acknowledged is not None:
             unit.add(AcknowledgeReports(*change.acknowledged))
         unit.add(*change.rows)
+        if change.events:
+            unit.add(AddEvents(tuple(change.events)))
         removed = list(self._performed)
         for seq in removed:
             unit.add(RemoveEffect(seq))

@@ -309,7 +309,8 @@ class JobWorker:
 
     def _step(self, state: JobState, event: Event, change: Change) -> JobState:
         now_ms = self._clock.now_ms()
-        new, effects = step(state, redacted(event, state.graph), now_ms)
+        event = redacted(event, state.graph)
+        new, effects = step(state, event, now_ms)
         if new is state and not effects:
             return state
         if new.phase_version != state.phase_version:
@@ -320,7 +321,7 @@ class JobWorker:
         log_regions(self._log, state, new)
         if self._validate:
             validate(new)
-        change.add(state, new, effects, now_ms)
+        change.add(state, event, new, effects, now_ms)
         if new.timeline.closed:
             new = evolve(new, timeline=evolve(new.timeline, closed=()))
         return new

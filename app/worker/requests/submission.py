@@ -24,10 +24,11 @@ from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.state import Finished
+from app.scheduler.public_events import submission_events
 from app.scheduler.step import initial_state, status_of
 from app.store.errors import JobExists, OutcomeUnknown, StoreError
 from app.store.store import Store
-from app.store.writes import FIRST_EPOCH, AddArtifact, AddRequirements, CreateJob, UnitOfWork
+from app.store.writes import FIRST_EPOCH, AddArtifact, AddEvents, AddRequirements, CreateJob, UnitOfWork
 from app.worker.clock import Clock
 from app.worker.job.files import touch, write_artifacts
 from app.worker.job.places import JobPlaces
@@ -130,6 +131,7 @@ class Submission:
                 status=status_of(state),
             ),
             AddRequirements(requirements, now_ms),
+            AddEvents(submission_events(state, now_ms)),
             *(AddArtifact(name, content) for name, content in artifacts.items()),
         )
         job = self._keeper.build_new(state, now_ms, requested_by)

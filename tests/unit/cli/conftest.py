@@ -67,7 +67,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
             route = server.routes.get((self.command, parts.path))
             missing = (404, {"errors": [f"{self.command} {parts.path} is not faked."]})
             answer = route(request) if route else missing
-            content = json.dumps(answer[1]).encode()
+            told = answer[1]
+            content = told if isinstance(told, bytes) else json.dumps(told).encode()
             self.send_response(answer[0])
             self.send_header(MARK, API_VERSION)
             for name, value in (answer[2] if len(answer) > 2 else {}).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.model import ids
 from app.model.jobgraph import (
@@ -19,6 +19,7 @@ from app.model.jobgraph import (
 )
 from app.model.options import JobOptions
 from app.model.plan import Slot
+from app.model.public_event import PublicEvent, PublicEventType
 from app.model.requirements import Bounds, Requirements
 from app.model.rescale import RescaleRecord
 from app.model.status import JobStatus
@@ -35,7 +36,9 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
+from app.scheduler.adaptive.state import JobState
 from app.scheduler.explain import explain
+from app.scheduler.public_events import step_events
 from app.scheduler.step import initial_state, status_of, step
 from app.scheduler.validate import validate
 
@@ -115,7 +118,8 @@ def bounds(graph: JobGraph, lower: int, upper: int, version: int = 1, **who: str
 
 
 class Job:
-    """One job and its virtual clock. ``effects`` are those of the last step, ``records`` all that ended so far."""
+    """One job and its virtual clock. ``effects`` are those of the last step, ``records`` all that ended so far,
+    ``told`` all public events."""
 
     def __init__(
         self,
@@ -134,6 +138,7 @@ class Job:
         self.effects: tuple[Effect, ...] = ()
         self.history: list[Effect] = []
         self.records: list[RescaleRecord] = []
+        self.told: list[PublicEvent] = []
         self.batch = 0
         self.check()
 
@@ -193,10 +198,34 @@ class Job:
         self.state, self.effects = step(before, event, self.now_ms)
         self.history.extend(self.effects)
         self.check()
+        self._tell(before, event)
         if self.state.timeline.closed:
             self.records.extend(self.state.timeline.closed)
             self.state = replace(self.state, timeline=replace(self.state.timeline, closed=()))
         return self
+
+    def _tell(self, before: JobState, event: Event) -> None:
+        """Public events of the step: each record begins and ends in them once, and they follow the status."""
+        told = step_events(before, event, self.state, self.now_ms)
+        self.told.extend(told)
+        after = self.state.timeline
+        assert [one.fields["number"] for one in told if one.type is PublicEventType.RESCALE_BEGUN] == [
+            *range(before.timeline.records + 1, after.records + 1)
+        ]
+        assert [
+            (one.fields["number"], one.fields["terminatedReason"], one.fields["durationInMillis"])
+            for one in told
+            if one.type is PublicEventType.RESCALE_ENDED
+        ] == [
+            (one.number, one.reason, one.end_ms - one.start_ms)
+            for one in after.closed
+            if one.end_ms is not None
+        ]
+        changes = [
+            (one.fields["previousStatus"], one.fields["status"]) for one in told if "status" in one.fields
+        ]
+        was, now = status_of(before), status_of(self.state)
+        assert changes == ([] if was is now else [(was, now)])
 
     def check(self) -> None:
         validate(self.state)
@@ -245,7 +274,7 @@ class Job:
         self.batch += 1
         return self.do(BatchAborted(self.state.attempt, "query", self.batch))
 
-    def applied(self, **more: int) -> Job:
+    def applied(self, **more: Any) -> Job:
         """The driver confirms the newest plan."""
         return self.do(PlanApplied(self.state.attempt, self.state.plan_version, **more))
 

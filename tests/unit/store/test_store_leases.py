@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from app.model.options import JobOptions
+from app.model.public_event import PublicEvent, PublicEventType
 from app.model.rescale import TerminatedReason
 from app.store import (
     AcknowledgeReports,
@@ -29,7 +30,7 @@ from app.store import (
 )
 from app.store.statements import CLOCK_MS
 from app.store.tables import metadata
-from app.store.writes import AddVersion, SetVersion
+from app.store.writes import AddEvents, AddVersion, SetVersion
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -78,6 +79,7 @@ WRITES: dict[type, Write] = {
         AddArtifact("code.py", b"x"),
         AddIdempotencyKey("key", "hash", 1, True, 0),
         RemoveEffect(1),
+        AddEvents((PublicEvent(PublicEventType.STATUS, samples.NOW_MS, {"status": "RUNNING"}),)),
         AddVersion(2, 1, "{}", JobOptions()),
         SetVersion(1),
     )

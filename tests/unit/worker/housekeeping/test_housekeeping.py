@@ -94,6 +94,8 @@ def housekeeper(
     defaults = {
         "drop_strays": no_strays,
         "requests_max_count": 1000,
+        "events_max_count": 1000,
+        "events_max_age_days": 7,
         "job_dir": lambda job_id: Path("/nowhere") / job_id,
         "forget": forget,
         "drop_results": lambda job_id: None,

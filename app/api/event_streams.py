@@ -1,0 +1,128 @@
+"""Server-Sent Events: the events of `app.worker.requests.event_feed` in the form that `EventSource` reads.
+
+FastAPI makes the text of an event. Its own way to send them (an endpoint that yields them) is not used: an operation
+here is called by `app.api.calls`, and has to say how a stream that is over is let go of.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from fastapi.sse import EventSourceResponse, format_sse_event
+from starlette.types import Receive, Scope, Send
+
+from app.api.answers import json_bytes
+from app.api.errors import RETRY, ApiError
+from app.model.public_event import StoredEvent
+from app.worker.requests.event_feed import EventFeed, Follower, FollowingEnds, Gap, Given, Wanted
+from app.worker.views import Unavailable
+
+STREAMS_MAX: Final = 1_000
+HEARTBEAT_MS: Final = 15_000
+"""A proxy takes a connection for dead on which nothing comes, often after a minute."""
+RECONNECT_MS: Final = 2_000
+"""After which time `EventSource` comes again."""
+
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_NOT_ALLOWED = "The token of this stream is not valid any more."
+
+
+class Streams:
+    """Those that are open, at most ``most``."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open = 0
+
+    def opened(self) -> None:
+        """
+        Raises:
+            ApiError: there are too many.
+        """
+        if self._open >= self._most:
+            raise ApiError(
+                503,
+                f"{self._most} clients follow events already, which is the most: try again.",
+                headers=RETRY,
+            )
+        self._open += 1
+
+    def closed(self) -> None:
+        self._open -= 1
+
+
+class EventStream(EventSourceResponse):
+    """An answer that goes on. ``over`` is called in the end, however it comes."""
+
+    def __init__(self, content: AsyncIterator[bytes], over: Callable[[], None]) -> None:
+        super().__init__(content, headers=_HEADERS)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()
+
+
+async def following(follower: Follower, is_allowed: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """What comes, until the server or the follower sends the client away. The follower has joined."""
+    # So that a client whose connection breaks before the first event misses nothing.
+    yield format_sse_event(retry=RECONNECT_MS, id=str(follower.cursor) if follower.is_live else None)
+    try:
+        while is_allowed():
+            given = await follower.next(HEARTBEAT_MS)
+            yield _text(given) or format_sse_event(comment="heartbeat", id=str(given.cursor))
+        yield _closing(_NOT_ALLOWED)
+    except (FollowingEnds, Unavailable) as error:
+        yield _closing(str(error))
+
+
+async def stored(feed: EventFeed, wanted: Wanted, first: Given) -> AsyncIterator[bytes]:
+    """What is stored, from its ``first`` page on, and no more."""
+    given = first
+    try:
+        while True:
+            yield _text(given)
+            if given.is_last:
+                return
+            given = await feed.stored(wanted, given.cursor)
+    except Unavailable as error:
+        yield _closing(str(error))
+
+
+def _text(given: Given) -> bytes:
+    gap = [] if given.gap is None else [_gone(given.gap)]
+    return b"".join([*gap, *map(_event, given.events)])
+
+
+@functools.lru_cache(maxsize=1_024)
+def _event(event: StoredEvent) -> bytes:
+    """Made once for all who follow."""
+    head = json_bytes(
+        {"id": event.id, "type": event.type, "jid": event.job_id, "timestampInMillis": event.at_ms}
+    ).decode()
+    # The fields go on where the head ends; every type has some.
+    return format_sse_event(id=str(event.id), event=event.type, data_str=f"{head[:-1]},{event.fields[1:]}")
+
+
+def _gone(gap: Gap) -> bytes:
+    if gap.after < gap.cursor:
+        why = f"There is no event {gap.cursor} here yet: the database is another one, or was restored."
+    else:
+        why = f"Events {gap.cursor + 1} to {gap.after} are not kept any more."
+    told = {
+        "type": "gone",
+        "cursor": gap.cursor,
+        "after": gap.after,
+        "message": f"{why} Read the state anew.",
+    }
+    return format_sse_event(event="gone", id=str(gap.after), data_str=json_bytes(told).decode())
+
+
+def _closing(sentence: str) -> bytes:
+    return format_sse_event(
+        event="closing", data_str=json_bytes({"type": "closing", "message": sentence}).decode()
+    )

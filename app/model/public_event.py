@@ -1,0 +1,51 @@
+"""What clients are told of what has happened: the events of `/events` (docs/events.md).
+
+The core has events of its own, which are told to it (`app.scheduler.adaptive.events`). These here are told by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class PublicEventType(StrEnum):
+    STATUS = "status"
+    REQUIREMENTS = "requirements"
+    SLOT_SHARE = "slot-share"
+    RESCALE_BEGUN = "rescale-begun"
+    RESCALE_STEP = "rescale-step"
+    RESCALE_ENDED = "rescale-ended"
+    FAILURE = "failure"
+    RESTART = "restart"
+    ATTEMPT_BEGUN = "attempt-begun"
+    ATTEMPT_ENDED = "attempt-ended"
+    JOB_FORGOTTEN = "job-forgotten"
+    MEMBER_JOINED = "member-joined"
+    MEMBER_LEFT = "member-left"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicEvent:
+    """One of them, not yet stored. ``fields`` has the rest of its JSON, under the names that clients see."""
+
+    type: PublicEventType
+    at_ms: int
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """One that is durable. ``id`` is higher than that of every event that was visible before it, of whatever job.
+
+    ``job_id`` is None for an event of the cluster. ``type`` may be one that only a newer version knows. ``fields`` is
+    the JSON text of `PublicEvent.fields`.
+    """
+
+    id: int
+    job_id: str | None
+    type: str
+    at_ms: int
+    fields: str

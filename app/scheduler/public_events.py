@@ -1,0 +1,214 @@
+"""What a step of a job means to those who follow the job: a pure function from the states around it.
+
+Whoever writes the step writes these events with it, in one transaction, so that none is lost and none is told of what
+did not happen. One step may lead through several phases; it is told by where it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from app.model.public_event import PublicEvent, PublicEventType
+from app.model.requirements import Requirements
+from app.model.rescale import RescaleRecord
+from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.draft import phase_status
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptFinished,
+    AttemptStartFailed,
+    AttemptStopped,
+    Event,
+)
+from app.scheduler.adaptive.state import (
+    CreatingExecutionGraph,
+    Failure,
+    Finished,
+    JobState,
+    Restarting,
+)
+
+ERROR_MAX_CHARS: Final = 2_000
+"""Of a text of a failure. The exception history has more of it."""
+
+Fields = dict[str, Any]
+_Told = Iterator[tuple[PublicEventType, Fields]]
+
+
+def submission_events(state: JobState, now_ms: int) -> tuple[PublicEvent, ...]:
+    """Of a job that was just submitted."""
+    status = {"status": phase_status(state.phase).value, "previousStatus": None}
+    return (
+        PublicEvent(PublicEventType.STATUS, now_ms, status),
+        PublicEvent(PublicEventType.REQUIREMENTS, now_ms, _requirements(state.requirements)),
+    )
+
+
+def step_events(before: JobState, event: Event, after: JobState, now_ms: int) -> list[PublicEvent]:
+    """What ``event`` has made of the job, causes first. ``after`` is as `step` returned it."""
+    return [PublicEvent(kind, now_ms, fields) for kind, fields in _told(before, event, after)]
+
+
+def _told(before: JobState, event: Event, after: JobState) -> _Told:
+    if after.requirements is not before.requirements:
+        yield PublicEventType.REQUIREMENTS, _requirements(after.requirements)
+    if after.share is not before.share:
+        yield PublicEventType.SLOT_SHARE, _slot_share(after.share)
+    if after.failures is not before.failures:
+        known = {id(failure) for entry in before.failures for failure in entry}
+        for failure in (failure for entry in after.failures for failure in entry):
+            if id(failure) not in known:
+                yield PublicEventType.FAILURE, _failure(failure)
+    began = after.attempt != before.attempt
+    if before.attempt_alive and (began or not after.attempt_alive):
+        yield PublicEventType.ATTEMPT_ENDED, {"attempt": before.attempt, "outcome": _outcome(event)}
+    if after.timeline is not before.timeline or after.phase_version != before.phase_version:
+        yield from _rescales(before, after)
+    yield from _restarts(before, after)
+    if began:
+        yield PublicEventType.ATTEMPT_BEGUN, _attempt(after)
+    status, previous = phase_status(after.phase), phase_status(before.phase)
+    if status is not previous:
+        fields: Fields = {"status": status.value, "previousStatus": previous.value}
+        if isinstance(after.phase, Finished) and after.phase.cause is not None:
+            fields["cause"] = _shortened(after.phase.cause)
+        yield PublicEventType.STATUS, fields
+
+
+def _rescales(before: JobState, after: JobState) -> _Told:
+    """Records that began, went on and ended. One that begins is told with what was decided of it in the same step."""
+    known = before.timeline.records
+    for record in after.timeline.closed:
+        if record.number > known:
+            yield PublicEventType.RESCALE_BEGUN, _begun(record, after)
+        yield PublicEventType.RESCALE_ENDED, _ended(record)
+    record_now, record_before = after.timeline.open, before.timeline.open
+    if record_now is None:
+        return
+    if record_now.number > known:
+        yield PublicEventType.RESCALE_BEGUN, _begun(record_now, after)
+    elif after.phase_version != before.phase_version or (
+        record_before is not None and record_now.rung is not record_before.rung
+    ):
+        yield PublicEventType.RESCALE_STEP, {**_naming(record_now), **_step(record_now, after)}
+
+
+def _restarts(before: JobState, after: JobState) -> _Told:
+    known = {(one.query, one.number) for one in before.local}
+    alone = [one for one in after.local if (one.query, one.number) not in known]
+    for one in alone:
+        backoff_ms = max(0, one.restart_ms - one.since_ms)
+        yield PublicEventType.RESTART, _restart("query", one.query, one.number, backoff_ms)
+    # Those of single queries are counted as restarts of the job too.
+    if after.num_restarts - before.num_restarts > len(alone):
+        backoff_ms = after.phase.backoff_ms if isinstance(after.phase, Restarting) else 0
+        yield PublicEventType.RESTART, _restart("job", None, after.num_restarts, backoff_ms)
+
+
+def _restart(scope: str, query: str | None, number: int, backoff_ms: int) -> Fields:
+    return {"scope": scope, "query": query, "number": number, "backoffInMillis": backoff_ms}
+
+
+def _requirements(requirements: Requirements) -> Fields:
+    return {
+        "version": requirements.version,
+        "requestedBy": requirements.requested_by,
+        "reason": requirements.reason,
+        "bounds": {
+            vertex: {"lowerBound": bounds.lower, "upperBound": bounds.upper}
+            for vertex, bounds in requirements
+        },
+    }
+
+
+def _slot_share(share: SlotShare) -> Fields:
+    return {
+        "version": share.version,
+        "requestedBy": share.requested_by,
+        "reason": share.reason,
+        "weight": share.weight,
+        "priority": share.priority,
+        "cap": share.cap,
+    }
+
+
+def _failure(failure: Failure) -> Fields:
+    return {
+        "error": _shortened(failure.error),
+        "attempt": failure.attempt,
+        "vertex": failure.vertex,
+        "failedTimestampInMillis": failure.at_ms,
+        "why": failure.why or None,
+    }
+
+
+def _attempt(state: JobState) -> Fields:
+    plan = state.phase.plan if isinstance(state.phase, CreatingExecutionGraph) else None
+    # What is not decided yet of a BATCH job has no parallelism.
+    known = plan is not None and not state.graph.runs_by_regions
+    return {"attempt": state.attempt, "parallelism": dict(plan.parallelism) if plan and known else None}
+
+
+def _outcome(event: Event) -> str:
+    """How the attempt ended that ``event`` ended."""
+    match event:
+        case AttemptFinished():
+            return "finished"
+        case AttemptStopped(drained=True):
+            return "drained"
+        case AttemptStopped():
+            return "stopped"
+        case AttemptStartFailed():
+            return "start-failed"
+        case AttemptFailed():
+            return "failed"
+        case _:
+            return "given-up"
+
+
+def _naming(record: RescaleRecord) -> Fields:
+    return {"rescaleUuid": record.uuid, "number": record.number}
+
+
+def _step(record: RescaleRecord, state: JobState) -> Fields:
+    """How far a record has come by the end of a step."""
+    return {
+        "schedulerState": state.phase.kind,
+        "rung": None if record.rung is None else record.rung.value,
+        "postRescaleParallelism": {one.vertex_id: one.post for one in record.vertices},
+    }
+
+
+def _begun(record: RescaleRecord, state: JobState) -> Fields:
+    return {
+        **_naming(record),
+        "triggerCause": record.cause.value,
+        "requestedBy": record.requested_by,
+        "reason": record.request_reason,
+        "rollbackOf": record.rollback_of,
+        "startTimestampInMillis": record.start_ms,
+        "preRescaleParallelism": {one.vertex_id: one.pre for one in record.vertices},
+        **_step(record, state),
+    }
+
+
+def _ended(record: RescaleRecord) -> Fields:
+    assert record.reason is not None and record.end_ms is not None
+    return {
+        **_naming(record),
+        "triggerCause": record.cause.value,
+        "terminalState": record.reason.terminal_state.value,
+        "terminatedReason": record.reason.value,
+        "message": None if record.message is None else _shortened(record.message),
+        "rung": None if record.rung is None else record.rung.value,
+        "durationInMillis": record.end_ms - record.start_ms,
+        "outputGapInMillis": record.output_gap_ms,
+        "reprocessedRecords": record.reprocessed_records,
+        "preRescaleParallelism": {one.vertex_id: one.pre for one in record.vertices},
+        "postRescaleParallelism": {one.vertex_id: one.post for one in record.vertices},
+    }
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= ERROR_MAX_CHARS else f"{text[:ERROR_MAX_CHARS]} ..."

@@ -1,0 +1,113 @@
+"""The events that clients follow: how they get their numbers, how they are read, and which are too old to keep.
+
+Readers go from number to number, so a number must never become visible after a higher one: a reader would have passed
+it by. SQLite has one writer at a time. On PostgreSQL a transaction takes a lock before it takes its numbers, as the
+last thing that it does, and the lock is held until it is committed: numbers become visible in their order (ADR 43).
+Numbers follow the highest one that is stored, so the newest event is never removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import PydanticSerializationError, to_json
+from sqlalchemy import func, select, text
+from sqlalchemy.engine import Connection
+
+from app.model.public_event import PublicEvent, PublicEventType, StoredEvent
+from app.store.statements import CLOCK_MS, ROWS_MAX, Row, Statement, execute
+from app.store.tables import events
+
+_LOCK: Final = 0x510F_7160  # any number that nobody else locks on this database
+_IDLE_HOLDER_MS: Final = 5_000
+"""A server that holds the lock and is silent (it was stopped, or is cut off) loses its connection after this time."""
+
+_TAKE_LOCK: Final = (
+    f"SELECT pg_advisory_xact_lock({_LOCK}), "
+    f"set_config('idle_in_transaction_session_timeout', '{_IDLE_HOLDER_MS}', true)"
+)
+_INSERT: Final = Statement(
+    "INSERT INTO events (id, job_id, type, at_ms, fields) "
+    "SELECT stored.newest + v.column1, v.column2, v.column3, v.column4, v.column5 FROM (VALUES ",
+    "(CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT))",
+    ") AS v, (SELECT COALESCE(MAX(id), 0) AS newest FROM events) AS stored",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events in the order of their numbers. ``oldest`` and ``newest``: the numbers of those that are stored, 0 if there
+    are none. ``is_last``: there are no more that were asked for."""
+
+    events: Sequence[StoredEvent]
+    oldest: int
+    newest: int
+    is_last: bool
+
+
+def event_row(job_id: str | None, event: PublicEvent) -> Row:
+    """The values of an event but for its number."""
+    try:
+        fields = to_json(event.fields).decode()
+    except PydanticSerializationError:
+        # A lone surrogate has no UTF-8 form: it is escaped.
+        fields = json.dumps(event.fields, separators=(",", ":"))
+    return (job_id, event.type.value, event.at_ms, fields)
+
+
+def insert_events(connection: Connection, rows: Sequence[Row]) -> None:
+    """Store events. Nothing else is to be written in this transaction: others wait for its end."""
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql":
+        execute(connection, _TAKE_LOCK)
+    placeholder = "?" if connection.dialect.name == "sqlite" else "%s"
+    for start in range(0, len(rows), ROWS_MAX):
+        part = rows[start : start + ROWS_MAX]
+        values = [value for place, row in enumerate(part, 1) for value in (place, *row)]
+        execute(connection, _INSERT.text(placeholder, len(part)), tuple(values))
+
+
+def insert_of_cluster(connection: Connection, kind: PublicEventType, fields: Mapping[str, Any]) -> None:
+    """Store an event of the cluster, at the time of the database's clock."""
+    clock = text(f"SELECT {CLOCK_MS[connection.dialect.name]}")
+    at_ms = int(connection.execute(clock).scalar_one())
+    insert_events(connection, [event_row(None, PublicEvent(kind, at_ms, fields))])
+
+
+def load_events(
+    connection: Connection,
+    after: int,
+    limit: int,
+    job_id: str | None = None,
+    types: Collection[PublicEventType] | None = None,
+) -> EventPage:
+    """Up to ``limit`` events with higher numbers than ``after``: of one job if it is named, of these types if given."""
+    query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
+    if job_id is not None:
+        query = query.where(events.c.job_id == job_id)
+    if types is not None:
+        query = query.where(events.c.type.in_([one.value for one in types]))
+    found = [
+        StoredEvent(row.id, row.job_id, row.type, row.at_ms, row.fields) for row in connection.execute(query)
+    ]
+    oldest, newest = (
+        connection.execute(select(bound(events.c.id))).scalar() for bound in (func.min, func.max)
+    )
+    return EventPage(found, oldest or 0, newest or 0, len(found) < limit)
+
+
+def prune_events(connection: Connection, older_than_ms: int, most: int, limit: int) -> int:
+    """Remove the oldest events: those beyond the newest ``most``, and those before the first one that is younger than
+    ``older_than_ms``. At most ``limit``; the newest one stays. Returns the number removed."""
+    newest = connection.execute(select(func.max(events.c.id))).scalar()
+    if newest is None:
+        return 0
+    young = select(events.c.id).where(events.c.at_ms >= older_than_ms).order_by(events.c.id).limit(1)
+    first_young = connection.execute(young).scalar() or newest
+    last_doomed = min(max(newest - max(1, most), first_young - 1), newest - 1)
+    doomed = select(events.c.id).where(events.c.id <= last_doomed).order_by(events.c.id).limit(limit)
+    return int(connection.execute(events.delete().where(events.c.id.in_(doomed))).rowcount)

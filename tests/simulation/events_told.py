@@ -1,0 +1,77 @@
+"""The events of a job, as stored in the end, tell what its records and its status tell: all of it, once, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from app.model.public_event import PublicEvent, PublicEventType
+from app.scheduler.step import status_of
+from app.store import Store
+from app.worker.job import persistence
+from tests.simulation.planted_batch_bugs import instead
+from tests.simulation.truth import JobTruth
+
+_MORE_THAN_ALL = 1_000_000
+
+
+async def complaints(store: Store, jobs: dict[str, JobTruth]) -> list[str]:
+    """What is wrong with them."""
+    by_job: dict[str, list[dict[str, Any]]] = {}
+    numbers = []
+    for event in (await store.events(0, _MORE_THAN_ALL)).events:
+        numbers.append(event.id)
+        if event.job_id is not None:
+            by_job.setdefault(event.job_id, []).append({"type": event.type, **json.loads(event.fields)})
+    found = [] if numbers == list(range(1, len(numbers) + 1)) else ["numbers of events are missing"]
+    for job_id, truth in jobs.items():
+        if truth.state is not None:
+            found += _of_job(job_id[-2:], by_job.get(job_id, []), truth)
+    return found
+
+
+def _untold(*types: PublicEventType) -> contextlib.AbstractContextManager[None]:
+    original = persistence.step_events
+
+    def step_events(*step: Any) -> list[PublicEvent]:
+        return [event for event in original(*step) if event.type not in types]
+
+    return instead(persistence, "step_events", step_events)
+
+
+PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "the end of a rescale is no event": lambda: _untold(PublicEventType.RESCALE_ENDED),
+    "the end of an attempt is no event": lambda: _untold(PublicEventType.ATTEMPT_ENDED),
+}
+
+
+def _of_job(name: str, told: list[dict[str, Any]], truth: JobTruth) -> list[str]:
+    found = []
+    begun = [one["number"] for one in told if one["type"] == "rescale-begun"]
+    if begun != sorted(truth.records):
+        found.append(f"job {name}: events tell that records {begun} began; there are {sorted(truth.records)}")
+    ended = [(one["number"], one["terminatedReason"]) for one in told if one["type"] == "rescale-ended"]
+    closed = [(record.number, str(record.reason)) for record in truth.records.values() if not record.is_open]
+    if sorted(ended) != sorted(closed):
+        found.append(f"job {name}: events tell of the ends {ended}; they were {closed}")
+    changes = [(one["previousStatus"], one["status"]) for one in told if one["type"] == "status"]
+    now = None
+    for previous, status in changes:
+        if previous != now:
+            found.append(f"job {name}: an event tells of {previous} to {status} after {now}")
+        now = status
+    assert truth.state is not None
+    if now != status_of(truth.state).value:
+        found.append(f"job {name}: the last event tells of {now}, it is {status_of(truth.state).value}")
+    attempts = [one["attempt"] for one in told if one["type"] == "attempt-begun"]
+    if attempts != list(range(1, truth.state.attempt + 1)):
+        found.append(f"job {name}: events tell of attempts {attempts} of {truth.state.attempt}")
+    ends = [one["attempt"] for one in told if one["type"] == "attempt-ended"]
+    if ends != attempts[: len(attempts) - truth.state.attempt_alive]:
+        found.append(f"job {name}: events tell of ends of attempts {ends} of {attempts}")
+    versions = [one["version"] for one in told if one["type"] == "requirements"]
+    if versions != sorted(truth.stored):
+        found.append(f"job {name}: events tell of bounds {versions}; there are {sorted(truth.stored)}")
+    return found
