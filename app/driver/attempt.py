@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from app.driver.base_attempt import LAST_WORD_S, BaseAttempt, Ending, Terminate, epoch_ms
 from app.driver.checkpoints import forget_old
 from app.driver.client import ControlPlaneClient
+from app.driver.document_query import DocumentQuery, trigger_of
 from app.driver.failover import LocalFailover
 from app.driver.failures import Failure, Fenced
 from app.driver.load import LoadNews, spark_figures
@@ -19,7 +20,6 @@ from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Idle, tell_nobody
 from app.driver.repartition import Repartitioner
-from app.driver.running_query import RunningQuery, trigger_of
 from app.driver.session import is_stopped, query_session
 from app.driver.started_query import Shared, StartedQuery
 from app.driver.state_places import StatePlaces
@@ -68,7 +68,7 @@ class Attempt(BaseAttempt):
         session, functions = self._begin()
         client = self._take_up(session)
         make = partial(
-            RunningQuery,
+            DocumentQuery,
             shared=self._shared,
             session=session,
             functions=functions,
@@ -142,7 +142,7 @@ class Attempt(BaseAttempt):
             report=self._report, begun_version=self._begun_version, restart=restart
         )
 
-    def _give_partitions(self, session: SparkSession, make: Callable[[Query], RunningQuery]) -> None:
+    def _give_partitions(self, session: SparkSession, make: Callable[[Query], DocumentQuery]) -> None:
         """Let the state of each query have the partitions that were ordered, and say so."""
         told = queries(self._graph)
         work = Repartitioner(

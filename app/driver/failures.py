@@ -1,4 +1,5 @@
-"""Failures in words: what went wrong, in which vertex, and whether another attempt could get past it."""
+"""Failures as they are reported: sentence, vertex, whether another attempt may succeed, and whether the cluster is to
+blame (`Failure.outside`)."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ class Failure:
 
     @property
     def outside(self) -> bool:
-        """Whether executors or their workers were lost, for no reason that the job has given."""
+        """Whether the cluster is to blame and not the job's code: executors or their workers were lost, for no reason
+        that the job has given. The scheduler then blames neither a rescale nor a new version."""
         return self.by_cluster or (
             _LOST_EXECUTOR.search(self.sentence.partition("ExecutorLostFailure")[2]) is not None
         )

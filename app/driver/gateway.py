@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from app.driver.failures import BoundaryStop, DriverError, Failure, Fenced, describe
 from app.driver.plans import DriverPlan, Plans
 from app.driver.sinks import Written
-from app.driver.valves.running import Valves
+from app.driver.valves.query_valves import Valves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -17,7 +17,7 @@ from app.driver.failures import one_line
 from app.driver.janino import compiled
 from app.driver.scala import java_list, scala_context
 from app.driver.valves.operators import METRICS, Operator, tree_of
-from app.driver.valves.running import Rows
+from app.driver.valves.query_valves import Rows
 from app.model.protocol import ExecutorLoad
 
 if TYPE_CHECKING:

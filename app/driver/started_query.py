@@ -1,7 +1,7 @@
-"""One started query of an attempt, whoever wrote it: its Spark query, and how far it has come.
+"""One run of a query in an attempt: its plan and number of tasks, its batches, its state, and its end.
 
-That of a graph document is `app.driver.running_query.RunningQuery`, that of a program
-`app.driver.program.query.ProgramQuery`. Methods are called by the attempt's own thread only.
+Base of `app.driver.document_query.DocumentQuery` (graph documents) and `app.driver.program.query.ProgramQuery`
+(programs). Methods are called by the attempt's own thread only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.driver.recovery import GapMeter, mark_begun, read_past
 from app.driver.sinks import Written
 from app.driver.state_places import StatePlaces
 from app.driver.valves.batches import BatchReader
-from app.driver.valves.running import Valves
+from app.driver.valves.query_valves import Valves
 from app.driver.valves.stages import StageReader
 from app.model.analysis import Query
 

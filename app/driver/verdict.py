@@ -1,4 +1,4 @@
-"""Whether another attempt could get past a failure, and whether it is the user's code that raised it.
+"""Whether a failure is final or may be tried again, and whether the user's code raised it, by the names of exceptions.
 
 The innermost exception of a chain that a list names decides. The lists of the job come before the built-in one.
 """

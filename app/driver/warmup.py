@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.driver import gate
+from app.driver.document_query import DocumentQuery
 from app.driver.functions import Functions
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Happening
-from app.driver.running_query import RunningQuery
 from app.driver.session import open_session
 from app.driver.sinks.base import run_without_output
 from app.driver.started_query import Shared
@@ -109,7 +109,7 @@ def _run(session: SparkSession, directory: Path) -> None:
             done.set()
 
     plans = Plans(1, {vertex.id: vertex.parallelism for vertex in graph.vertices})
-    running = RunningQuery(
+    running = DocumentQuery(
         queries(graph)[0],
         Shared(plans, "", lambda: None),
         session=session,

@@ -1,4 +1,4 @@
-"""Resource requirements of a job: lower and upper bound of parallelism per vertex (FLIP-291)."""
+"""Resource requirements of a job: lower and upper bound of parallelism per vertex, checked (FLIP-291)."""
 
 from __future__ import annotations
 

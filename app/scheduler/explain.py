@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.model.rescale import TriggerCause
 from app.model.sentences import ended
-from app.scheduler.adaptive import budget, local_failover, repartition, restarts
+from app.scheduler.adaptive import budget, local_failover, repartition, restart_strategy
 from app.scheduler.adaptive.attainable import plan_holds, rung_between
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import (
@@ -267,7 +267,9 @@ def _waiting_sentences(state: JobState, phase: WaitingForResources, now_ms: int)
         missing = state.declared_minimal - len(state.slots)
         limit = _timer(state, "wait-timeout", now_ms, "The wait counts as a failed start")
         if limit:
-            limit += f" How often a start is tried: {restarts.describe(state.options.creation_retry)}."
+            limit += (
+                f" How often a start is tried: {restart_strategy.describe(state.options.creation_retry)}."
+            )
         return [f"The job waits for {missing} more slot(s), without which it cannot run. {limit}".rstrip()]
     stable = _timer(state, "stabilization", now_ms, "It starts with what it holds")
     return [f"The job could run and waits for the rest of the slots that it wants. {stable}".rstrip()]

@@ -9,7 +9,6 @@ from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.draft import phase_status
-from app.scheduler.adaptive.manager import TIMERS
 from app.scheduler.adaptive.resources import WAIT_TIMER
 from app.scheduler.adaptive.slot_declaration import plans_of, slots_of
 from app.scheduler.adaptive.state import (
@@ -23,6 +22,7 @@ from app.scheduler.adaptive.state import (
     StopWithSavepoint,
     WaitingForResources,
 )
+from app.scheduler.adaptive.transition_manager import TIMERS
 from app.scheduler.explain import violations
 
 

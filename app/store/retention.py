@@ -38,7 +38,9 @@ def prune(
     return int(removed.rowcount)
 
 
-def prune_keys(connection: Connection, job_id: str, older_than_ms: int, limit: int | None = None) -> int:
+def prune_idempotency_keys(
+    connection: Connection, job_id: str, older_than_ms: int, limit: int | None = None
+) -> int:
     """Remove idempotency keys older than ``older_than_ms``."""
     doomed = (
         select(idempotency.c.key)
@@ -51,7 +53,7 @@ def prune_keys(connection: Connection, job_id: str, older_than_ms: int, limit: i
     return int(removed.rowcount)
 
 
-def oldest_key_kept_ms(connection: Connection, job_id: str, most: int) -> int | None:
+def oldest_idempotency_key_ms(connection: Connection, job_id: str, most: int) -> int | None:
     """When the oldest of the newest ``most`` idempotency keys was made; None if there are fewer."""
     query = (
         select(idempotency.c.created_ms)
@@ -137,7 +139,7 @@ def dead_attempts(connection: Connection, job_ids: list[str]) -> dict[str, tuple
 
 
 def prunable(connection: Connection, keep: Mapping[str, int], older_than_ms: int, most: int) -> list[str]:
-    """The jobs of ``keep`` of which `prune`, `prune_keys` or `prune_versions` would remove something, in its order.
+    """The jobs of ``keep``, in its order, of which `prune`, `prune_idempotency_keys` or `prune_versions` removes rows.
 
     ``most``: how many keys and versions of a job there may be.
     """

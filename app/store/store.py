@@ -183,13 +183,15 @@ class Store:
         """
         return await self.write(retention.prune, job_id, keep, older_than_ms, limit)
 
-    async def prune_keys(self, job_id: str, *, older_than_ms: int, limit: int | None = None) -> int:
+    async def prune_idempotency_keys(
+        self, job_id: str, *, older_than_ms: int, limit: int | None = None
+    ) -> int:
         """Remove idempotency keys made before ``older_than_ms``; at most ``limit`` in this transaction."""
-        return await self.write(retention.prune_keys, job_id, older_than_ms, limit)
+        return await self.write(retention.prune_idempotency_keys, job_id, older_than_ms, limit)
 
-    async def oldest_key_kept_ms(self, job_id: str, *, most: int) -> int | None:
+    async def oldest_idempotency_key_ms(self, job_id: str, *, most: int) -> int | None:
         """When the oldest of the newest ``most`` idempotency keys was made; None if there are fewer."""
-        return await self.read(retention.oldest_key_kept_ms, job_id, most)
+        return await self.read(retention.oldest_idempotency_key_ms, job_id, most)
 
     async def prune_versions(
         self, job_id: str, *, keep: int, older_than_ms: int, most: int, limit: int | None = None
@@ -230,7 +232,7 @@ class Store:
         return await self.read(retention.dead_attempts, list(job_ids))
 
     async def prunable(self, keep: Mapping[str, int], *, older_than_ms: int, most: int) -> list[str]:
-        """Those of the jobs from which `prune`, `prune_keys` or `prune_versions` would remove something.
+        """Those of the jobs from which `prune`, `prune_idempotency_keys` or `prune_versions` would remove something.
 
         ``keep`` is by job; ``most``: how many keys and versions each may have.
         """

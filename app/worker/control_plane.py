@@ -21,8 +21,9 @@ from app.store.queries import RescalePage
 from app.store.store import Store
 from app.worker.clock import Clock
 from app.worker.housekeeping.forgetting import Forgetter
+from app.worker.job.idempotency import IdempotencyKey, first_answer
 from app.worker.job.job import Job
-from app.worker.job.mailbox import RequestDecision, RequestKey, repeated
+from app.worker.job.mailbox import RequestDecision
 from app.worker.job.orders import await_orders
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.control_planes import ControlPlanes
@@ -182,13 +183,15 @@ class ControlPlane:
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         identity = (
-            RequestKey(update.idempotency_key, request_hash(update)) if update.idempotency_key else None
+            IdempotencyKey(update.idempotency_key, request_hash(update)) if update.idempotency_key else None
         )
         refusal = "its resource requirements cannot be changed"
         return await self._put(job_id, refusal, lambda state: decide_update(state, update), identity)
 
     async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
-        identity = RequestKey(update.idempotency_key, share_hash(update)) if update.idempotency_key else None
+        identity = (
+            IdempotencyKey(update.idempotency_key, share_hash(update)) if update.idempotency_key else None
+        )
         refusal, now_ms = "its slot share cannot be changed", self._clock.now_ms()
         put = self._put(job_id, refusal, lambda state: decide_share(state, update, now_ms), identity)
         return (await put).version
@@ -198,14 +201,14 @@ class ControlPlane:
         job_id: str,
         refusal: str,
         decide: Callable[[JobState], RequestDecision],
-        identity: RequestKey | None,
+        identity: IdempotencyKey | None,
     ) -> RequirementsResult:
         job = self._keeper.jobs.get(job_id)
         if identity is not None and (job is None or not job.worker.knows_answer(identity.key)):
             stored = await reading(self._store.answer(job_id, identity.key))
             if stored is not None:
                 answer = RequirementsResult(stored.version, stored.changed)
-                return repeated(identity, (stored.request_hash, answer))
+                return first_answer(identity, (stored.request_hash, answer))
         result: RequirementsResult = await self._running(job_id, refusal).worker.ask(decide, identity)
         return result
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from app.driver import checkpoints, repartition
 from app.driver.attempt import Attempt
+from app.driver.document_query import DocumentQuery
 from app.driver.repartition import Repartitioner
-from app.driver.running_query import RunningQuery
 from tests.acceptance.kills import is_armed, reached_in_driver
 
 # In the order in which a redistribution passes them.
@@ -33,7 +33,7 @@ def install() -> None:
     """Put the points around the functions of the driver."""
     run, copy, redistribute = Repartitioner.run, Repartitioner._copy, repartition._redistribute
     settle, ready, take, swap = (
-        RunningQuery.settle,
+        DocumentQuery.settle,
         checkpoints.make_ready,
         checkpoints._take_the_place,
         Repartitioner._swap,
@@ -44,7 +44,7 @@ def install() -> None:
         reached_in_driver("repartition-ordered")
         run(self)
 
-    def _settle(self: RunningQuery) -> None:
+    def _settle(self: DocumentQuery) -> None:
         settle(self)
         reached_in_driver(SETTLING)
 
@@ -76,7 +76,7 @@ def install() -> None:
             reached_in_driver("repartition-reported")
 
     Repartitioner.run = _run  # type: ignore[method-assign]
-    RunningQuery.settle = _settle  # type: ignore[method-assign]
+    DocumentQuery.settle = _settle  # type: ignore[method-assign]
     Repartitioner._copy = _copy  # type: ignore[method-assign]
     repartition._redistribute = _redistribute
     checkpoints.make_ready = make_ready

@@ -25,9 +25,9 @@ from app.scheduler.adaptive.state import (
     Restarting,
     StopWithSavepoint,
 )
-from app.scheduler.batch.estimate import TaskCount, percent, rest_ms
 from app.scheduler.batch.layout import layout_of
 from app.scheduler.batch.progress import BatchProgress, Decision
+from app.scheduler.batch.remaining_time import TaskCount, percent, rest_ms
 from app.worker.views import JobView
 
 _FINISHED_PROGRESS: Final = RegionProgress(

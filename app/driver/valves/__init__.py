@@ -1,1 +1,1 @@
-"""Valves: nodes in Spark's own plan of a streaming query whose number of tasks can be set between two batches."""
+"""Valves: nodes in Spark's plan of a streaming query that set the number of tasks of a vertex, between two batches."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.driver.progress import SourceTold, StateTold
-from app.driver.valves.running import Rows, Valves
+from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.stages import StageReader, Told, vertex_batches
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch

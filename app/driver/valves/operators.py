@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.driver.valves.running import Rows
+from app.driver.valves.query_valves import Rows
 
 METRICS: Final = (
     "numOutputRows",

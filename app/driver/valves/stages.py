@@ -10,8 +10,8 @@ from app.driver.load import SparkFigures, Stage, spark_figures
 from app.driver.progress import SourceTold, StateTold
 from app.driver.scala import scala_context
 from app.driver.valves.operators import Operator
+from app.driver.valves.query_valves import Rows
 from app.driver.valves.records import Records, records_of
-from app.driver.valves.running import Rows
 from app.driver.valves.work import parts_of, shares
 from app.model.analysis import Query
 from app.model.protocol import VertexBatch

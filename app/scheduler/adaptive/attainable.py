@@ -9,8 +9,8 @@ from app.model.jobgraph import InPlace, JobGraph
 from app.model.options import JobOptions
 from app.model.plan import Plan, Rung
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.manager import Outlook, Timing
 from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.transition_manager import Outlook, Timing
 
 
 @dataclass(frozen=True, slots=True)

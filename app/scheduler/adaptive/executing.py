@@ -1,4 +1,4 @@
-"""Executing: an attempt runs at the plan in force, and the rescale manager decides when it may change.
+"""Executing: an attempt runs at the plan in force; `transition_manager` decides when a rescale may begin.
 
 A change of parallelism that every vertex concerned can make between two micro-batches goes Executing -> Rescaling ->
 Executing, without stopping anything. Any other goes through Restarting. When each may happen is the manager's
@@ -12,7 +12,7 @@ from typing import Final
 
 from app.model.plan import Plan, Rung
 from app.model.rescale import NOTHING_MEASURED, Measured, TerminatedReason, TriggerCause
-from app.scheduler.adaptive import manager, repartition, rollback, timeline, unfollowed, versions
+from app.scheduler.adaptive import repartition, rollback, timeline, transition_manager, unfollowed, versions
 from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms, plan_holds
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
@@ -26,7 +26,6 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
-from app.scheduler.adaptive.manager import ManagerOutcome
 from app.scheduler.adaptive.resources import arm_manager, replace_requirements, replace_slots
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
 from app.scheduler.adaptive.slot_declaration import slots_of
@@ -35,6 +34,7 @@ from app.scheduler.adaptive.state import (
     Executing,
     Manager,
 )
+from app.scheduler.adaptive.transition_manager import ManagerOutcome
 
 RESOURCE_TIMER: Final = "resource-wait"
 
@@ -56,7 +56,7 @@ def creating_running(draft: Draft, event: AttemptRunning) -> None:
 def enter_executing(draft: Draft, *, first_batch: bool) -> None:
     """Start a new manager, and review what changed while another phase was current."""
     options = draft.state.options
-    began = manager.start(draft.now_ms, longest_cooldown_ms(options))
+    began = transition_manager.start(draft.now_ms, longest_cooldown_ms(options))
     draft.enter(Executing(began, first_batch=first_batch))
     _reseat(draft)
     if _has_to_give(draft):
@@ -82,14 +82,14 @@ def _review(draft: Draft, *, resources: bool, counting: bool = True, trigger: bo
     assert phase is not None
     before = phase.manager
     if counting:
-        before = manager.count_down(before, draft.state.options.max_checkpoint_failures)
+        before = transition_manager.count_down(before, draft.state.options.max_checkpoint_failures)
     view = attainable_now(draft)
     if view.outlook.sufficient and resources and draft.state.timeline.open is None:
         message = draft.state.slots_reason
         timeline.open_record(draft, TriggerCause.NEW_RESOURCE_AVAILABLE, message=message)
-    moved, outcome = manager.on_change(before, view.outlook, draft.now_ms)
+    moved, outcome = transition_manager.on_change(before, view.outlook, draft.now_ms)
     if trigger and outcome is not ManagerOutcome.TRANSITION:
-        moved, outcome = manager.on_trigger(moved, view.outlook, draft.now_ms)
+        moved, outcome = transition_manager.on_trigger(moved, view.outlook, draft.now_ms)
     if view.outlook.sufficient:
         draft.disarm(RESOURCE_TIMER)
     _settle(draft, moved, outcome, view)
@@ -256,7 +256,7 @@ def executing_batch(draft: Draft, event: BatchCompleted) -> None:
     if phase.manager.stage in ("Cooldown", "Idling") and phase.manager.failed_batches_left is None:
         return
     view = attainable_now(draft)
-    _settle(draft, *manager.on_trigger(phase.manager, view.outlook, draft.now_ms), view)
+    _settle(draft, *transition_manager.on_trigger(phase.manager, view.outlook, draft.now_ms), view)
 
 
 def _take_back_slow(draft: Draft, event: BatchCompleted) -> bool:
@@ -286,7 +286,7 @@ def executing_batch_aborted(draft: Draft, event: BatchAborted) -> None:
     if phase.manager.failed_batches_left is None:
         return
     view = attainable_now(draft)
-    _settle(draft, *manager.on_batch_aborted(phase.manager, view.outlook, draft.now_ms), view)
+    _settle(draft, *transition_manager.on_batch_aborted(phase.manager, view.outlook, draft.now_ms), view)
 
 
 def executing_plan_applied(draft: Draft, event: PlanApplied) -> None:
@@ -316,4 +316,4 @@ def executing_timer(draft: Draft, event: TimerFired) -> None:
         _close_idle(draft, f"{state.wanted_slots} slots are wanted; only {state.usable_slots} came.")
         return
     view = attainable_now(draft)
-    _settle(draft, *manager.on_time(phase.manager, view.outlook, draft.now_ms), view)
+    _settle(draft, *transition_manager.on_time(phase.manager, view.outlook, draft.now_ms), view)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.model.option_names import LOCAL_TIMEOUT
-from app.scheduler.adaptive import budget, restarts, timeline
+from app.scheduler.adaptive import budget, restart_strategy, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import RestartQuery
 from app.scheduler.adaptive.ending import failure_of, record_failure
@@ -70,7 +70,9 @@ def query_failed(draft: Draft, event: QueryFailed) -> None:
     error = budget.of_event(state, event)
     if error is not None:
         budget.note(draft, error)
-    decision = restarts.on_failure(state.options.restart_strategy, state.restart, draft.now_ms, state.job_id)
+    decision = restart_strategy.on_failure(
+        state.options.restart_strategy, state.restart, draft.now_ms, state.job_id
+    )
     assert decision.delay_ms is not None
     record_failure(draft, evolve(failure, local=True), root=True)
     timeline.note(draft, f"A query failed and is restarted alone: {failure.error}")
@@ -132,7 +134,9 @@ def _obstacle(draft: Draft, event: QueryFailed, failure: Failure, known: LocalRe
     sinks = {vertex.id for vertex in state.graph.vertices if vertex.is_sink}
     if options.local_timeout_ms == 0 or len(sinks) < 2 or event.query not in sinks or not event.recoverable:
         return ""
-    strategy = restarts.on_failure(options.restart_strategy, state.restart, draft.now_ms, state.job_id)
+    strategy = restart_strategy.on_failure(
+        options.restart_strategy, state.restart, draft.now_ms, state.job_id
+    )
     if strategy.delay_ms is None or budget.exhausted(state, budget.of_event(state, event)) is not None:
         return ""
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)

@@ -10,11 +10,11 @@ from typing import Final
 
 from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
-from app.scheduler.adaptive import manager, repartition, rollback, slot_declaration, timeline
+from app.scheduler.adaptive import repartition, rollback, slot_declaration, timeline, transition_manager
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import RequirementsUpdated, SlotsChanged
-from app.scheduler.adaptive.manager import Outlook, Timing
 from app.scheduler.adaptive.state import JobState, Manager
+from app.scheduler.adaptive.transition_manager import Outlook, Timing
 
 WAIT_TIMER: Final = "wait-timeout"
 
@@ -50,8 +50,8 @@ def arm_wait(draft: Draft) -> None:
 
 def wait_anew(draft: Draft) -> None:
     """The cluster has become unreachable or reachable: the wait ends or begins. Nothing before it counts."""
-    draft.set_phase(manager=manager.start(draft.now_ms, 0))
-    draft.disarm(WAIT_TIMER, *manager.TIMERS)
+    draft.set_phase(manager=transition_manager.start(draft.now_ms, 0))
+    draft.disarm(WAIT_TIMER, *transition_manager.TIMERS)
     arm_wait(draft)
 
 
@@ -69,7 +69,7 @@ def waiting_outlook(state: JobState) -> Outlook:
 
 def arm_manager(draft: Draft, moved: Manager, outlook: Outlook) -> None:
     """Hold exactly the timer that the manager needs."""
-    draft.disarm(*manager.TIMERS)
-    due = manager.next_due_ms(moved, outlook)
+    draft.disarm(*transition_manager.TIMERS)
+    due = transition_manager.next_due_ms(moved, outlook)
     if due is not None:
         draft.arm(*due)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminatedReason, TriggerCause
 from app.model.sentences import ended
-from app.scheduler.adaptive import budget, repartition, restarts, rollback, timeline, versions
+from app.scheduler.adaptive import budget, repartition, restart_strategy, rollback, timeline, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import StopMode
 from app.scheduler.adaptive.ending import (
@@ -68,10 +68,12 @@ def handle_failure(
     if (hopeless := budget.exhausted(state, repeated)) is not None:
         _fail(draft, failure, f"{ended(failure.error)} {hopeless}")
         return
-    decision = restarts.on_failure(state.options.restart_strategy, state.restart, draft.now_ms, state.job_id)
+    decision = restart_strategy.on_failure(
+        state.options.restart_strategy, state.restart, draft.now_ms, state.job_id
+    )
     draft.set(restart=decision.state)
     if decision.delay_ms is None:
-        strategy = restarts.describe(state.options.restart_strategy)
+        strategy = restart_strategy.describe(state.options.restart_strategy)
         _fail(draft, failure, f"{ended(failure.error)} Recovery is suppressed by {strategy}.")
         return
     break_off_stop(draft, failure.error)

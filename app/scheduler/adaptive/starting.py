@@ -9,13 +9,13 @@ from app.model.rescale import TerminatedReason, TriggerCause
 from app.model.sentences import ended
 from app.model.status import JobStatus
 from app.scheduler.adaptive import (
-    manager,
     repartition,
     resources,
-    restarts,
+    restart_strategy,
     rollback,
     slot_declaration,
     timeline,
+    transition_manager,
     versions,
 )
 from app.scheduler.adaptive.draft import Draft
@@ -41,7 +41,6 @@ from app.scheduler.adaptive.events import (
     StateRepartitioned,
     TimerFired,
 )
-from app.scheduler.adaptive.manager import ManagerOutcome, Outlook
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
@@ -52,6 +51,7 @@ from app.scheduler.adaptive.state import (
     RetryingExecutionGraphCreation,
     WaitingForResources,
 )
+from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook
 from app.scheduler.adaptive.trial import Trial, met_before, trial_of
 from app.scheduler.slots import assign
 
@@ -67,7 +67,7 @@ CLUSTER_RETRY_MS: Final = 10_000
 
 def enter_waiting(draft: Draft, exception: str | None = None) -> None:
     """Wait for slots; leave at once if all that are desired are there."""
-    draft.enter(WaitingForResources(manager.start(draft.now_ms, 0)), exception)
+    draft.enter(WaitingForResources(transition_manager.start(draft.now_ms, 0)), exception)
     resources.arm_wait(draft)
     if draft.state.attempt_alive:
         order_stop(draft, StopMode.KILL)
@@ -85,9 +85,9 @@ def review_waiting(draft: Draft) -> None:
     if adopted and outlook.sufficient:
         create_execution_graph(draft)
         return
-    moved, outcome = manager.on_change(phase.manager, outlook, draft.now_ms)
+    moved, outcome = transition_manager.on_change(phase.manager, outlook, draft.now_ms)
     if outcome is not ManagerOutcome.TRANSITION:
-        moved, outcome = manager.on_trigger(moved, outlook, draft.now_ms)
+        moved, outcome = transition_manager.on_trigger(moved, outlook, draft.now_ms)
     _settle_waiting(draft, moved, outcome, outlook)
 
 
@@ -138,7 +138,7 @@ def waiting_timer(draft: Draft, event: TimerFired) -> None:
         phase = draft.state.phase
         assert isinstance(phase, WaitingForResources)
         outlook = resources.waiting_outlook(draft.state)
-        moved, outcome = manager.on_time(phase.manager, outlook, draft.now_ms)
+        moved, outcome = transition_manager.on_time(phase.manager, outlook, draft.now_ms)
         _settle_waiting(draft, moved, outcome, outlook)
 
 
@@ -367,11 +367,11 @@ def start_failed(draft: Draft, failure: Failure, *, recoverable: bool, own: bool
     cause = failure.error
     if recoverable:
         seed = f"{state.job_id}/creation"
-        decision = restarts.on_failure(options, state.creation_retry, draft.now_ms, seed)
+        decision = restart_strategy.on_failure(options, state.creation_retry, draft.now_ms, seed)
         draft.set(creation_retry=decision.state)
         delay_ms = decision.delay_ms
         if delay_ms is None:
-            cause = f"{ended(failure.error)} No further start is tried: {restarts.describe(options)}."
+            cause = f"{ended(failure.error)} No further start is tried: {restart_strategy.describe(options)}."
     if delay_ms is None:
         _give_up(draft, failure, cause)
         return

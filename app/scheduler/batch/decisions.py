@@ -8,10 +8,10 @@ from typing import Any
 from app.model.batch import DeciderRule, LimitedBy
 from app.model.jobgraph import JobVertex
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.batch.decider import Inputs, decide
 from app.scheduler.batch.limits import Limits, limits
+from app.scheduler.batch.parallelism_decider import Inputs, decide
 from app.scheduler.batch.progress import Decision
-from app.scheduler.batch.sizes import source_limit
+from app.scheduler.batch.source_sizes import source_limit
 
 
 def decision_for(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.model.batch import RegionStatus
 from app.model.rescale import TerminatedReason
-from app.scheduler.adaptive import budget, manager, restarts, slot_declaration, timeline
+from app.scheduler.adaptive import budget, restart_strategy, slot_declaration, timeline, transition_manager
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.ending import fail, failure_of, record_failure
 from app.scheduler.adaptive.events import (
@@ -38,7 +38,7 @@ def begin(draft: Draft, event: AttemptRunning) -> None:
     if not take_up_plan(draft):
         return
     timeline.note_missing(draft, event.missing_executors)
-    draft.enter(Executing(manager.start(draft.now_ms, 0), first_batch=True))
+    draft.enter(Executing(transition_manager.start(draft.now_ms, 0), first_batch=True))
     slot_declaration.declare(draft)
     progress = progress_of(draft.state)
     draft.set(
@@ -129,10 +129,12 @@ def region_failed(draft: Draft, event: RegionFailed) -> None:
         _give_up(draft, failure, f"{failure.error} {hopeless}")
         return
     options = state.options.restart_strategy
-    decision = restarts.on_failure(options, state.restart, draft.now_ms, state.job_id)
+    decision = restart_strategy.on_failure(options, state.restart, draft.now_ms, state.job_id)
     draft.set(restart=decision.state)
     if decision.delay_ms is None:
-        _give_up(draft, failure, f"{failure.error} Recovery is suppressed by {restarts.describe(options)}.")
+        _give_up(
+            draft, failure, f"{failure.error} Recovery is suppressed by {restart_strategy.describe(options)}."
+        )
         return
     _reset(draft, event)
     draft.set(num_restarts=state.num_restarts + 1)

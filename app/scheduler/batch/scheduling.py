@@ -18,13 +18,13 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import SendPlan
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
-from app.scheduler.batch.decider import Inputs
 from app.scheduler.batch.decisions import decision_for
 from app.scheduler.batch.layout import Layout, layout_of
 from app.scheduler.batch.limits import limits
+from app.scheduler.batch.parallelism_decider import Inputs
 from app.scheduler.batch.progress import REGION_TIMER, BatchProgress, Decision, RegionState
 from app.scheduler.batch.regions import Region, startable
-from app.scheduler.batch.sizes import bytes_before, subpartitions_for
+from app.scheduler.batch.source_sizes import bytes_before, subpartitions_for
 
 DECISIONS_KEPT: Final = 5
 """Decisions that are kept of each vertex."""

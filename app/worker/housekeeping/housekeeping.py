@@ -182,11 +182,11 @@ class Housekeeper:
 
     async def _tidy_job(self, job_id: str, keep: int, older_than_ms: int) -> int:
         store, most = self._store, self._requests_max_count
-        oldest_ms = await store.oldest_key_kept_ms(job_id, most=most)
+        oldest_ms = await store.oldest_idempotency_key_ms(job_id, most=most)
         keys_before_ms = older_than_ms if oldest_ms is None else max(older_than_ms, oldest_ms)
         return (
             await _in_slices(store.prune, job_id, keep=keep, older_than_ms=older_than_ms)
-            + await _in_slices(store.prune_keys, job_id, older_than_ms=keys_before_ms)
+            + await _in_slices(store.prune_idempotency_keys, job_id, older_than_ms=keys_before_ms)
             + await _in_slices(
                 store.prune_versions, job_id, keep=keep, older_than_ms=older_than_ms, most=most
             )

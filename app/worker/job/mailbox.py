@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.state import JobState
 from app.store.writes import Write
-from app.worker.views import RequirementsResult, StateConflict
+from app.worker.job.idempotency import IdempotencyKey
 
 Answers = list[tuple["Request", Any]]
 
@@ -28,14 +26,6 @@ class RequestDecision:
     event: Event | None
     answer: Any = None
     rows: tuple[Write, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RequestKey:
-    """An Idempotency-Key and the hash of the request that it stands for."""
-
-    key: str
-    request_hash: str
 
 
 EventSource = Event | Callable[[JobState], Event | None]
@@ -56,21 +46,7 @@ class Request:
 
     decide: Callable[[JobState], RequestDecision]
     future: asyncio.Future[Any]
-    key: RequestKey | None = None
-
-
-def request_hash_of(parts: list[object]) -> str:
-    """What makes two requests of equal ``parts`` with one Idempotency-Key the same request."""
-    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
-
-
-def repeated(key: RequestKey, known: tuple[str, RequirementsResult]) -> RequirementsResult:
-    request_hash, answer = known
-    if request_hash != key.request_hash:
-        raise StateConflict(
-            f"Idempotency-Key {key.key!r} was used before for another request. Use a new key."
-        )
-    return answer
+    key: IdempotencyKey | None = None
 
 
 def answer_all(answers: list[tuple[Request, Any]]) -> None:

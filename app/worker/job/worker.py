@@ -27,16 +27,15 @@ from app.scheduler.step import step
 from app.scheduler.validate import validate
 from app.store.writes import Write
 from app.worker.clock import Clock
+from app.worker.job.idempotency import IdempotencyKey, first_answer
 from app.worker.job.mailbox import (
     EventSource,
     Fact,
     Request,
     RequestDecision,
-    RequestKey,
     answer_all,
     refuse,
     refuse_all,
-    repeated,
 )
 from app.worker.job.persistence import Change, JobWriter, LostOwnership, StateDiverged, WriteFailed
 from app.worker.job.redaction import redacted
@@ -108,7 +107,9 @@ class JobWorker:
         self._mailbox.append(Fact(source, rows))
         self._wake()
 
-    async def ask(self, decide: Callable[[JobState], RequestDecision], key: RequestKey | None = None) -> Any:
+    async def ask(
+        self, decide: Callable[[JobState], RequestDecision], key: IdempotencyKey | None = None
+    ) -> Any:
         """Let ``decide`` see the state when its turn comes; its answer, once what it caused is durable.
 
         A request whose ``key`` was answered before gets that answer again, and ``decide`` is not called.
@@ -279,7 +280,7 @@ class JobWorker:
             if key is not None:
                 known = change.answers.get(key.key) or self._answers.get(key.key)
                 if known is not None:
-                    answers.append((item, repeated(key, known)))
+                    answers.append((item, first_answer(key, known)))
                     return state
             decision = item.decide(state)
             if decision.event is not None:

@@ -2,7 +2,8 @@
 many.
 
 A process that is alone on its data directory takes all it can get. Several (`app.store.members`) take their shares of
-what the dead leave behind, and hand jobs over, one at a time, to those that have far fewer.
+what the dead leave behind, and hand jobs over, one at a time, to those that have far fewer. That a process without a
+lease writes nothing is ensured by `app.store.batch.lost_leases`.
 """
 
 from __future__ import annotations

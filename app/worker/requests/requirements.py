@@ -1,4 +1,7 @@
-"""Deciding a PUT of resource requirements, seeing the state that is current when its turn comes."""
+"""A PUT of resource requirements: whether it is accepted, decided on the state that is current when its turn comes.
+
+What is wrong with bounds, in sentences, is said by `app.model.requirements.validate_bounds`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.step import status_of
-from app.worker.job.mailbox import RequestDecision, request_hash_of
+from app.worker.job.idempotency import request_hash_of
+from app.worker.job.mailbox import RequestDecision
 from app.worker.requests.slot_shares import refusal_by_cap
 from app.worker.views import (
     InvalidRequest,

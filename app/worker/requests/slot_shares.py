@@ -12,7 +12,8 @@ from app.scheduler.adaptive.events import SlotShareUpdated
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.slots import minimal_slots
 from app.scheduler.step import status_of
-from app.worker.job.mailbox import RequestDecision, request_hash_of
+from app.worker.job.idempotency import request_hash_of
+from app.worker.job.mailbox import RequestDecision
 from app.worker.views import RequirementsResult, StaleVersion, StateConflict
 
 

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from app.driver.progress import Committed, committed_of
 from app.driver.valves.insert import insert_valves
+from app.driver.valves.query_valves import Valves
 from app.driver.valves.reading import read_query
-from app.driver.valves.running import Valves
 from app.driver.valves.spark import replace_frame, writer_facts, writer_frame
 from app.driver.valves.stages import StageReader, Told, vertex_batches
 from app.model.analysis import Query, queries

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 from app.driver.gateway import BatchRun
 from app.driver.plans import DriverPlan
 from app.driver.valves.batches import BatchReader
-from app.driver.valves.running import Valves
+from app.driver.valves.query_valves import Valves
 from tests.unit.driver.test_graph_valves import at, graph
 
 PLANNED = object()

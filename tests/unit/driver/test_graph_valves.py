@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from app.driver.valves.labels import Label
-from app.driver.valves.running import Rows, Valves
+from app.driver.valves.query_valves import Rows, Valves
 from app.driver.valves.stages import Stage, vertex_batches
 from app.model.analysis import Query, queries
 from app.model.graphdoc import parse_document

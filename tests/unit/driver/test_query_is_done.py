@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from app.driver.document_query import DocumentQuery
 from app.driver.plans import Plans
 from app.driver.progress import Committed
 from app.driver.recovery import GapMeter, Past
-from app.driver.running_query import RunningQuery
 from app.driver.sources.splits import Splits
 from app.model.jobgraph import SourceSpec
 
@@ -28,7 +28,7 @@ class Place:
         self.offsets.mkdir()
         self.commits.mkdir()
         self.gateway = SimpleNamespace(running_batch=None, committed=lambda _batch: None)
-        query: Any = RunningQuery.__new__(RunningQuery)
+        query: Any = DocumentQuery.__new__(DocumentQuery)
         query.query = SimpleNamespace(streams=[SimpleNamespace(operation=each) for each in sources])
         query.checkpoint_dir = directory
         query.gateway = self.gateway
@@ -40,7 +40,7 @@ class Place:
         query._past = Past((), None)
         query._idle = False
         query._valves = SimpleNamespace(settle=lambda: True)
-        self.query: RunningQuery = query
+        self.query: DocumentQuery = query
 
     def planned(self, *rows: int | None) -> None:
         """A batch is planned, after which so many rows of each source have been read, of five."""

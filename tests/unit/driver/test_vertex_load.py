@@ -10,7 +10,7 @@ import pytest
 from app.driver.load import Stage
 from app.driver.progress import SourceTold, StateTold
 from app.driver.valves.operators import Operator, tree_of
-from app.driver.valves.running import Rows
+from app.driver.valves.query_valves import Rows
 from app.driver.valves.stages import Told, vertex_batches
 from app.driver.valves.work import Part, shares
 from app.model.analysis import Query, queries

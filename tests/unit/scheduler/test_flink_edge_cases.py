@@ -31,7 +31,7 @@ from app.scheduler.adaptive.events import (
     TimerFired,
 )
 from app.scheduler.adaptive.state import Executing
-from tests.unit.scheduler import test_flink_edge_cases_of_failures, test_restarts, test_slots
+from tests.unit.scheduler import test_flink_edge_cases_of_failures, test_restart_strategy, test_slots
 from tests.unit.scheduler.driving import (
     Job,
     bounds,
@@ -67,7 +67,7 @@ CASES = {
     24: "the exponential backoff",
     25: "a JobManager that restarts",
 }
-HOMES = (test_flink_edge_cases_of_failures, test_restarts, test_slots)
+HOMES = (test_flink_edge_cases_of_failures, test_restart_strategy, test_slots)
 ELSEWHERE = {
     10: (
         "tests/contract/test_requirements.py",

@@ -15,10 +15,10 @@ from app.scheduler.adaptive import (
     executing,
     in_place,
     local_failover,
-    manager,
     resources,
     slot_declaration,
     starting,
+    transition_manager,
 )
 from app.scheduler.batch import progress
 from app.scheduler.transitions import PHASES
@@ -80,7 +80,7 @@ def test_every_state_has_a_page_that_says_what_to_look_for() -> None:
 
 def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
     known = {
-        *manager.TIMERS,
+        *transition_manager.TIMERS,
         ending.STOP_TIMER,
         executing.RESOURCE_TIMER,
         slot_declaration.IDLE_TIMER,

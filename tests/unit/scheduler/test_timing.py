@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.model.plan import Slot
-from app.scheduler.adaptive import manager
+from app.scheduler.adaptive import transition_manager
 from app.scheduler.adaptive.draft import MAX_SPANS, OMITTED
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -20,8 +20,8 @@ from app.scheduler.adaptive.events import (
     StartScheduling,
     TimerFired,
 )
-from app.scheduler.adaptive.manager import ManagerOutcome, Outlook, Timing
 from app.scheduler.adaptive.state import Executing, Manager
+from app.scheduler.adaptive.transition_manager import ManagerOutcome, Outlook, Timing
 from tests.unit.scheduler.driving import Job, chain, mixed, slots
 
 COOLDOWN = "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling"
@@ -306,12 +306,12 @@ def test_a_timer_that_fired_is_never_due_again_at_once(stage: str, sufficient: b
     outlook = Outlook(sufficient, False, Timing(30_000, 60_000, 90_000), 30_000)
     change = None if stage in ("Cooldown", "Idling") else 0
     before = Manager(stage, 0, change, change, 2, 90_000 if stage == "Stabilizing" else None)  # type: ignore[arg-type]
-    due = manager.next_due_ms(before, outlook)
+    due = transition_manager.next_due_ms(before, outlook)
     if due is None:
         assert stage == "Idling"
         return
     now_ms = max(due[1], at_ms)
-    after, outcome = manager.on_time(before, outlook, now_ms)
+    after, outcome = transition_manager.on_time(before, outlook, now_ms)
     if outcome is ManagerOutcome.NOTHING:
-        again = manager.next_due_ms(after, outlook)
+        again = transition_manager.next_due_ms(after, outlook)
         assert again is None or again[1] > now_ms

@@ -134,7 +134,7 @@ async def test_old_requests_are_removed_but_never_the_newest_requirements(store:
         await store.commit(samples.put(JOB, seq).add(key))
     # Older than version 4: keys 2 and 3, and versions 1 to 3.
     older_than_ms = samples.NOW_MS + 4
-    assert await store.prune_keys(JOB, older_than_ms=older_than_ms) == 2
+    assert await store.prune_idempotency_keys(JOB, older_than_ms=older_than_ms) == 2
     assert await store.prune_versions(JOB, keep=1, older_than_ms=older_than_ms, most=100) == 3
     assert [found.version for found in await store.requirements(JOB)] == [6, 5, 4]
     assert await store.answer(JOB, "key-3") is None

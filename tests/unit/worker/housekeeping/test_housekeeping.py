@@ -164,7 +164,7 @@ async def test_of_a_job_that_runs_for_ever_the_newest_keys_and_versions_are_kept
         await fill(store, 1, 9)
         await fill(store, 2, 2)
         sizes: list[int] = []
-        for name in ("prune_keys", "prune_versions"):
+        for name in ("prune_idempotency_keys", "prune_versions"):
             prune = getattr(store, name)
 
             async def counted(*args: Any, prune: Any = prune, **kwargs: Any) -> int:
@@ -219,7 +219,7 @@ async def test_nothing_is_written_where_nothing_is_to_be_removed(
             raise AssertionError("a job with nothing to remove was written")
 
         monkeypatch.setattr(store, "prune", unexpected)
-        monkeypatch.setattr(store, "prune_keys", unexpected)
+        monkeypatch.setattr(store, "prune_idempotency_keys", unexpected)
         monkeypatch.setattr(store, "prune_versions", unexpected)
         assert await keeper.tidy() == (0, 0)
 

@@ -1,4 +1,4 @@
-"""One started query of an attempt: its Spark query, its gateway, and how far it has come."""
+"""One run of a query of a graph document: builds its plan, and starts it with its sink."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class RunningQuery(StartedQuery):
+class DocumentQuery(StartedQuery):
     """One run of a query of a graph document."""
 
     def __init__(

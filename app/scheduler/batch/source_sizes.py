@@ -1,4 +1,4 @@
-"""What the sizes of a batch job's files say before anything was read: tasks of sources, and parts of results."""
+"""Before anything was read: the most tasks of a source, and the subpartitions of results, from the sizes of files."""
 
 from __future__ import annotations
 

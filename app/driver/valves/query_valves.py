@@ -1,4 +1,4 @@
-"""The valves of a running query: how they are set, and what a batch was planned with."""
+"""Sets the number of tasks of each vertex of a running query, by valves, and reads what a batch was planned with."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from app.model.batch import DeciderRule, LimitedBy, Result, Skew, SkewStrategy
 from app.model.options import JobOptions
 from app.model.requirements import Bounds
-from app.scheduler.batch.decider import Division, Inputs, decide, groups_of
 from app.scheduler.batch.limits import Limits, limits
-from app.scheduler.batch.sizes import subpartitions_for
+from app.scheduler.batch.parallelism_decider import Division, Inputs, decide, groups_of
+from app.scheduler.batch.source_sizes import subpartitions_for
 
 MB = 1024 * 1024
 RULES = tuple(DeciderRule)

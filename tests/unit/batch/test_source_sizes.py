@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.scheduler.batch.sizes import bytes_before, source_limit, subpartitions_for
+from app.scheduler.batch.source_sizes import bytes_before, source_limit, subpartitions_for
 from tests.unit.batch.driving import BatchJob, chain
 
 MB = 1 << 20

@@ -1,4 +1,4 @@
-"""How far the run of a region is, and how long it may still take, from its Spark tasks."""
+"""The percentage and the remaining time of a region's run, from its Spark tasks."""
 
 from __future__ import annotations
 

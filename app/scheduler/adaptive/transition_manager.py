@@ -1,4 +1,6 @@
-"""The state transition manager: when a job may act on other slots or bounds (FLIP-461 and FLIP-472, production Flink).
+"""Cooldown and stabilisation: when a job may act on other slots or bounds.
+
+This is production Flink's StateTransitionManager (FLIP-461 and FLIP-472).
 
 A value machine of its own, one per entry into WaitingForResources or Executing. Its stages:
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.options import RestartStrategyOptions
-from app.scheduler.adaptive.restarts import backoff_ms, describe, on_failure
+from app.scheduler.adaptive.restart_strategy import backoff_ms, describe, on_failure
 from app.scheduler.adaptive.state import RestartState
 
 EXACT = RestartStrategyOptions(jitter_factor=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.scheduler.batch.estimate import TaskCount, percent, rest_ms
+from app.scheduler.batch.remaining_time import TaskCount, percent, rest_ms
 
 
 @pytest.mark.parametrize(
