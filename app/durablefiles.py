@@ -64,12 +64,24 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     Raises:
         OSError: it cannot be read, is no regular file, or has more than ``most_bytes``.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = open_regular(path)
     with os.fdopen(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
-            raise OSError(errno.EINVAL, "It is no regular file, or too large", str(path))
+        if os.fstat(fd).st_size > most_bytes:
+            raise OSError(errno.EINVAL, "It is too large", str(path))
         return file.read(most_bytes)
+
+
+def open_regular(path: Path, access: int = os.O_RDONLY) -> int:
+    """A descriptor of ``path``, of which somebody else may have made a link or a pipe.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    fd = os.open(path, access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "It is no regular file", str(path))
+    return fd
 
 
 def remove_tree(path: Path) -> None:

@@ -33,6 +33,7 @@ from app.cluster.kubernetes.template import TemplateError
 from app.cluster.ports import ExecutorCluster
 from app.cluster.runtimes import Runtimes
 from app.logs import configure_logs
+from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK
 from app.settings import Settings
 from app.store.datadir import DataDirectory
 from app.store.errors import StoreError
@@ -276,6 +277,7 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
         task_manager=membership.task_manager,
         runs_on=place_of(settings),
         private=(settings.data_dir, settings.place_of_jobs),
+        page_address=os.environ.get(ADDRESS_VARIABLE) or LOOPBACK,
     )
 
 

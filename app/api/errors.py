@@ -14,13 +14,16 @@ from starlette.responses import Response
 from app.api.answers import json_response
 from app.model.sentences import shown
 from app.worker.views import (
+    BeyondLog,
     ControlPlaneError,
     Fenced,
     InDoubt,
     InvalidRequest,
+    LogGone,
     StaleVersion,
     StateConflict,
     Unavailable,
+    UnknownAttempt,
     UnknownJob,
     UnknownOperation,
     UnknownRescale,
@@ -31,9 +34,12 @@ _STATUS: dict[type[ControlPlaneError], int] = {
     UnknownJob: 404,
     UnknownRescale: 404,
     UnknownOperation: 404,
+    UnknownAttempt: 404,
     StateConflict: 409,
     Fenced: 410,
+    LogGone: 410,
     StaleVersion: 412,
+    BeyondLog: 416,
     Unavailable: 503,
 }
 

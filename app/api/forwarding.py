@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 
 import httpx
 import structlog
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
 
 from app.api.answers import BytesResponse
 from app.api.errors import RETRY, error_response
@@ -70,7 +71,8 @@ class Forwarding:
     ) -> None:
         self._control_planes = control_planes
         self._http = httpx.AsyncClient(
-            timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S, pool=None),
+            # An answer that goes on for as long as its client likes may be silent meanwhile.
+            timeout=httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S, read=None, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             trust_env=False,
             transport=transport,
@@ -151,24 +153,39 @@ class Forwarding:
         query = request.scope["query_string"]
         url = httpx.URL(owner.url).copy_with(raw_path=path + (b"?" + query if query else b""))
         content = await request.body()
-        waiting = asyncio.create_task(
-            self._http.request(
-                request.method,
-                url,
-                content=content if content or request.method not in _READS else None,
-                headers=[*headers, (FORWARDED, b"1")],
-            )
+        sent = self._http.build_request(
+            request.method,
+            url,
+            content=content if content or request.method not in _READS else None,
+            headers=[*headers, (FORWARDED, b"1")],
         )
+        waiting = asyncio.create_task(self._exchange(sent))
+        until_s = asyncio.get_running_loop().time() + _ANSWER_TIMEOUT_S
         try:
             while True:
                 done, _ = await asyncio.wait({waiting}, timeout=_LOOK_EVERY_S)
                 if done:
-                    return _sent_back(waiting.result())
+                    return waiting.result()
+                if asyncio.get_running_loop().time() > until_s:
+                    raise httpx.ReadTimeout("The owner gives no answer.")
                 with contextlib.suppress(StoreError):
                     if await self._control_planes.owner_of(job_id) != owner:
                         return None
         finally:
             waiting.cancel()
+
+    async def _exchange(self, request: httpx.Request) -> Response:
+        """The answer: whole, or if it has no length of its own, as it comes."""
+        answer = await self._http.send(request, stream=True)
+        if answer.status_code == 200 and "content-length" not in answer.headers and request.method != "HEAD":
+            response = StreamingResponse(_passed_on(answer), answer.status_code)
+            response.raw_headers = _headers_back(answer)
+            return response
+        try:
+            await answer.aread()
+        finally:
+            await answer.aclose()
+        return _sent_back(answer)
 
 
 def _job_id(request: Request) -> str | None:
@@ -189,9 +206,20 @@ def _body_limit_bytes(request: Request) -> int:
 def _sent_back(answer: httpx.Response) -> Response:
     content_type = answer.headers.get("content-type", "").encode("latin-1")
     response = BytesResponse(answer.content, answer.status_code, content_type=content_type)
-    response.raw_headers += [
-        (name.lower(), value)
-        for name, value in answer.headers.raw
-        if name.lower() not in _NOT_SENT_BACK and name.lower() != b"content-type"
-    ]
+    response.raw_headers += [each for each in _headers_back(answer) if each[0] != b"content-type"]
     return response
+
+
+def _headers_back(answer: httpx.Response) -> list[tuple[bytes, bytes]]:
+    return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _NOT_SENT_BACK]
+
+
+async def _passed_on(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """Breaks off where the owner does, so that nobody takes it for the end."""
+    try:
+        async for part in answer.aiter_raw():
+            yield part
+    except httpx.HTTPError as error:
+        raise ClientDisconnect from error
+    finally:
+        await answer.aclose()

@@ -85,6 +85,13 @@ class Client:
     def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Json:
         return self.request("GET", path, params=dict(params or {}))[0]
 
+    def get_text(self, path: str, params: Mapping[str, str | int]) -> tuple[str, httpx.Headers]:
+        """An answer that is plain text, and its headers; raises like `request`."""
+        response = self._answered("GET", path, params=dict(params))
+        if response.status_code >= 400:
+            _decoded(response)
+        return response.text, response.headers
+
     def request(
         self,
         method: str,
@@ -109,22 +116,23 @@ class Client:
         sent = {name: value.encode() for name, value in (headers or {}).items()}
         if content is not None:
             sent["Content-Type"] = b"application/json"
+        response = self._answered(
+            method, path, answer_s=answer_s, params=params, content=content, headers=sent, files=files
+        )
+        return _decoded(response), response.headers
+
+    def _answered(
+        self, method: str, path: str, *, answer_s: float | None = None, **request: Any
+    ) -> httpx.Response:
         deadline = time.monotonic() + UNAVAILABLE_PATIENCE_S
         while True:
-            response = self._send(
-                method,
-                path,
-                answer_s=ANSWER_TIMEOUT_S if answer_s is None else answer_s,
-                params=params,
-                content=content,
-                headers=sent,
-                files=files,
-            )
+            answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
+            response = self._send(method, path, answer_s=answer_s, **request)
             again = response.status_code == 503 and (method != "POST" or "Retry-After" in response.headers)
             if not again or time.monotonic() >= deadline:
                 if is_stranger(response):
                     raise stranger(self.server, response)
-                return _decoded(response), response.headers
+                return response
             time.sleep(min(_retry_after_s(response), max(0.0, deadline - time.monotonic())))
 
     def declare(

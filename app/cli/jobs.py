@@ -145,7 +145,11 @@ def heading(details: dict[str, Any]) -> list[str]:
     ]
     running = [
         f"{word} {details[key]}"
-        for word, key in (("attempt", "attempt"), ("driver process", "driverPid"))
+        for word, key in (
+            ("attempt", "attempt"),
+            ("driver process", "driverPid"),
+            ("Spark's page", "sparkUi"),
+        )
         if details.get(key) and not ended
     ]
     failure = last_failure_line(details)

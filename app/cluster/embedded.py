@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from app.cluster.appcds import ArchiveBuilder
+from app.cluster.driverlogs import trim_logs
 from app.cluster.driveruser import DriverUser
 from app.cluster.environments import Environment, own_environment
 from app.cluster.java import Java
@@ -26,7 +27,6 @@ from app.cluster.processes import (
     is_running,
     start_driver,
     sweep,
-    trim_logs,
 )
 from app.cluster.runtimes import OWN, Kind, Runtimes
 from app.model.environment import Looked, Runtime

@@ -23,6 +23,7 @@ import structlog
 
 import app
 from app import filelocks
+from app.cluster.driverlogs import log_file_of
 from app.cluster.driveruser import DriverUser
 from app.cluster.environments import inherited_environment
 from app.cluster.ports import DriverLaunchError, DriverRef
@@ -44,9 +45,6 @@ _BOOT = (
 _POLL_S = 0.02
 _KILL_DEADLINE_S = 20.0
 _LOGS_KEPT = 100
-# A function of a job that prints for every row fills a disk within hours.
-_LOG_LIMIT_BYTES = 64 << 20
-_LOG_TAIL_BYTES = 16 << 20
 # psutil derives start times from the boot time: two readings of one process may differ by a clock tick.
 _START_TOLERANCE_S = 0.05
 # The lock files that could not be opened, and why.
@@ -112,26 +110,6 @@ def sweep(run_dir: Path) -> None:
     for path in logs[:-_LOGS_KEPT]:
         if not path.with_suffix(".lock").exists():
             path.unlink(missing_ok=True)
-
-
-def trim_logs(run_dir: Path) -> None:
-    """Cut the logs of drivers that have grown too long down to their ends. Blocks; not for the event loop.
-
-    Drivers append, so theirs may be cut while they write; a line that is written in between may be lost.
-    """
-    for path in run_dir.glob("driver-*.log"):
-        try:
-            size = path.stat().st_size
-            if size <= _LOG_LIMIT_BYTES:
-                continue
-            with open(path, "r+b") as file:
-                file.seek(size - _LOG_TAIL_BYTES)
-                tail = file.read(_LOG_TAIL_BYTES).partition(b"\n")[2]
-                file.truncate(0)
-            with open(path, "ab") as file:
-                file.write(f"... {size - len(tail)} bytes were cut off here\n".encode() + tail)
-        except OSError as error:
-            log.warning("the log of a driver could not be cut", path=str(path), error=str(error))
 
 
 class LocalDriver:
@@ -310,7 +288,7 @@ def start_driver(
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     lock_file = run_dir / f"{driver_id}.lock"
-    log_file = run_dir / f"{driver_id}.log"
+    log_file = log_file_of(lock_file)
     command = [*driver_command("app.driver", python), *(["--warm"] if warm else [])]
     child = None
     try:

@@ -65,7 +65,7 @@ class BaseAttempt(ABC):
         graph: JobGraph,
         *,
         lock_file: str,
-        registration: Callable[[str], Registration],
+        registration: Callable[[SparkSession | None], Registration],
         open_session: Callable[[DriverSpec], SparkSession],
     ) -> None:
         self.spec = spec
@@ -174,15 +174,18 @@ class BaseAttempt(ABC):
 
     def _connect(self, session: SparkSession) -> ControlPlaneClient:
         # The job does not wait for the control plane: it may be away, and the assignment says all that is needed.
-        client = self._start_client(session.sparkContext.applicationId, self._inbox.put, self._on_fenced)
+        client = self._start_client(session, self._inbox.put, self._on_fenced)
         self._news = ExecutorNews(self._executors, client.report, self._sight)
         return client
 
     def _start_client(
-        self, spark_app_id: str, on_orders: Callable[[Orders], None], on_fenced: Callable[[], None]
+        self,
+        session: SparkSession | None,
+        on_orders: Callable[[Orders], None],
+        on_fenced: Callable[[], None],
     ) -> ControlPlaneClient:
         self._client = ControlPlaneClient(
-            self.spec, self._registration(spark_app_id), on_orders=on_orders, on_fenced=on_fenced
+            self.spec, self._registration(session), on_orders=on_orders, on_fenced=on_fenced
         )
         self._client.start()
         return self._client
@@ -217,7 +220,7 @@ class BaseAttempt(ABC):
 
     def _deliver(self, fields: dict[str, object]) -> None:
         # Nothing may have been started yet; the end must still be told.
-        client = self._client or self._start_client("", lambda _: None, lambda: None)
+        client = self._client or self._start_client(None, lambda _: None, lambda: None)
         client.report(**fields)
         client.flush(LAST_WORD_S)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from app.driver.failures import DriverError
 from app.durablefiles import write_whole
 from app.model.javaoptions import OPENED_PACKAGES
+from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK
 
 # Set by `app.cluster`. The second one has options for the JVM, separated by spaces and quoted as for a shell.
 JAVA_VARIABLE = "_SLOTWISE_DRIVER_JAVA"
@@ -189,6 +190,6 @@ def _spark_environment() -> dict[str, str]:
         PYTHONPATH=os.pathsep.join(paths),
         SPARK_CONNECT_MODE="0",
     )
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault(ADDRESS_VARIABLE, LOOPBACK)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     return dict(os.environ)

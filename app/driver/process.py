@@ -23,6 +23,7 @@ from os import _exit
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from app.driver.attempt import Attempt
 from app.driver.base_attempt import BaseAttempt, Ending
@@ -32,6 +33,7 @@ from app.driver.locks import take_driver_lock
 from app.model.graphdoc import GraphErrors, parse_document
 from app.model.jobgraph import JobGraph, JobType
 from app.model.protocol import DriverSpec, PlanningSpec, Registration
+from app.model.sparkui import LOOPBACK, UI_ENABLED, UI_PORT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,7 +165,8 @@ class DriverProcess:
     def _planning_session(self, spec: PlanningSpec) -> SparkSession:
         """One on this host: what a program does before its queries start is small."""
         master = spec.master if spec.master.startswith("local") else f"local[{spec.slots}]"
-        return self._session_of(spec.job_name, master, spec.spark_conf)
+        conf = {name: value for name, value in spec.spark_conf.items() if name not in (UI_ENABLED, UI_PORT)}
+        return self._session_of(spec.job_name, master, conf)
 
     def _session_for(self, spec: DriverSpec) -> SparkSession:
         return self._session_of(
@@ -239,15 +242,20 @@ def _make_socket_dir() -> str:
     return chosen
 
 
-def _registration(spark_app_id: str) -> Registration:
+def _registration(session: SparkSession | None) -> Registration:
+    """``session``: None if there is none yet, or it is gone."""
     import pyspark
 
+    context = None if session is None else session.sparkContext
+    page = None if context is None else context.uiWebUrl
     return Registration(
         pid=os.getpid(),
         pid_started_at=started_at(),
         host=socket.gethostname(),
         spark_version=pyspark.__version__,
-        spark_app_id=spark_app_id,
+        spark_app_id="" if context is None else context.applicationId,
+        # Spark names the host that executors call.
+        ui_url="" if not page else f"http://{LOOPBACK}:{urlsplit(page).port}",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from app.model.javaoptions import (
 )
 from app.model.kubenames import MASTER_PREFIX
 from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS
+from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, wants_ui
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -74,6 +76,8 @@ DEFAULT_CONF = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.showConsoleProgress": "false",
+    UI_ENABLED: "false",
+    UI_PORT: "0",
     "spark.cleaner.referenceTracking.blocking": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -208,6 +212,7 @@ def open_session(
             # On hosts that have no such file Java goes on without it.
             asked = chosen.get(DEFAULT_EXECUTOR_OPTIONS, "")
             fixed[DEFAULT_EXECUTOR_OPTIONS] = f"{shlex.join(archive_options(archive))} {asked}".strip()
+    fixed |= _page_conf(chosen)
     local = {} if executors else _LOCAL_CONF
     for key, value in {**places, **DEFAULT_CONF, **local, **chosen, **fixed}.items():
         settings.set(key, value)
@@ -227,6 +232,26 @@ def open_session(
     except Exception as error:
         failure = describe(error)
         raise DriverError(f"Spark could not be started: {failure.sentence}", recoverable=True) from error
+
+
+def _page_conf(conf: Mapping[str, str]) -> dict[str, str]:
+    """What becomes of the page of Spark that a job asks for."""
+    if not wants_ui(conf.items()):
+        return {}
+    if os.environ.get(ADDRESS_VARIABLE) != LOOPBACK:
+        # A program asks for it by itself; others are refused when they are submitted.
+        log.warning("the page of Spark is not opened: it would be open to the network")
+        return {UI_ENABLED: "false"}
+    port = int(conf.get(UI_PORT, "0"))
+    try:
+        with socket.socket() as probe:
+            # As Java does it.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+    except OSError as error:
+        log.warning("the page of Spark is not at port %d, but at one that is free: %s", port, error)
+        port = 0
+    return {UI_PORT: str(port)}
 
 
 def _expect_the_end(context: SparkContext) -> None:

@@ -26,6 +26,7 @@ from app.model.options import JobOptions
 from app.model.options_by_type import options_of_the_other_type
 from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting
 from app.model.sentences import shown
+from app.model.sparkui import ui_fault
 
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,199}\Z")
 MAX_ARTIFACTS: Final = 100
@@ -77,7 +78,7 @@ def read_config(fields: Fields, job_type: JobType, *, program: bool = False) -> 
         refusal = refused_setting(name, value, batch=batch, program=program)
         if refusal and not fields.errors.stored:
             fields.errors.add("config", f"The setting {name} is not allowed: {refusal}.")
-        elif fault := _jvm_fault(name, value):
+        elif fault := _jvm_fault(name, value) or (not fields.errors.stored and ui_fault(name, value)):
             fields.errors.add(below("config", name), fault)
     _, sentences = JobOptions.from_config(config)
     sentences += options_of_the_other_type(dict(config), job_type, program=program)

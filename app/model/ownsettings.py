@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.model.sparkui import UI_KILL
+
 FIXED_SETTINGS: Final = {
     # Two repartitions in a row are merged by the optimizer, which gives the stateful stage the number of tasks of
     # the stage behind it.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition",
     # Adaptive execution would choose the number of tasks itself, and splits a batch into several jobs.
     "spark.sql.adaptive.enabled": "false",
-    "spark.ui.enabled": "false",
+    # The page has no password, and who reaches it could end tasks.
+    UI_KILL: "false",
 }
 """What every driver sets. Rescaling in place, exactly-once or the metrics rest on it."""
 
@@ -39,7 +42,7 @@ _OWN: Final = {
     "spark.sql.optimizer.excludedRules": "rescaling in place depends on the rules that are excluded",
     "spark.local.dir": "Slotwise removes what a driver spilled",
     "spark.python.unix.domain.socket.dir": "Slotwise removes the sockets of a driver",
-    "spark.ui.enabled": "drivers have no web page of Spark's, the metrics of a job are in its REST API",
+    UI_KILL: "everybody who reaches the page could end tasks of the job by it",
 }
 
 _TOO_LATE: Final = (
@@ -100,7 +103,7 @@ def refused_setting(name: str, value: str, *, batch: bool, program: bool = False
         batch = False
     if program and name in _IN_PROGRAMS:
         return _IN_PROGRAMS[name]
-    if name == "spark.ui.enabled" and value == FIXED_SETTINGS[name]:
+    if name == UI_KILL and value == FIXED_SETTINGS[name]:
         return None
     if batch and name in FIXED_BATCH_SETTINGS and value != FIXED_BATCH_SETTINGS[name]:
         return "how the results of a BATCH job are read rests on it"

@@ -110,6 +110,7 @@ class Registration:
     host: str
     spark_version: str
     spark_app_id: str
+    ui_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)

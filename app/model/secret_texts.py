@@ -74,6 +74,27 @@ def without_secrets(text: str, known: Sequence[str] = ()) -> str:
     return hide(text, json_web_tokens(text))
 
 
+def part_without_secrets(before: str, text: str, after: str, known: Sequence[str] = ()) -> str:
+    """``text`` without secrets, also without those that begin in what stands ``before`` it or end in what comes
+    ``after``. Parts that follow each other make up what their whole is without its secrets."""
+    cut = "" if after else _CUT
+    whole = without_secrets(before + text + after + cut, known).removesuffix(cut)
+    begin = _in_common(whole, without_secrets(before, known))
+    end = _in_common(whole, without_secrets(before + text, known)) if after else len(whole)
+    return whole[begin : max(begin, end)]
+
+
+def _in_common(text: str, beginning: str) -> int:
+    """How many characters both begin with."""
+    if text.startswith(beginning):
+        return len(beginning)
+    low, high = 0, min(len(text), len(beginning))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if text.startswith(beginning[:middle]) else (low, middle - 1)
+    return low
+
+
 def secrets_of(graph: JobGraph) -> tuple[str, ...]:
     """The secret values of a job, as they may be written in a URL too; the longest first, as one may be part of
     another."""

@@ -27,7 +27,7 @@ from app.store.queries import (
     StoredJob,
 )
 from app.store.store import Store
-from app.store.tables import AttemptState
+from app.store.tables import AttemptEnding, AttemptState
 from app.store.writes import (
     FIRST_EPOCH,
     AcknowledgeReports,
@@ -37,6 +37,7 @@ from app.store.writes import (
     AddRequirements,
     Attempt,
     CreateJob,
+    DescribeDriver,
     PutAttempt,
     PutRescale,
     RemoveEffect,
@@ -53,12 +54,14 @@ __all__ = [
     "AddIdempotencyKey",
     "AddRequirements",
     "Attempt",
+    "AttemptEnding",
     "AttemptState",
     "CodecError",
     "ConstraintViolated",
     "CreateJob",
     "DataDirectory",
     "DataDirectoryInUse",
+    "DescribeDriver",
     "DurationTotals",
     "JobExists",
     "JobSummary",

@@ -32,6 +32,7 @@ from app.store.writes import (
     AddVersion,
     Attempt,
     CreateJob,
+    DescribeDriver,
     PutAttempt,
     PutRescale,
     RemoveEffect,
@@ -67,6 +68,7 @@ class Batch:
     rescales: dict[tuple[str, int], RescaleRecord] = field(default_factory=dict)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
+    described: list[Row] = field(default_factory=list)
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     versions: list[tuple[str, VersionWrite]] = field(default_factory=list)
     effects: list[dict[str, Any]] = field(default_factory=list)
@@ -114,6 +116,9 @@ class Batch:
                     self.acknowledged.pop((job_id, attempt.attempt), None)
                 case AcknowledgeReports(attempt_number, number):
                     self.acknowledged[job_id, attempt_number] = number
+                case DescribeDriver(attempt_number, host, spark_version, ui_url):
+                    told = map(codec.plain_text, (host, spark_version, ui_url))
+                    self.described.append((job_id, attempt_number, *told))
                 case AddVersion() | SetVersion():
                     self.versions.append((job_id, write))
                 case AddArtifact():
@@ -210,6 +215,7 @@ class Batch:
         acknowledged = [(job, attempt, number) for (job, attempt), number in self.acknowledged.items()]
         for statement, rows in (
             (statements.ACKNOWLEDGE, acknowledged),
+            (statements.DESCRIBE_DRIVER, self.described),
             (statements.DELETE_EFFECT, self.removed_effects),
         ):
             if rows:

@@ -126,6 +126,7 @@ VERTICES = Json(tuple[VertexRescale, ...], "list of rescaled vertices")
 GROUPS = Json(tuple[SlotGroupRescale, ...], "list of rescaled slot sharing groups")
 SPANS = Json(tuple[StateSpan, ...], "list of scheduler states")
 BOUNDS = Json(tuple[tuple[str, Bounds], ...], "set of bounds")
+PARALLELISM = Json(tuple[tuple[str, int], ...], "set of parallelisms")
 OPTIONS = Json(JobOptions, "set of job options")
 
 

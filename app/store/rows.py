@@ -81,4 +81,16 @@ RESCALES: Final = Rows(
         "spans": (codec.SPANS.dump, codec.SPANS.load),
     },
 )
-ATTEMPTS: Final = Rows(tables.attempts, Attempt, {"state": _named(tables.AttemptState)})
+ATTEMPTS: Final = Rows(
+    tables.attempts,
+    Attempt,
+    {
+        "state": _named(tables.AttemptState),
+        "parallelism": (codec.PARALLELISM.dump, codec.PARALLELISM.load),
+        "host": _PROSE,
+        "spark_version": _PROSE,
+        "ui_url": _PROSE,
+        "ending": _named(tables.AttemptEnding),
+        "ended_why": _PROSE,
+    },
+)

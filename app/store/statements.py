@@ -169,6 +169,11 @@ ACKNOWLEDGE = Statement(
     "(?, CAST(? AS BIGINT), CAST(? AS BIGINT))",
     ") AS v WHERE attempts.job_id = v.column1 AND attempts.attempt = v.column2",
 )
+DESCRIBE_DRIVER = Statement(
+    "UPDATE attempts SET host = v.column3, spark_version = v.column4, ui_url = v.column5 FROM (VALUES ",
+    "(?, CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT))",
+    ") AS v WHERE attempts.job_id = v.column1 AND attempts.attempt = v.column2",
+)
 INSERT_ARTIFACT = _insert("artifacts", tables.artifacts.columns.keys())
 INSERT_EFFECT = _insert("outbox", tables.outbox.columns.keys())
 DELETE_EFFECT = Statement("DELETE FROM outbox WHERE (job_id, seq) IN (VALUES ", "(?, CAST(? AS BIGINT))", ")")

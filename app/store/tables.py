@@ -53,6 +53,14 @@ class AttemptState(StrEnum):
     DEAD = "DEAD"
 
 
+class AttemptEnding(StrEnum):
+    """STOPPED: by order, to be followed by another attempt or because the job ends."""
+
+    FINISHED = "FINISHED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+
 def _one_of(column: str, values: Iterable[str]) -> str:
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
@@ -274,6 +282,8 @@ rescale_totals = Table(
     sqlite_with_rowid=False,
 )
 
+# ``log_from``: where its part begins in the log of a driver that ran attempts before. ``plan_version`` and
+# ``parallelism`` are those that it began with; ``host`` up to ``ui_url`` are null until its driver has called.
 attempts = Table(
     "attempts",
     metadata,
@@ -290,6 +300,14 @@ attempts = Table(
     Column("started_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger),
     Column("runs_on", Text, nullable=False, server_default=text("''")),
+    Column("log_from", BigInteger, nullable=False, server_default=text("0")),
+    Column("plan_version", BigInteger),
+    Column("parallelism", Text),
+    Column("host", Text),
+    Column("spark_version", Text),
+    Column("ui_url", Text),
+    Column("ending", Text),
+    Column("ended_why", Text),
     CheckConstraint("attempt >= 1", name="attempt"),
     CheckConstraint("acknowledged >= 0", name="acknowledged"),
     CheckConstraint(_one_of("state", AttemptState), name="state"),

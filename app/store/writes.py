@@ -16,7 +16,7 @@ from app.model.rescale import RescaleRecord
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import JobState
-from app.store.tables import AttemptState
+from app.store.tables import AttemptEnding, AttemptState
 
 FIRST_EPOCH = 1
 """The epoch that a job's first owner has, by creating the job."""
@@ -87,7 +87,9 @@ class Attempt:
 
     ``lock_file`` is free only when nothing of the driver lives. ``secret_hash`` is of the secret that its calls carry.
     ``acknowledged`` is the number up to which the driver's reports are taken down. ``runs_on`` names the cluster that
-    the driver was started on, empty for the server's host.
+    the driver was started on, empty for the server's host. ``log_from``: how much its driver had logged before.
+    ``plan_version`` and ``parallelism`` (by vertex id) are those that it began with; ``host``, ``spark_version`` and
+    ``ui_url``, the page of Spark, are what its driver has said. ``ended_why`` is a sentence without secrets.
     """
 
     attempt: int
@@ -102,6 +104,14 @@ class Attempt:
     acknowledged: int = 0
     ended_ms: int | None = None
     runs_on: str = ""
+    log_from: int = 0
+    plan_version: int | None = None
+    parallelism: tuple[tuple[str, int], ...] | None = None
+    host: str | None = None
+    spark_version: str | None = None
+    ui_url: str | None = None
+    ending: AttemptEnding | None = None
+    ended_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,16 @@ class AcknowledgeReports:
 
     attempt: int
     acknowledged: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeDriver:
+    """What the driver of ``attempt`` says of itself."""
+
+    attempt: int
+    host: str
+    spark_version: str
+    ui_url: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +199,7 @@ Write = (
     | PutRescale
     | PutAttempt
     | AcknowledgeReports
+    | DescribeDriver
     | AddArtifact
     | AddVersion
     | SetVersion

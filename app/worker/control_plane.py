@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import structlog
 
@@ -45,6 +45,7 @@ from app.worker.requests.requirements import (
 from app.worker.requests.slot_shares import SlotShareUpdate, decide_share, share_hash
 from app.worker.requests.stop import decide_stop
 from app.worker.requests.submission import Submission
+from app.worker.requests.views_of_logs import AttemptView, DriverLogs, LogPart
 from app.worker.retrying import reading
 from app.worker.slots.doorbell import Bells
 from app.worker.slots.task_managers import Shown, members_of_host, pool_of
@@ -100,6 +101,7 @@ class ControlPlane:
         )
         self._planner = Planner(host, places, limit_s=planning_timeout_s)
         self._submission = Submission(store, self._keeper, host, self._planner, places, clock, new_id)
+        self._logs = DriverLogs(store, lambda: self._closing)
         self._replacing = Replacing(self._keeper, self._submission, places)
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
@@ -305,6 +307,18 @@ class ControlPlane:
         self.job(job_id)
         return (await reading(self._store.rescale_summary(job_id))).durations_ms
 
+    # -- attempts
+
+    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
+        self.job(job_id)
+        return await self._logs.attempts(job_id)
+
+    async def read_log(self, job_id: str, attempt: int, offset: int, limit: int) -> LogPart:
+        return await self._logs.read(self.job(job_id), attempt, offset, limit)
+
+    def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:
+        return self._logs.follow(lambda: self.job(job_id), attempt, offset)
+
     # -- cluster
 
     def task_managers(self) -> Sequence[TaskManager]:
@@ -337,6 +351,7 @@ class ControlPlane:
             pid=registration.pid,
             spark=registration.spark_version,
         )
+        job.registered(attempt, registration)
         return job.orders()
 
     async def driver_orders(

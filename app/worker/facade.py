@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 from app.model.graphdoc_program import ProgramDocument
@@ -13,6 +13,7 @@ from app.scheduler.adaptive.state import Stop
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.slot_shares import SlotShareUpdate
+from app.worker.requests.views_of_logs import AttemptView, LogPart
 from app.worker.views import (
     DryRun,
     Explanation,
@@ -117,6 +118,18 @@ class ControlPlaneFacade(Protocol):
 
     async def rescale_durations(self, job_id: str) -> Mapping[TerminalState, Sequence[int]]:
         """Durations in ms of all retained terminal records, oldest first."""
+        ...
+
+    async def attempts(self, job_id: str) -> Sequence[AttemptView]:
+        """Those that are kept, newest first."""
+        ...
+
+    async def read_log(self, job_id: str, attempt: int, offset: int, limit: int) -> LogPart:
+        """At most ``limit`` bytes of what the driver of an attempt logged from ``offset``, without secrets."""
+        ...
+
+    def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:
+        """What it logged from ``offset``, part by part as it is written, until the attempt is over."""
         ...
 
     def task_managers(self) -> Sequence[TaskManager]: ...

@@ -34,6 +34,18 @@ class UnknownOperation(ControlPlaneError):
     """404: no stop operation with that trigger id"""
 
 
+class UnknownAttempt(ControlPlaneError):
+    """404: no such attempt, or none that is kept"""
+
+
+class LogGone(ControlPlaneError):
+    """410: the log of an attempt is not there any more"""
+
+
+class BeyondLog(ControlPlaneError):
+    """416: a log does not go so far"""
+
+
 class InvalidRequest(ControlPlaneError):
     """400"""
 
@@ -60,7 +72,7 @@ class Fenced(ControlPlaneError):
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as of the last durable write.
+    """A job as of the last durable write. ``spark_ui``: the web page of Spark in its driver, if it asked for one.
 
     ``load`` is what its drivers tell of batches and executors, ``region_progress`` the latest region-progress report
     per number of a region, ``executors`` how many the job has on a cluster. None of them is durable: they are empty
@@ -77,6 +89,7 @@ class JobView:
     load: Load = field(default_factory=Load)
     region_progress: dict[int, Report] = field(default_factory=dict)
     executors: ExecutorsSeen | None = None
+    spark_ui: str | None = None
 
     @property
     def job_id(self) -> str:

@@ -215,6 +215,12 @@ def test_a_job_lives_as_ever_and_sees_nothing_of_the_server(deployment: OtherUse
     deployment.stop()
     deployment.check_ends()
     assert deployment.rows() == deployment.committed_rows() > 0
+    # The server alone can read the logs, and shows them.
+    attempts = deployment.get(f"/jobs/{deployment.job_id}/attempts")["attempts"]
+    killed = next(each for each in attempts if each["driverPid"] == pid)
+    assert killed["ending"] == "FAILED" and "was killed by signal 9" in killed["message"], killed
+    log = deployment.call("GET", f"/jobs/{deployment.job_id}/attempts/{attempts[0]['attempt']}/logs")
+    assert (log.status_code, log.headers["X-Slotwise-Complete"]) == (200, "true"), log.text
     assert deployment.terminate_server() == 0
 
 

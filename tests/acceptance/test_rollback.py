@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psutil
 import pytest
 
 from tests.acceptance.deployment import ROOT, Deployment, counting, deployed, wait_for
@@ -34,7 +37,9 @@ def document(directory: Path) -> dict[str, Any]:
     whole = counting(directory)
     numbers, _, _, store = whole["vertices"]
     store |= {"inputs": ["numbers"], "sink": {"python": "connections:store"}}
-    return {**whole, "name": "connections", "artifacts": [SINK.name], "vertices": [numbers, store]}
+    config = {**whole.get("config", {}), "spark.ui.enabled": "true"}
+    vertices = [numbers, store]
+    return {**whole, "name": "connections", "artifacts": [SINK.name], "vertices": vertices, "config": config}
 
 
 def submit(deployment: Deployment) -> None:
@@ -62,6 +67,25 @@ def require(deployment: Deployment, *arguments: str) -> subprocess.CompletedProc
     )
 
 
+@contextlib.contextmanager
+def followed(deployment: Deployment) -> Iterator[subprocess.Popen[str]]:
+    """`slotwise logs -f` of the attempt that runs, as somebody types it."""
+    address = (deployment.data_dir / "address").read_text(encoding="utf-8").strip()
+    attempt = str(deployment.job()["attempt"])
+    command = [sys.executable, "-m", "app.cli", "logs", "connections", "-f", "--attempt", attempt]
+    with subprocess.Popen(
+        [*command, "--server", address],
+        env=deployment.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def explained(deployment: Deployment) -> Any:
     return deployment.get(f"/jobs/{deployment.job_id}/explanation")
 
@@ -78,9 +102,30 @@ def await_rows(deployment: Deployment) -> None:
     wait_for("more rows are committed", lambda: committed_rows(deployment) > before)
 
 
+def test_spark_has_a_page_for_this_host_alone(deployment: Deployment) -> None:
+    page = deployment.job()["sparkUi"]
+    (attempt,) = deployment.get(f"/jobs/{deployment.job_id}/attempts")["attempts"]
+    assert attempt["sparkUi"] == page and page.startswith("http://127.0.0.1:")
+    (application,) = httpx.get(f"{page}/api/v1/applications", trust_env=False, timeout=60).json()
+    assert application["name"] == "connections"
+    port = int(page.rpartition(":")[2])
+    listening = {
+        each.laddr.ip
+        for each in psutil.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN and each.laddr.port == port
+    }
+    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"} and listening
+
+
 def test_the_job_runs_as_before_within_the_watch_and_says_so(deployment: Deployment) -> None:
     await_rows(deployment)
-    outcome = require(deployment, "store=:4")
+    with followed(deployment) as log:
+        outcome = require(deployment, "store=:4")
+        printed, _ = log.communicate(timeout=120)
+    assert REFUSED in printed and log.returncode == 0, "it ends with the attempt, and has the error"
+    second, first = deployment.get(f"/jobs/{deployment.job_id}/attempts")["attempts"]
+    assert first["ending"] == "FAILED" and REFUSED in first["message"], first
+    assert first["log"]["sizeInBytes"] >= len(printed) / 2 and first["sparkVersion"] == second["sparkVersion"]
 
     assert outcome.returncode == TAKEN_BACK, outcome
     assert "The rescale was taken back" in outcome.stderr and REFUSED in outcome.stderr.replace("\n  ", " ")

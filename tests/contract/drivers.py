@@ -54,6 +54,7 @@ class ProtocolDriver:
     refuse_repartition: Callable[[], str | None] = lambda: None
     executors: dict[str, int] = field(default_factory=dict)
     plan: Callable[[dict[str, Any]], Awaitable[int]] | None = None
+    ui_url: str = ""
     alive: bool = True
     # What it says of its load: fields of a batch report, and of each vertex in it.
     load: dict[str, Any] = field(default_factory=dict)
@@ -137,7 +138,9 @@ class ProtocolDriver:
     async def _run(self) -> None:
         async with self._calls() as (http, base):
             orders = (
-                (await http.post(f"{base}/register", json=_registration(self.ref))).raise_for_status().json()
+                (await http.post(f"{base}/register", json=_registration(self.ref) | {"ui_url": self.ui_url}))
+                .raise_for_status()
+                .json()
             )
             self.plan_version, self.parallelism = orders["plan_version"], orders["parallelism"]
             if self.spec["repartition"]:
@@ -285,6 +288,10 @@ class ProtocolHost:
     def __init__(self, app: Callable[[], ASGIApp]) -> None:
         self._app = app
         self._pids = itertools.count(4_000_001)
+        # Where locks and logs of drivers would be.
+        self.run_dir = Path("/nowhere")
+        # The page of Spark in each driver.
+        self.ui_url = ""
         self.drivers: list[ProtocolDriver] = []
         self.refuse: str | None = None
         self.refuse_repartition: str | None = None
@@ -312,7 +319,7 @@ class ProtocolHost:
         if self.refuse is not None:
             raise DriverLaunchError(self.refuse)
         pid = next(self._pids)
-        ref = DriverRef(f"driver-{pid}", pid, time.time(), f"/nowhere/{pid}.lock")
+        ref = DriverRef(f"driver-{pid}", pid, time.time(), str(self.run_dir / f"driver-{pid}.lock"))
         driver = ProtocolDriver(
             ref,
             self._app,
@@ -321,6 +328,7 @@ class ProtocolHost:
             refuse_repartition=lambda: self.refuse_repartition,
             executors=self.executors,
             plan=self.plan,
+            ui_url=self.ui_url,
         )
         self.drivers.append(driver)
         if self.fail_next is not None:

@@ -61,7 +61,8 @@ JOB_FACES = (
         "/jobs/{job}",
         ("007", "076", "092"),
         ours=(
-            *("/schedulerState", "/attempt", "/driverPid", "/submittedBy", "/underWay", "/lastFailure"),
+            *("/schedulerState", "/attempt", "/driverPid", "/sparkUi"),
+            *("/submittedBy", "/underWay", "/lastFailure"),
             "/vertices/[]/progress",
             *(f"/queries{rest}" for rest in ("", "/[]/id", "/[]/runId", "/[]/batchId")),
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,26 @@ async def test_a_process_that_was_stopped_asks_before_it_acts(postgresql_url: st
         assert first.rig.plane.job(job).state.requirements.version == 1
         release.set()
         await until(lambda: job not in first.rig.plane._keeper.jobs, "it lets go")
+
+
+async def test_a_log_is_followed_through_any_server(postgresql_url: str, tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    async with two(postgresql_url, tmp_path) as (first, second, network):
+        first.rig.host.prepare = lambda driver: setattr(
+            driver, "ref", dataclasses.replace(driver.ref, lock_file=str(log.with_suffix(".lock")))
+        )
+        job = await first.rig.run()
+        log.write_text("begun\n")
+        path = f"/jobs/{job}/attempts/1/logs"
+        following = asyncio.create_task(second.http.get(path, params={"follow": "true"}))
+        await until(lambda: first.rig.plane._logs._followers, "it is followed where the job is")
+        log.write_text("begun\nmore, and the end")
+        await second.http.patch(f"/jobs/{job}", params={"mode": "cancel"})
+        answer = await following
+        assert (answer.text, answer.headers["content-type"]) == (
+            "begun\nmore, and the end",
+            "text/plain; charset=utf-8",
+        )
+        network.down.add(first.member.url.removeprefix("http://"))
+        assert (await second.http.get(path)).text == answer.text
+        assert (await second.http.get(f"/jobs/{job}/attempts")).json()["attempts"][0]["ending"] == "STOPPED"

@@ -152,6 +152,7 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
         scheduler_state=state.phase.kind,
         attempt=state.attempt,
         driver_pid=view.driver_pid,
+        spark_ui=view.spark_ui,
         submitted_by=view.submitted_by,
         under_way=is_under_way(view, now_ms),
         last_failure=_last_failure(state),

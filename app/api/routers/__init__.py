@@ -7,6 +7,7 @@ from typing import Final
 from fastapi import APIRouter
 
 from app.api.routers import (
+    attempts,
     cluster,
     drivers,
     endings,
@@ -26,6 +27,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     slot_share.router,
     rescales.router,
     jobs.router,
+    attempts.router,
     submission.router,
     endings.router,
     events.router,

@@ -218,6 +218,7 @@ class JobDetails(Camel):
     scheduler_state: str = Field(description="FLIP-160's state, or Rescaling.")
     attempt: int = Field(description="How many drivers or queries were started so far.")
     driver_pid: int | None
+    spark_ui: str | None = Field(description="The web page of Spark in the driver, if the job asked for one.")
     submitted_by: str | None
     under_way: bool = Field(
         description="Whether the present attempt has processed something: of a STREAMING job, whether the parallelism "

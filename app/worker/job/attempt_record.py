@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 
 from app.cluster.ports import DriverRef
 from app.durablefiles import read_regular, write_whole
-from app.model.protocol import OUTCOME_FILE, DriverSpec, Report, outcome_document
+from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
+from app.store.tables import AttemptEnding
 from app.store.writes import Write
 
 REPORT: Final = TypeAdapter(Report)
@@ -24,7 +25,8 @@ _MOST_BYTES = 16 << 20  # a report is far smaller, and drivers write this one
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """An attempt as the database knows it. ``runs_on``: where its driver was started, as `JobPlaces` has it."""
+    """An attempt as the database knows it (`app.store.writes.Attempt`). ``runs_on``: where its driver was started, as
+    `JobPlaces` has it."""
 
     attempt: int
     epoch: int
@@ -32,6 +34,27 @@ class AttemptRecord:
     secret_hash: str
     started_ms: int
     runs_on: str = ""
+    log_from: int = 0
+    plan_version: int | None = None
+    parallelism: tuple[tuple[str, int], ...] | None = None
+    host: str | None = None
+    spark_version: str | None = None
+    ui_url: str | None = None
+
+    def described(self, registration: Registration) -> AttemptRecord:
+        """With what its driver says of itself."""
+        told = registration
+        return dataclasses.replace(
+            self, host=told.host, spark_version=told.spark_version, ui_url=told.ui_url or None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt ended, and if it failed, why: in a sentence without secrets."""
+
+    ending: AttemptEnding
+    why: str | None = None
 
 
 class AttemptLog(Protocol):
@@ -41,7 +64,11 @@ class AttemptLog(Protocol):
         """Durable when it returns."""
         ...
 
-    def attempt_ended(self, record: AttemptRecord) -> Write:
+    def driver_described(self, record: AttemptRecord) -> Write:
+        """The row that has what the driver of ``record`` says of itself."""
+        ...
+
+    def attempt_ended(self, record: AttemptRecord, ended: Ended) -> Write:
         """The row that says that nothing of ``record`` lives."""
         ...
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from app.cluster.driverlogs import end_of_log
 from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError
-from app.model.protocol import Report
+from app.model.protocol import Registration, Report
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
     AttemptFailed,
@@ -39,6 +40,8 @@ from app.worker.job.drivers import (
     died,
     ended_early,
     expect_exit,
+    failed_event,
+    how_ended,
     is_known_failure,
     kill_surely,
     last_word,
@@ -73,7 +76,7 @@ class Attempts:
         self._parked: AttemptRecord | None = None
         self._last_ended = 0
         self._outcome: Event | None = None
-        self._failure_reported = False
+        self._failure: AttemptFailed | None = None
         self._starting_attempt = 0
         self._starting: asyncio.Task[None] | None = None
         self._killing: asyncio.Task[None] | None = None
@@ -95,6 +98,13 @@ class Attempts:
     @property
     def driver_pid(self) -> int | None:
         return self._live.ref.pid if self._live else None
+
+    def _is_live(self, attempt: int) -> bool:
+        return self._live is not None and self._live.attempt == attempt
+
+    @property
+    def spark_ui(self) -> str | None:
+        return self._live.ui_url if self._live else None
 
     def accepts(self, attempt: int, secret: str) -> bool:
         """Whether a caller is the driver of the `current` attempt."""
@@ -185,13 +195,20 @@ class Attempts:
             self._outcome = outcome_event(live.attempt, report)
             await asyncio.to_thread(write_outcome, self._job.attempt_dir(live.attempt), report)
 
+    def registered(self, attempt: int, registration: Registration) -> None:
+        """Take note of what the driver of ``attempt`` says of itself, once."""
+        live = self._live
+        if live is not None and live.attempt == attempt and live.host is None:
+            self._live = self._recorded = live.described(registration)
+            self._job.deliver(lambda _: None, self._records.driver_described(self._live))
+
     def on_report(self, report: Report) -> None:
         """Take note of an end that the driver announces; the event follows when nothing of it lives any more."""
         live = self._live
         if live is None:
             return
         if report.type == "failed":
-            self._failure_reported = True
+            self._failure = failed_event(live.attempt, report)
         elif report.type == "stopped" and report.driver_alive and report.error is not None:
             event = AttemptStopped(live.attempt, driver_alive=True, error=report.error)
             # The drain could not be carried out and the attempt runs on: of interest to the drain only.
@@ -206,13 +223,23 @@ class Attempts:
     async def _start(self, effect: StartAttempt) -> None:
         """A task of its own; when it is canceled `_abandon_start` cleans up."""
         try:
-            await self._prepare(reuse=effect.reuse_driver)
+            is_used = await self._prepare(reuse=effect.reuse_driver)
             handle = self._handle
             assert handle is not None
             secret = secrets.token_urlsafe(32)
             spec = self._job.make_spec(effect, secret)
             now_ms, hashed = self._clock.now_ms(), hash_secret(secret)
-            record = AttemptRecord(effect.attempt, spec.epoch, handle.ref, hashed, now_ms, self._job.runs_on)
+            record = AttemptRecord(
+                effect.attempt,
+                spec.epoch,
+                handle.ref,
+                hashed,
+                now_ms,
+                self._job.runs_on,
+                await asyncio.to_thread(end_of_log, handle.ref.lock_file) if is_used else 0,
+                spec.plan_version,
+                tuple(sorted(spec.parallelism.items())),
+            )
             spec_file = await once_there_are_descriptors(lambda: asyncio.to_thread(write_spec, spec))
             await self._write_down(record)
             self._take(record, handle, adopted=False)
@@ -230,17 +257,19 @@ class Attempts:
         if self._starting_attempt == effect.attempt:
             self._starting = None
 
-    async def _prepare(self, *, reuse: bool) -> None:
-        """A process without a job, and nothing else alive."""
+    async def _prepare(self, *, reuse: bool) -> bool:
+        """A process without a job, and nothing else alive. Whether it ran the attempt before."""
         if not reuse or self._live is not None or self._adopted or self._handle is self._exited:
             await self._kill_handle()
-        if self._handle is None:
+        is_used = self._handle is not None
+        if not is_used:
             await self._job.cleared()
             handle = await once_there_are_descriptors(
                 lambda: self._host.acquire(self._job.java_options, self._job.runtime)
             )
             self._handle, self._adopted = handle, False
             handle.on_exit(lambda status: self._on_exit(handle, status))
+        return is_used
 
     async def _write_down(self, record: AttemptRecord) -> None:
         """Record the process as that of the attempt; while the store is away, wait for it."""
@@ -250,7 +279,7 @@ class Attempts:
     def _take(self, record: AttemptRecord, handle: DriverHandle, *, adopted: bool) -> None:
         self._live, self._handle, self._adopted = record, handle, adopted
         self._parked = None
-        self._outcome, self._failure_reported, self._stood_still = None, False, ""
+        self._outcome, self._failure, self._stood_still = None, None, ""
         self._watching = self._spawn(self._end_if_still(record, handle))
         if adopted:
             handle.on_exit(lambda status: self._on_exit(handle, status))
@@ -263,7 +292,9 @@ class Attempts:
             return
         rows: tuple[Write, ...] = ()
         if self._recorded is not None and self._recorded.attempt == attempt:
-            rows = (self._records.attempt_ended(self._recorded),)
+            rows = (
+                self._records.attempt_ended(self._recorded, how_ended(self._job.state, event, self._failure)),
+            )
             self._recorded = None
         if self._live is not None and self._live.attempt == attempt:
             self._live = None
@@ -315,7 +346,7 @@ class Attempts:
 
     async def _end_if_still(self, record: AttemptRecord, handle: DriverHandle) -> None:
         why = await handle.stands_still()
-        if why and record is self._live:
+        if why and self._is_live(record.attempt):
             self._log.warning("a driver stands still", attempt=record.attempt, pid=record.ref.pid, why=why)
             self._stood_still = why
             await kill_surely(handle)
@@ -336,10 +367,10 @@ class Attempts:
         # Its JVM may outlive the Python process for a moment, and it is the JVM that writes the checkpoint.
         await kill_surely(handle)
         live = self._live
-        if live is not None and self._outcome is None and not self._failure_reported:
+        if live is not None and self._outcome is None and self._failure is None:
             # It may have written a last report that was not received.
             outcome = await asyncio.to_thread(last_word, live.attempt, self._job.attempt_dir(live.attempt))
-            if outcome is not None and live is self._live:
+            if outcome is not None and self._is_live(live.attempt):
                 self._outcome = outcome
         if handle is not self._handle:
             return
@@ -348,7 +379,7 @@ class Attempts:
         if live is not None:
             crash = (
                 None
-                if self._failure_reported
+                if self._failure is not None
                 else died(live.attempt, live.ref.pid, status, self._stood_still)
             )
             self._end(live.attempt, self._outcome or crash or AttemptStopped(live.attempt))

@@ -33,7 +33,8 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
-from app.worker.job.attempt_record import AttemptLog, AttemptRecord, read_outcome
+from app.store.tables import AttemptEnding
+from app.worker.job.attempt_record import AttemptLog, AttemptRecord, Ended, read_outcome
 from app.worker.job.pace import PaceMeter, pace_of
 from app.worker.job.persistence import StateDiverged, WriteFailed
 from app.worker.job.redaction import redacted
@@ -44,6 +45,7 @@ _KILL_RETRY_S = 1.0
 _WRITE_RETRY_S = 1.0
 _DESCRIPTORS_RETRY_S = 1.0
 _FENCED_EXIT_STATUS = 3
+_WHY_CHARS = 1_000
 
 T = TypeVar("T")
 
@@ -118,7 +120,7 @@ def event_of(report: Report, attempt: int, meter: PaceMeter) -> Event | None:
                 user_error=report.user_error,
             )
         case "failed":
-            return _failed(report, attempt, stopped=False)
+            return failed_event(attempt, report, stopped=False)
         case "query-failed":
             return query_failed(report, attempt)
         case "query-recovered":
@@ -132,7 +134,7 @@ def outcome_event(attempt: int, report: Report) -> Event:
     if report.type == "finished":
         return AttemptFinished(attempt)
     if report.type == "failed":
-        return _failed(report, attempt, stopped=True)
+        return failed_event(attempt, report)
     return AttemptStopped(attempt, drained=report.drained, location=report.location, error=report.error)
 
 
@@ -142,7 +144,7 @@ def last_word(attempt: int, work_dir: Path) -> Event | None:
     return None if outcome is None else outcome_event(attempt, outcome)
 
 
-def _failed(report: Report, attempt: int, *, stopped: bool) -> AttemptFailed:
+def failed_event(attempt: int, report: Report, *, stopped: bool = True) -> AttemptFailed:
     return AttemptFailed(
         attempt,
         report.error or "The driver reported a failure without a message.",
@@ -191,6 +193,26 @@ def is_known_failure(state: JobState, event: AttemptFailed) -> bool:
         each.attempt == event.attempt and each.error[:1000] == error[:1000] and not each.local
         for each in latest
     )
+
+
+def how_ended(state: JobState, event: Event, reported: AttemptFailed | None) -> Ended:
+    """How the attempt ended of whose end ``event`` tells. ``reported``: the failure that its driver had reported."""
+    match event:
+        case AttemptFinished():
+            return Ended(AttemptEnding.FINISHED)
+        case AttemptStopped() if reported is None:
+            return Ended(AttemptEnding.STOPPED, _first_sentence(event, state))
+        case AttemptFailed() | AttemptStartFailed() | AttemptStopped():
+            return Ended(AttemptEnding.FAILED, _first_sentence(reported or event, state))
+        case _:
+            raise AssertionError(f"{type(event).__name__} is no end of an attempt")
+
+
+def _first_sentence(
+    event: AttemptFailed | AttemptStartFailed | AttemptStopped, state: JobState
+) -> str | None:
+    error = redacted(event, state.graph).error
+    return None if error is None else error.partition("\n")[0][:_WHY_CHARS]
 
 
 def ended_early(state: JobState, attempt: int) -> Event | None:

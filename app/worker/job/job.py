@@ -12,7 +12,7 @@ import structlog
 from app.model.environment import Runtime
 from app.model.graphdoc import to_document
 from app.model.javaoptions import jvm_options
-from app.model.protocol import DriverSpec, Orders, Report
+from app.model.protocol import DriverSpec, Orders, Registration, Report
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.effects import (
     DeclareResources,
@@ -140,6 +140,7 @@ class Job:
             load=self.load,
             region_progress=self.region_progress,
             executors=self.executors,
+            spark_ui=self.attempts.spark_ui,
         )
 
     def orders(self) -> Orders:
@@ -155,6 +156,9 @@ class Job:
             self._has_called = True
             self.worker.deliver(local_failover.called)
         return heard
+
+    def registered(self, attempt: int, registration: Registration) -> None:
+        self.attempts.registered(attempt, registration)
 
     def resume_reports(self, attempt: int, number: int) -> None:
         """Reports of ``attempt`` up to ``number`` were taken down by an earlier control plane."""

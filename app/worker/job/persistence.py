@@ -25,6 +25,7 @@ from app.store.writes import (
     AddIdempotencyKey,
     AddRequirements,
     Attempt,
+    DescribeDriver,
     PutAttempt,
     PutRescale,
     RemoveEffect,
@@ -34,7 +35,7 @@ from app.store.writes import (
     Write,
 )
 from app.worker.clock import Clock
-from app.worker.job.attempt_record import AttemptRecord
+from app.worker.job.attempt_record import AttemptRecord, Ended
 from app.worker.views import RequirementsResult
 
 _DOUBT_RETRY_S = 0.5
@@ -183,9 +184,13 @@ class JobWriter:
                 "This process was stopped after it had recorded an attempt: it is not started."
             )
 
-    def attempt_ended(self, record: AttemptRecord) -> Write:
+    def driver_described(self, record: AttemptRecord) -> Write:
+        """What the driver of ``record`` says of itself, to be written beside what follows from other things."""
+        return DescribeDriver(record.attempt, record.host or "", record.spark_version or "", record.ui_url)
+
+    def attempt_ended(self, record: AttemptRecord, ended: Ended) -> Write:
         """The row that says that nothing of ``record`` lives; to be written with what follows from it."""
-        return PutAttempt(_row(record, self._clock.now_ms()))
+        return PutAttempt(_row(record, self._clock.now_ms(), ended))
 
     async def _commit(self, unit: UnitOfWork, on_doubt: Callable[[str], None] | None = None) -> None:
         while True:
@@ -205,7 +210,7 @@ class JobWriter:
                 raise StateDiverged(str(error)) from error
 
 
-def _row(record: AttemptRecord, ended_ms: int | None) -> Attempt:
+def _row(record: AttemptRecord, ended_ms: int | None, ended: Ended | None = None) -> Attempt:
     return Attempt(
         attempt=record.attempt,
         epoch=record.epoch,
@@ -218,10 +223,31 @@ def _row(record: AttemptRecord, ended_ms: int | None) -> Attempt:
         lock_file=record.ref.lock_file,
         ended_ms=ended_ms,
         runs_on=record.runs_on,
+        log_from=record.log_from,
+        plan_version=record.plan_version,
+        parallelism=record.parallelism,
+        host=record.host,
+        spark_version=record.spark_version,
+        ui_url=record.ui_url,
+        ending=ended.ending if ended is not None else None,
+        ended_why=ended.why if ended is not None else None,
     )
 
 
 def attempt_record(row: Attempt) -> AttemptRecord:
     """The attempt of a row of the database."""
     ref = DriverRef(row.driver_id, row.pid or 0, row.pid_started_at or 0.0, row.lock_file or "")
-    return AttemptRecord(row.attempt, row.epoch, ref, row.secret_hash, row.started_ms, row.runs_on)
+    return AttemptRecord(
+        row.attempt,
+        row.epoch,
+        ref,
+        row.secret_hash,
+        row.started_ms,
+        row.runs_on,
+        row.log_from,
+        row.plan_version,
+        row.parallelism,
+        row.host,
+        row.spark_version,
+        row.ui_url,
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from app.cluster.ports import ExecutorCluster
 from app.durablefiles import remove_tree
 from app.model.resultsurl import below, is_local
+from app.model.sparkui import LOOPBACK
 from app.worker.job.files import CHECKPOINT, artifacts_name
 
 
@@ -19,6 +20,7 @@ class JobPlaces:
     ``results_root`` is as `app.model.resultsurl.results_root` has it; None: results are among the job's other files.
     ``url``: of this control plane, if jobs may move to others; then each job has an address file of its own.
     ``runs_on``: the name of the cluster, as `app.worker.job.placement` has it. ``private``: no job's files lie there.
+    ``page_address``: where the page of Spark would be.
     """
 
     jobs_dir: Path
@@ -30,6 +32,7 @@ class JobPlaces:
     task_manager: str = "host"
     runs_on: str = ""
     private: tuple[Path, ...] = ()
+    page_address: str = LOOPBACK
 
     def address_of(self, job_id: str) -> Path:
         """The file in which the job's drivers find whom to call."""

@@ -33,6 +33,7 @@ def read_view(stored: StoredJob) -> JobView:
         submitted_by=stored.summary.submitted_by,
         epoch=stored.lease.epoch if stored.lease else 0,
         driver_pid=stored.attempt.pid if stored.attempt else None,
+        spark_ui=stored.attempt.ui_url if stored.attempt else None,
     )
 
 

@@ -22,6 +22,7 @@ from app.model.localpaths import local_paths, refusal_of
 from app.model.needs import lacking, with_what_is_possible
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
+from app.model.sparkui import refused_ui
 from app.scheduler.adaptive.events import StartScheduling
 from app.scheduler.adaptive.state import Finished
 from app.scheduler.public_events import submission_events
@@ -76,7 +77,7 @@ class Submission:
         program = submitted
         listed = program.artifacts
         errors = await asyncio.to_thread(refused_artifacts, listed, artifacts, program=True)
-        errors += _refused_by_cluster(program.config, self._places)
+        errors += _refused_settings(program.config, self._places)
         if errors:
             raise InvalidRequest(*errors)
         if program.type is JobType.BATCH:
@@ -231,14 +232,15 @@ def refused_by_places(graph: JobGraph, places: JobPlaces) -> list[str]:
     """What is wrong with the job's settings for the cluster that it is to run on, and with paths of it that lie among
     the server's own files: its database, its jobs."""
     refused = [refusal_of(name, path) for name, path in local_paths(graph) if is_within(path, places.private)]
-    return [*refused, *_refused_by_cluster(graph.config, places)]
+    return [*refused, *_refused_settings(graph.config, places)]
 
 
-def _refused_by_cluster(config: Iterable[tuple[str, str]], places: JobPlaces) -> list[str]:
-    if places.cluster is None:
-        return []
-    refusal = refused_on_cluster([key for key, _ in config], places.cluster.master)
-    return [] if refusal is None else [f"config: {refusal}"]
+def _refused_settings(config: Iterable[tuple[str, str]], places: JobPlaces) -> list[str]:
+    config = tuple(config)
+    refusals = [refused_ui(config, places.page_address)]
+    if places.cluster is not None:
+        refusals.append(refused_on_cluster([key for key, _ in config], places.cluster.master))
+    return [f"config: {refusal}" for refusal in refusals if refusal is not None]
 
 
 async def make_durable(

@@ -305,22 +305,3 @@ async def test_a_start_sweeps_what_died_while_nobody_looked(world: World) -> Non
     alive = world.left()[-2:]
     world.host()
     assert world.left() == alive
-
-
-def test_a_log_that_has_grown_too_long_is_cut_down_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "_LOG_LIMIT_BYTES", 1_000)
-    monkeypatch.setattr(processes, "_LOG_TAIL_BYTES", 100)
-    long, short = tmp_path / "driver-1.log", tmp_path / "driver-2.log"
-    with open(long, "ab") as writer:
-        writer.write(b"".join(b"line %d\n" % number for number in range(200)))
-        writer.flush()
-        short.write_bytes(b"little\n")
-        processes.trim_logs(tmp_path)
-        writer.write(b"and on\n")
-    lines = long.read_text().splitlines()
-    assert lines[0].endswith("bytes were cut off here")
-    assert lines[1].startswith("line ") and lines[-2:] == ["line 199", "and on"]
-    assert long.stat().st_size < 200
-    assert short.read_bytes() == b"little\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ from app.model.graphdoc_write import to_document
 from app.model.jobgraph import MAX_SETTING_CHARS, MAX_SETTINGS_CHARS, JobGraph
 from app.model.masking import masked_document
 from app.model.secret_places import HIDDEN
-from app.model.secret_texts import secrets_of, without_secrets
+from app.model.secret_texts import part_without_secrets, secrets_of, without_secrets
 from tests.unit.growth import too_slow
 from tests.unit.model.documents import document
 
@@ -263,3 +264,46 @@ def test_the_largest_document_and_its_failures_are_searched_in_a_bounded_time(
 )
 def test_secrets_within_a_setting_are_known(value: str, secret: str) -> None:
     assert secret in known(spark__x__y=value)
+
+
+# ---- a text that is read in parts
+
+LOG = f"""\
+INFO connected to postgresql://me:pw-of-nobody@db:5432/jobs
+password='hunter2 hunter2', next
+a line with hunter2-of-the-job in it, and s3cr\u00e9t-with-\u00e4ccents
+-----BEGIN-----
+first line of a key
+second line of a key
+-----END-----
+{{"token": "abcdefgh12345", "user": "me"}}
+Authorization: Bearer abcdefgh12345678
+{TRACE}
+the last one: hunter2-of-the-job"""
+KNOWN = (
+    "-----BEGIN-----\nfirst line of a key\nsecond line of a key\n-----END-----",
+    "s3cr\u00e9t-with-\u00e4ccents",
+    "hunter2-of-the-job",
+)
+
+
+@given(st.lists(st.integers(0, len(LOG)), max_size=8), st.sampled_from([80, 200, 10_000]))
+def test_parts_make_up_the_whole_without_its_secrets_wherever_it_is_cut(
+    places: list[int], around: int
+) -> None:
+    """``around``: so much is seen before and behind a part; the longest secret is shorter."""
+    cuts = sorted({0, *places, len(LOG)})
+    parts = [
+        part_without_secrets(
+            LOG[max(0, begin - around) : begin], LOG[begin:end], LOG[end : end + around], KNOWN
+        )
+        for begin, end in itertools.pairwise(cuts)
+    ]
+    assert "".join(parts) == without_secrets(LOG, KNOWN)
+
+
+@given(st.integers(0, len(LOG)))
+def test_a_text_that_goes_on_later_ends_in_no_part_of_a_secret_that_is_known(place: int) -> None:
+    shown = part_without_secrets("", LOG[:place], "", KNOWN)
+    for secret in KNOWN:
+        assert not any(shown.endswith(secret[:length]) for length in range(4, len(secret)))

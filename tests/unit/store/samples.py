@@ -181,7 +181,18 @@ def finish(job: str, seq: int, *, epoch: int = FIRST_EPOCH) -> UnitOfWork:
 
 
 def attempt(number: int = 1) -> Attempt:
-    return Attempt(number, FIRST_EPOCH, f"driver-{number}", "hash", NOW_MS, pid=4711, pid_started_at=12.25)
+    return Attempt(
+        number,
+        FIRST_EPOCH,
+        f"driver-{number}",
+        "hash",
+        NOW_MS,
+        pid=4711,
+        pid_started_at=12.25,
+        log_from=7,
+        plan_version=number,
+        parallelism=(("a" * 32, 4), ("b" * 32, 2)),
+    )
 
 
 def starts(job: str, number: int = 1) -> UnitOfWork:

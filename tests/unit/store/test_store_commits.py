@@ -21,8 +21,10 @@ from app.store import (
     AddEffect,
     AddIdempotencyKey,
     AddRequirements,
+    AttemptEnding,
     AttemptState,
     ConstraintViolated,
+    DescribeDriver,
     JobExists,
     LeaseLost,
     PutAttempt,
@@ -249,10 +251,19 @@ async def test_one_attempt_may_live_and_the_next_starts_when_it_is_dead(store: S
     with pytest.raises(ConstraintViolated):
         await store.commit(samples.starts(JOB, 2))
     await store.commit(UnitOfWork(JOB, 1).add(AcknowledgeReports(1, 17)))
+    told = DescribeDriver(1, "build", "4.3.0", "http://127.0.0.1:4040")
+    await store.commit(UnitOfWork(JOB, 1).add(told, DescribeDriver(9, "no such attempt", "", None)))
     (living,) = await store.attempts(JOB)
     assert living.acknowledged == 17
-    dead = replace(living, state=AttemptState.DEAD, ended_ms=samples.NOW_MS)
-    await store.commit(UnitOfWork(JOB, 1).add(PutAttempt(dead), PutAttempt(samples.attempt(2))))
+    assert (living.host, living.spark_version, living.ui_url) == ("build", "4.3.0", "http://127.0.0.1:4040")
+    assert living.parallelism == samples.attempt().parallelism
+    failed = {"ending": AttemptEnding.FAILED, "ended_why": "It broke: \ufffd."}
+    dead = replace(living, state=AttemptState.DEAD, ended_ms=samples.NOW_MS, **failed)
+    await store.commit(
+        UnitOfWork(JOB, 1).add(
+            PutAttempt(replace(dead, ended_why="It broke: \x00.")), PutAttempt(samples.attempt(2))
+        )
+    )
     assert await store.attempts(JOB) == [dead, samples.attempt(2)]
     found = await store.load_job(JOB)
     assert found is not None and found.attempt == samples.attempt(2)

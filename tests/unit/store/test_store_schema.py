@@ -46,7 +46,10 @@ ROWS = {
         "INSERT INTO rescales VALUES ('j', 2, 'u2', 'r', 1, 'INITIAL_SCHEDULE', 1, NULL, NULL, NULL, "
         "NULL, NULL, NULL, NULL, NULL, NULL, NULL, '[]', '[]', '[]')"
     ),
-    "attempts": "INSERT INTO attempts VALUES ('j', 1, 1, 'd', NULL, NULL, NULL, 'h', 'LIVE', 0, 1, NULL, '')",
+    "attempts": (
+        "INSERT INTO attempts (job_id, attempt, epoch, driver_id, secret_hash, state, started_ms) "
+        "VALUES ('j', 1, 1, 'd', 'h', 'LIVE', 1)"
+    ),
     "artifacts": "INSERT INTO artifacts (job_id, version, name, sha256, content) VALUES ('j', 1, 'a', 's', '')",
     "outbox": "INSERT INTO outbox VALUES ('j', 1, '{}', 1)",
 }
@@ -108,7 +111,8 @@ REFUSED = {
     ),
     "removing an open rescale": "DELETE FROM rescales WHERE number = 2",
     "a second live attempt": (
-        "INSERT INTO attempts VALUES ('j', 2, 1, 'd', NULL, NULL, NULL, 'h', 'LIVE', 0, 1, NULL, '')"
+        "INSERT INTO attempts (job_id, attempt, epoch, driver_id, secret_hash, state, started_ms) "
+        "VALUES ('j', 2, 1, 'd', 'h', 'LIVE', 1)"
     ),
     "an attempt 0": "UPDATE attempts SET attempt = 0",
     "an unknown state of an attempt": "UPDATE attempts SET state = 'UNDEAD'",

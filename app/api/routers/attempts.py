@@ -1,0 +1,126 @@
+"""The attempts of a job, and what their drivers logged."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from app.api.answers import BytesResponse
+from app.api.dependencies import Job, Plane
+from app.api.errors import bad_request
+from app.api.openapi import answered, refusals
+from app.api.parameters import MAX_NUMBER, Boolean, WholeNumber
+from app.api.render import attempts as render
+from app.api.routes import Operation
+from app.api.schema.attempts import Attempts
+from app.worker.requests.views_of_logs import LogPart
+from app.worker.views import ControlPlaneError
+
+LOG_LIMIT_BYTES = 1 << 20
+MAX_LOG_LIMIT_BYTES = 16 << 20
+_TEXT = "text/plain; charset=utf-8"
+_NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
+_HEADERS = {
+    "X-Slotwise-Next": "The `from` with which to go on. Not with follow=true.",
+    "X-Slotwise-Complete": "true if the attempt is over and its log ends here, else false. Not with follow=true.",
+}
+
+router = APIRouter(prefix="/jobs/{jobid}/attempts", tags=["jobs"], route_class=Operation)
+
+AttemptNumber = Annotated[
+    int,
+    WholeNumber(1, MAX_NUMBER),
+    Path(description="The number of the attempt, as the list of attempts has it."),
+]
+
+
+@router.get("")
+async def list_attempts(job: Job, plane: Plane) -> Attempts:
+    """The attempts of a job, newest first
+
+    The newest ten are kept, and the one that runs.
+    """
+    return render.attempts(await plane.attempts(job.job_id))
+
+
+@router.get(
+    "/{attempt}/logs",
+    response_model=None,
+    responses={
+        **answered(headers=_HEADERS),
+        **refusals(
+            {
+                410: "The log of attempt 3 of job 0123456789abcdef0123456789abcdef is not there: it was removed.",
+                416: "The query parameter from should be at most 1200, where the log ends now, found 5000.",
+                503: "This server is stopping.",
+            }
+        ),
+    },
+)
+async def read_attempt_log(
+    request: Request,
+    job: Job,
+    plane: Plane,
+    attempt: AttemptNumber,
+    start: Annotated[
+        int,
+        WholeNumber(0, MAX_NUMBER),
+        Query(alias="from", description="The first byte, counted from 0 for the begin of the attempt's log."),
+    ] = 0,
+    limit: Annotated[
+        int | None,
+        WholeNumber(1, MAX_LOG_LIMIT_BYTES),
+        Query(description=f"At most so many bytes of the log; {LOG_LIMIT_BYTES} if not given."),
+    ] = None,
+    follow: Annotated[
+        Boolean, Query(description="Go on with what is written from now on, until the attempt is over.")
+    ] = False,
+) -> Response:
+    """What the driver of an attempt logged, as plain text without secrets
+
+    Whole lines, if there are any within the limit. X-Slotwise-Next has the `from` with which to go on, and
+    X-Slotwise-Complete says whether the attempt is over and this is the end of its log.
+    """
+    if not follow:
+        part = await plane.read_log(job.job_id, attempt, start, limit or LOG_LIMIT_BYTES)
+        return BytesResponse(
+            part.text.encode(),
+            content_type=_TEXT.encode(),
+            headers={
+                "X-Slotwise-Next": str(part.next),
+                "X-Slotwise-Complete": str(part.is_complete).lower(),
+                **_NO_SNIFFING,
+            },
+        )
+    if limit is not None:
+        raise bad_request(
+            "The query parameter limit should not be given with follow=true, which has no end of its own."
+        )
+    parts = plane.follow_log(job.job_id, attempt, start)
+    # What is wrong is found with the first part, while it can still be answered.
+    first = await anext(parts)
+    if request.method == "HEAD":
+        await parts.aclose()
+        return Response(media_type=_TEXT, headers=_NO_SNIFFING)
+    return StreamingResponse(
+        _texts(first, parts), media_type=_TEXT, headers={"X-Content-Type-Options": "nosniff"}
+    )
+
+
+async def _texts(first: LogPart, parts: AsyncGenerator[LogPart]) -> AsyncIterator[bytes]:
+    """What is wrong later is said in a line of its own: the status of the answer has been sent."""
+    following = first.next
+    try:
+        yield first.text.encode()
+        async for part in parts:
+            following = part.next
+            if part.text:
+                yield part.text.encode()
+    except ControlPlaneError as error:
+        yield f"... {error} Go on with from={following}.\n".encode()
+    finally:
+        await parts.aclose()

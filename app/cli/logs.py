@@ -1,0 +1,176 @@
+"""`slotwise logs` and `slotwise attempts`: what ran a job, and what it printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from app.cli.client import Client
+from app.cli.errors import CliError, Refused
+from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.output import (
+    format_bytes,
+    format_time,
+    or_dash,
+    print_json,
+    say,
+    say_wrapped,
+    show_table,
+    warn,
+    when_header,
+)
+from app.cli.watch import is_away
+from app.model.status import TERMINAL_STATUSES
+
+T = TypeVar("T")
+
+_POLL_S = 0.5
+_GONE = 410
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some lines of the log of an attempt."""
+
+    attempt: int
+    text: str
+
+
+def attempts(
+    job: JobArgument, as_json: JsonOption = False, server: ServerOption = None, token_file: TokenOption = None
+) -> None:
+    """List the attempts of a job, newest first: when each ran, how it ended, and how long its log is."""
+    with Client(server, token_file) as client:
+        found = _attempts(client, client.find_job(job))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        say("No attempts yet.")
+        return
+    begun = when_header("started", [each["startTimestampInMillis"] for each in found])
+    headers = ["attempt", begun, "ended", "how", "driver", "host", "Spark", "log"]
+    show_table(headers, [_row(each) for each in found], right=["attempt", "driver", "log"])
+    for each in found:
+        if each["message"]:
+            say_wrapped(f"attempt {each['attempt']}: {each['message']}")
+        if each["sparkUi"] and each["endTimestampInMillis"] is None:
+            say_wrapped(f"attempt {each['attempt']}: Spark's page is at {each['sparkUi']}")
+
+
+def _row(attempt: dict[str, Any]) -> list[str]:
+    running = attempt["endTimestampInMillis"] is None
+    log = attempt["log"]
+    return [
+        str(attempt["attempt"]),
+        format_time(attempt["startTimestampInMillis"]),
+        "-" if running else format_time(attempt["endTimestampInMillis"]),
+        "runs" if running else or_dash(attempt["ending"]),
+        or_dash(attempt["driverPid"]),
+        or_dash(attempt["host"]),
+        or_dash(attempt["sparkVersion"]),
+        format_bytes(log["sizeInBytes"]) if log["available"] else "removed",
+    ]
+
+
+def logs(
+    job: JobArgument,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on with what is written from now on.")
+    ] = False,
+    attempt: Annotated[
+        int | None,
+        typer.Option(min=1, show_default=False, help="The number of an attempt; default: the newest."),
+    ] = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token_file: TokenOption = None,
+) -> None:
+    """Print what the driver of a job logged. With -f until the job ends, or the attempt if one is named."""
+    with Client(server, token_file) as client:
+        job_id = client.find_job(job)
+        try:
+            for part in _followed(client, job_id, attempt) if follow else _once(client, job_id, attempt):
+                _show(part, as_json=as_json)
+        except KeyboardInterrupt:
+            # Ctrl-C is how a person ends following: not a failure.
+            return
+
+
+def _show(part: Part, *, as_json: bool) -> None:
+    for line in part.text.splitlines():
+        print_json({"attempt": part.attempt, "line": line}, compact=True) if as_json else say(line)
+
+
+def _attempts(client: Client, job_id: str) -> list[dict[str, Any]]:
+    return list(client.get(f"/jobs/{job_id}/attempts")["attempts"])
+
+
+def _once(client: Client, job_id: str, attempt: int | None) -> Iterator[Part]:
+    number = attempt or next((int(each["attempt"]) for each in _attempts(client, job_id)), None)
+    if number is None:
+        raise CliError("The job has had no attempt yet, so there is no log.")
+    at = -1
+    following = 0
+    while following > at:
+        at = following
+        text, following, _ = _read(client, job_id, number, at)
+        yield Part(number, text)
+
+
+def _read(client: Client, job_id: str, attempt: int, at: int) -> tuple[str, int, bool]:
+    """What stands from byte ``at``, from where to go on, and whether nothing comes any more."""
+    text, headers = client.get_text(f"/jobs/{job_id}/attempts/{attempt}/logs", {"from": at})
+    return text, int(headers["X-Slotwise-Next"]), headers["X-Slotwise-Complete"] == "true"
+
+
+def _followed(client: Client, job_id: str, attempt: int | None) -> Iterator[Part]:
+    """One attempt to its end, or the newest and all that come until the job ends."""
+    if attempt is not None:
+        yield from _to_the_end(client, job_id, attempt)
+        return
+    last = 0
+    while True:
+        # In this order: the last attempt of a job that has ended is among those that are read then.
+        status = _patiently(lambda: client.get(f"/jobs/{job_id}/status"))["status"]
+        numbers = sorted(int(each["attempt"]) for each in _patiently(lambda: _attempts(client, job_id)))
+        newer = [number for number in numbers if number > last] if last else numbers[-1:]
+        for last in newer:
+            try:
+                yield from _to_the_end(client, job_id, last)
+            except Refused as error:
+                if error.status != _GONE:
+                    raise
+                warn(str(error))
+        if not newer and status in TERMINAL_STATUSES:
+            return
+        time.sleep(_POLL_S)
+
+
+def _to_the_end(client: Client, job_id: str, attempt: int) -> Iterator[Part]:
+    at, is_complete = 0, False
+    while not is_complete:
+        text, at, is_complete = _patiently(lambda: _read(client, job_id, attempt, at))  # noqa: B023 - called at once
+        if text:
+            yield Part(attempt, text)
+        elif not is_complete:
+            time.sleep(_POLL_S)
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """The answer. A server that is away is waited for: the job may well go on without it."""
+    told = False
+    while True:
+        try:
+            return ask()
+        except CliError as error:
+            if not is_away(error):
+                raise
+            if not told:
+                warn(str(error))
+            told = True
+            time.sleep(_POLL_S)

@@ -1,0 +1,257 @@
+"""What drivers wrote into their logs, read in parts and without the secrets of their jobs.
+
+Parts are read with some of what stands before and behind them, so that a secret is found whole wherever a part begins
+or ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.cluster.driverlogs import OpenLog, log_file_of, open_log
+from app.model.secret_texts import part_without_secrets, secrets_of
+from app.store.store import Store
+from app.store.tables import AttemptState
+from app.store.writes import Attempt
+from app.worker.retrying import reading
+from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
+
+_PART_BYTES = 64 << 10
+_AROUND_BYTES = 16 << 10
+# Bytes of UTF-8 for one character.
+_CHARACTER_BYTES = 4
+# A line that goes on growing is shown when it has its end, or has not grown for so long.
+_LINE_PATIENCE_S = 2.0
+_POLL_S = 0.25
+_LOOK_EVERY_S = 1.0
+_FOLLOWERS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """An attempt. ``log_bytes``: how much its driver has logged in it, None if the log is not there;
+    ``log_cut_bytes``: how much of that was cut off."""
+
+    row: Attempt
+    log_bytes: int | None
+    log_cut_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Of the log of an attempt: ``text`` is what stands from byte ``begin`` up to byte ``next``, without secrets.
+    ``is_complete``: the attempt is over and nothing comes behind it."""
+
+    text: str
+    begin: int
+    next: int
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """What of a file is the log of an attempt: from one place to another, or to the end. A driver that runs several
+    attempts has one file. ``is_over``: nothing more is written."""
+
+    path: Path
+    begin: int
+    end: int | None
+    is_over: bool
+
+    def bounds_in(self, opened: OpenLog) -> tuple[int, int]:
+        """The places of the first byte that is there, and behind the last one."""
+        end = opened.end if self.end is None else min(self.end, opened.end)
+        return min(max(self.begin, opened.first), max(end, self.begin)), max(end, self.begin)
+
+
+class DriverLogs:
+    """The attempts of jobs with their logs. ``is_closing``: whether this process stops answering."""
+
+    def __init__(self, store: Store, is_closing: Callable[[], bool]) -> None:
+        self._store, self._is_closing = store, is_closing
+        self._followers = 0
+        # To look for secrets takes some 0.4 s of CPU a MiB: however many read logs, one thread does it, and it is
+        # nobody else's.
+        self._reader = ThreadPoolExecutor(1, "logs")
+
+    async def attempts(self, job_id: str) -> list[AttemptView]:
+        """Newest first."""
+        rows = await reading(self._store.attempts(job_id))
+        return await asyncio.to_thread(
+            lambda: [_view(row, _stretch(rows, row)) for row in reversed(rows)],
+        )
+
+    async def read(self, job: JobView, number: int, offset: int, limit: int) -> LogPart:
+        """At most ``limit`` bytes of the log of an attempt from ``offset``, whole lines if there are any."""
+        stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
+        parts = [await self._part(job.job_id, number, stretch, offset, min(limit, _PART_BYTES), known)]
+        # With less room than for a part, it would end within a line.
+        while (last := parts[-1]).next + _PART_BYTES <= offset + limit:
+            part = await self._part(job.job_id, number, stretch, last.next, _PART_BYTES, known)
+            if part.next <= last.next:
+                break
+            parts.append(part)
+        text = "".join(part.text for part in parts)
+        return LogPart(text, parts[0].begin, last.next, is_complete=last.is_complete)
+
+    async def follow(
+        self, job_of: Callable[[], JobView], number: int, offset: int
+    ) -> AsyncGenerator[LogPart]:
+        """The log of an attempt from ``offset``, part by part as it is written, until the attempt is over."""
+        if self._followers >= _FOLLOWERS_MAX:
+            raise Unavailable(
+                f"{_FOLLOWERS_MAX} clients follow logs at this server already: read it without follow, or try again."
+            )
+        self._followers += 1
+        try:
+            job = job_of()
+            stretch, looked_s = await self._stretch(job.job_id, number), time.monotonic()
+            at = offset
+            known = _secrets_of(job)
+            while True:
+                part = await self._part(job.job_id, number, stretch, at, _PART_BYTES, known)
+                yield part
+                if part.is_complete:
+                    return
+                if part.next > at:
+                    at = part.next
+                    continue
+                await asyncio.sleep(_POLL_S)
+                if self._is_closing():
+                    raise Unavailable("This server is stopping.")
+                if time.monotonic() - looked_s > _LOOK_EVERY_S:
+                    job, looked_s = job_of(), time.monotonic()
+                    stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
+        finally:
+            self._followers -= 1
+
+    async def _stretch(self, job_id: str, number: int) -> _Stretch:
+        rows = await reading(self._store.attempts(job_id))
+        for row in rows:
+            if row.attempt == number:
+                if (stretch := _stretch(rows, row)) is None:
+                    raise _gone(job_id, number)
+                return stretch
+        if not rows:
+            raise UnknownAttempt(f"Job {job_id} has had no attempt yet.")
+        oldest, newest = rows[0].attempt, rows[-1].attempt
+        if number > newest:
+            raise UnknownAttempt(f"Job {job_id} has no attempt {number}: its newest is {newest}.")
+        raise UnknownAttempt(
+            f"Attempt {number} of job {job_id} is not kept any more: the oldest that is kept is {oldest}."
+        )
+
+    async def _part(
+        self, job_id: str, number: int, stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
+    ) -> LogPart:
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._reader, _read_part, stretch, offset, size, known)
+        except FileNotFoundError:
+            raise _gone(job_id, number) from None
+        except OSError as error:
+            raise Unavailable(
+                f"The log of attempt {number} of job {job_id} cannot be read: {error.strerror}."
+            ) from error
+
+
+def _gone(job_id: str, number: int) -> LogGone:
+    return LogGone(
+        f"The log of attempt {number} of job {job_id} is not there: it was removed (a server keeps the newest logs of "
+        "its drivers), or is in the data directory of a server on another host."
+    )
+
+
+def _stretch(rows: list[Attempt], row: Attempt) -> _Stretch | None:
+    """None if it is not known where the driver of the attempt wrote."""
+    if row.lock_file is None:
+        return None
+    later = [each for each in rows if each.attempt > row.attempt and each.driver_id == row.driver_id]
+    end = later[0].log_from if later else None
+    return _Stretch(log_file_of(row.lock_file), row.log_from, end, row.state is AttemptState.DEAD)
+
+
+def _view(row: Attempt, stretch: _Stretch | None) -> AttemptView:
+    try:
+        if stretch is None:
+            return AttemptView(row, None)
+        with open_log(stretch.path) as opened:
+            first, end = stretch.bounds_in(opened)
+        return AttemptView(row, end - stretch.begin, first - stretch.begin)
+    except OSError:
+        return AttemptView(row, None)
+
+
+def _secrets_of(job: JobView) -> tuple[str, ...]:
+    """Those of the version in force, and of the one that comes or was before it."""
+    spare = job.state.spare
+    return (*secrets_of(job.state.graph), *(secrets_of(spare.graph) if spare is not None else ()))
+
+
+def _read_part(stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]) -> LogPart:
+    """
+    Raises:
+        BeyondLog: it does not go so far.
+        OSError: it cannot be read.
+    """
+    around = max(_AROUND_BYTES, _CHARACTER_BYTES * max(map(len, known), default=0))
+    with open_log(stretch.path) as opened:
+        first, end = stretch.bounds_in(opened)
+        if stretch.begin + offset > end:
+            raise BeyondLog(
+                f"The query parameter from should be at most {end - stretch.begin}, where the log ends now, found "
+                f"{offset}."
+            )
+        begin = max(stretch.begin + offset, first)
+        until = min(begin + size, end)
+        window_begin = max(opened.first, begin - around)
+        window = opened.read(window_begin, until + around)
+        is_young = time.time() - opened.written_s < _LINE_PATIENCE_S
+    # Less may be there by now: somebody may have emptied the file.
+    at, stop = (min(place - window_begin, len(window)) for place in (begin, until))
+    if until < end and at < stop:
+        stop = _whole_lines(window, at, stop) or _whole_characters(window, at, stop)
+    elif is_young and not stretch.is_over:
+        stop = _whole_lines(window, at, stop) or at
+    at = _character(window, at)
+    before, text, after = (
+        part.decode(errors="replace") for part in (window[:at], window[at:stop], window[stop:])
+    )
+    shown = part_without_secrets(before, text, after, known)
+    lost = begin - stretch.begin - offset
+    if lost > 0:
+        shown = f"... {lost} bytes were cut off here\n{shown}"
+    following = window_begin + stop
+    return LogPart(
+        shown,
+        window_begin + at - stretch.begin,
+        following - stretch.begin,
+        is_complete=stretch.is_over and following >= end,
+    )
+
+
+def _whole_lines(window: bytes, at: int, stop: int) -> int:
+    """Where the last line that ends before ``stop`` has its end; 0 if none does behind ``at``."""
+    return window.rfind(b"\n", at, stop) + 1
+
+
+def _whole_characters(window: bytes, at: int, stop: int) -> int:
+    """Where the last character that ends before ``stop`` has its end; that of the first one if there is no other."""
+    begin = _character(window, stop)
+    first = window[at]
+    length = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
+    return begin if begin > at else min(at + length, len(window))
+
+
+def _character(window: bytes, at: int) -> int:
+    """Where the character of UTF-8 begins that ``at`` is in."""
+    if at < len(window) and window[at] & 0xC0 == 0x80:
+        for begin in range(at - 1, max(-1, at - _CHARACTER_BYTES), -1):
+            if window[begin] & 0xC0 != 0x80:
+                return begin if window[begin] >= 0xC0 else at
+    return at

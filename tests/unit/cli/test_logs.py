@@ -1,0 +1,113 @@
+"""What `logs` and `attempts` print, and for how long `logs -f` goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.cli import logs
+
+Run = Callable[..., Any]
+JOB_ID = "0123456789abcdef0123456789abcdef"
+SERVER_AWAY = (503, {"errors": ["The database is away."]})
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_POLL_S", 0.01)
+    monkeypatch.setattr("app.cli.client.UNAVAILABLE_PATIENCE_S", 0.0)
+
+
+def attempt(number: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "attempt": number,
+        "startTimestampInMillis": 1_795_204_804_384,
+        "endTimestampInMillis": None,
+        "ending": None,
+        "message": None,
+        "driverPid": 4711,
+        "host": "build",
+        "sparkVersion": "4.3.0",
+        "sparkUi": None,
+        "log": {"available": True, "sizeInBytes": 1_500, "cutInBytes": 0},
+    } | changes
+
+
+FAILED = attempt(1, endTimestampInMillis=1_795_204_809_000, ending="FAILED", message="It broke.")
+
+
+def part(text: str, following: int, *, complete: bool = False) -> Any:
+    headers = {"X-Slotwise-Next": str(following), "X-Slotwise-Complete": str(complete).lower()}
+    return 200, text.encode(), {"Content-Type": "text/plain; charset=utf-8", **headers}
+
+
+def path(number: int) -> str:
+    return f"/jobs/{JOB_ID}/attempts/{number}/logs"
+
+
+def with_attempts(fake: Any, *lists: list[dict[str, Any]]) -> None:
+    fake.on("GET", f"/jobs/{JOB_ID}/attempts", *((200, {"attempts": found}) for found in lists))
+
+
+def test_logs_prints_the_newest_attempt_part_by_part(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [attempt(2), FAILED])
+    fake.on("GET", path(2), part("one\ntwo \u00e9\x1b[31m\n", 9), part("three\n", 15), part("", 15))
+    outcome = slotwise("logs", "delays")
+    assert (outcome.status, outcome.out) == (0, "one\ntwo \u00e9?[31m\nthree\n")
+    assert [request.query["from"] for request in fake.sent("GET", path(2))] == ["0", "9", "15"]
+
+
+def test_logs_json_has_a_document_per_line(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", path(1), part("one\ntwo\n", 8), part("", 8))
+    outcome = slotwise("logs", "delays", "--attempt", "1", "--json")
+    assert [json.loads(line) for line in outcome.out.splitlines()] == [
+        {"attempt": 1, "line": "one"},
+        {"attempt": 1, "line": "two"},
+    ]
+
+
+def test_following_goes_over_attempts_and_a_server_that_is_away_to_the_end_of_the_job(
+    slotwise: Run, fake: Any
+) -> None:
+    with_attempts(fake, [FAILED], [FAILED], [attempt(3), attempt(2), FAILED])
+    statuses = [(200, {"status": status}) for status in ("RUNNING", "RUNNING", "RUNNING", "FAILED")]
+    fake.on("GET", f"/jobs/{JOB_ID}/status", *statuses)
+    fake.on("GET", path(1), part("one\n", 4), part("", 4), part("the error", 13, complete=True))
+    fake.on("GET", path(2), (410, {"errors": ["The log of attempt 2 is not there."]}))
+    fake.on("GET", path(3), SERVER_AWAY, SERVER_AWAY, part("three\n", 6, complete=True))
+    outcome = slotwise("logs", "delays", "-f")
+    assert (outcome.status, outcome.out) == (0, "one\nthe error\nthree\n")
+    assert outcome.err.splitlines() == ["The log of attempt 2 is not there.", "The database is away."]
+
+
+def test_following_one_attempt_ends_with_it(slotwise: Run, fake: Any) -> None:
+    fake.on("GET", path(1), part("one\n", 4, complete=True))
+    outcome = slotwise("logs", "delays", "--attempt", "1", "-f")
+    assert (outcome.status, outcome.out) == (0, "one\n")
+
+
+def test_what_cannot_be_had_is_a_sentence(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [])
+    outcome = slotwise("logs", "delays")
+    assert (outcome.status, outcome.err) == (1, "The job has had no attempt yet, so there is no log.\n")
+    fake.on("GET", path(7), (404, {"errors": ["Job x has no attempt 7: its newest is 1."]}))
+    for more in ((), ("-f",)):
+        outcome = slotwise("logs", "delays", "--attempt", "7", *more)
+        assert (outcome.status, outcome.err) == (1, "Job x has no attempt 7: its newest is 1.\n")
+    assert slotwise("logs", "delays", "--attempt", "0").status == 2
+
+
+def test_attempts_are_a_table(slotwise: Run, fake: Any) -> None:
+    gone = {"available": False, "sizeInBytes": 0, "cutInBytes": 0}
+    running = attempt(2, host=None, sparkUi="http://127.0.0.1:4040")
+    with_attempts(fake, [running, {**FAILED, "log": gone}], [])
+    lines = slotwise("attempts", "delays").out.splitlines()
+    assert lines[1].split()[0] == "2" and "runs" in lines[1] and lines[1].endswith("1.5 kB")
+    assert "FAILED" in lines[2] and lines[2].endswith("removed")
+    assert lines[3:] == ["attempt 2: Spark's page is at http://127.0.0.1:4040", "attempt 1: It broke."]
+    assert slotwise("attempts", "delays").out == "No attempts yet.\n"
+    with_attempts(fake, [FAILED])
+    assert json.loads(slotwise("attempts", "delays", "--json").out) == [FAILED]
