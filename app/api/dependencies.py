@@ -46,6 +46,12 @@ async def _job(request: Request, jobid: JobId) -> JobView:
     return view
 
 
+async def _job_now_ms(
+    job: Annotated[JobView, Depends(_job)], now_ms: Annotated[int, Depends(_now_ms)]
+) -> int:
+    return now_ms + job.ahead_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """What goes with a request that declares something: who makes it and why, for which version it is meant, and what
@@ -93,6 +99,8 @@ Plane = Annotated[ControlPlaneFacade, Depends(_control_plane)]
 Info = Annotated[ServerInfo, Depends(_info)]
 Now = Annotated[int, Depends(_now_ms)]
 """Epoch milliseconds."""
+JobNow = Annotated[int, Depends(_job_now_ms)]
+"""Epoch milliseconds, by the time of the job that the path names."""
 Principal = Annotated[str, Depends(_principal)]
 """The authenticated name."""
 Job = Annotated[JobView, Depends(_job)]

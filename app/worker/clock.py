@@ -15,10 +15,6 @@ class Clock(Protocol):
         """Epoch milliseconds as the clock of the machine is set now: it may jump, and be wrong."""
         ...
 
-    def not_before(self, at_ms: int) -> None:
-        """Never return a time before ``at_ms``: something that happened then is stored."""
-        ...
-
     def steady_ms(self) -> int:
         """Milliseconds of a clock that cannot be set and goes on while the process is stopped: for durations."""
         ...
@@ -38,9 +34,6 @@ class SystemClock:
     def now_ms(self) -> int:
         return self._steady_ms() + self._ahead_ms
 
-    def not_before(self, at_ms: int) -> None:
-        self._ahead_ms += max(0, at_ms - self.now_ms())
-
     def steady_ms(self) -> int:
         return self._steady_ms()
 
@@ -50,3 +43,20 @@ class SystemClock:
     def _steady_ms(self) -> int:
         # Unlike the monotonic clock it counts the time that the machine was suspended.
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class JobClock:
+    """The time of one job: that of the server, but never before what is stored of the job.
+
+    A server whose clock is ahead may have had the job before. Each job has a clock of its own, because timers of the
+    server's other jobs would expire at once if all of them went by the time of one job.
+    """
+
+    def __init__(self, clock: Clock, latest_ms: int) -> None:
+        """``latest_ms``: when the last of what is stored of the job happened, in epoch milliseconds."""
+        self._clock = clock
+        self.ahead_ms = max(0, latest_ms - clock.now_ms())
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds. It never goes back and never jumps while this server has the job."""
+        return self._clock.now_ms() + self.ahead_ms

@@ -194,7 +194,7 @@ class ControlPlane:
         identity = (
             IdempotencyKey(update.idempotency_key, share_hash(update)) if update.idempotency_key else None
         )
-        refusal, now_ms = "its slot share cannot be changed", self._clock.now_ms()
+        refusal, now_ms = "its slot share cannot be changed", self._clock.now_ms() + self.job(job_id).ahead_ms
         put = self._put(job_id, refusal, lambda state: decide_share(state, update, now_ms), identity)
         return (await put).version
 
@@ -275,7 +275,7 @@ class ControlPlane:
         view = self.job(job_id)
         return explanation(
             view,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.now_ms() + view.ahead_ms,
             supply=supply_of(self._keeper.broker, self._places),
             allotment=self._keeper.broker.allotment(job_id),
             last_batch_ms=job.load.last_batch_ms if job else None,

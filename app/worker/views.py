@@ -77,6 +77,8 @@ class JobView:
     ``load`` is what its drivers tell of batches and executors, ``region_progress`` the latest region-progress report
     per number of a region, ``executors`` how many the job has on a cluster. None of them is durable: they are empty
     after a restart, until the driver reports again.
+
+    ``ahead_ms``: how far the job's time is ahead of the server's (`app.worker.clock.JobClock`).
     """
 
     state: JobState
@@ -90,6 +92,7 @@ class JobView:
     region_progress: dict[int, Report] = field(default_factory=dict)
     executors: ExecutorsSeen | None = None
     spark_ui: str | None = None
+    ahead_ms: int = 0
 
     @property
     def job_id(self) -> str:

@@ -61,7 +61,7 @@ def _of_batches(view: JobView, now_ms: int) -> dict[str, float]:
         metrics["pendingRecordsGrowthPerSecond"] = round(sum(growths), 3)
     if marks := [report.watermark_ms for report in reports if report.watermark_ms]:
         metrics["currentInputWatermark"] = min(marks)
-        metrics["watermarkLag"] = max(0, now_ms - min(marks))
+        metrics["watermarkLag"] = max(0, now_ms - view.ahead_ms - min(marks))
     if states := [report.state_rows for report in reports if report.state_rows is not None]:
         metrics["stateRows"] = sum(states)
     phases = sorted(last.phases_ms.items())[:PHASES_KEPT]
@@ -71,9 +71,11 @@ def _of_batches(view: JobView, now_ms: int) -> dict[str, float]:
 def executor_metrics(views: Iterable[JobView], now_ms: int) -> dict[str, Aggregates]:
     """Of the executors of all jobs that run here; of a job without a cluster its driver is the one. 0 while none has
     told anything."""
-    told = [view.load.executors for view in views if view.load.executors is not None]
-    executors = [each for one in told for each in one.now]
-    gc = [_gc_ms_per_second(one, each, now_ms) for one in told for each in one.now]
+    told = [
+        (view.load.executors, now_ms + view.ahead_ms) for view in views if view.load.executors is not None
+    ]
+    executors = [each for one, _ in told for each in one.now]
+    gc = [_gc_ms_per_second(one, each, job_now_ms) for one, job_now_ms in told for each in one.now]
     figures: dict[str, list[float]] = {
         "Status.JVM.Memory.Heap.Used": [each.heap_used_bytes for each in executors],
         "Status.JVM.Memory.Heap.Max": [each.heap_max_bytes for each in executors],

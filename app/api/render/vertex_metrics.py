@@ -81,7 +81,7 @@ def vertex_metrics(view: JobView, vertex: JobVertex, now_ms: int) -> dict[str, A
         "lastBatchTimestamp": report.at_ms,
         # Spark's is that of 1970 before there is any.
         "currentInputWatermark": report.watermark_ms or None,
-        "watermarkLag": max(0, now_ms - report.watermark_ms) if report.watermark_ms else None,
+        "watermarkLag": max(0, now_ms - view.ahead_ms - report.watermark_ms) if report.watermark_ms else None,
     }
     metrics |= {name: Aggregates.of_one(float(value)) for name, value in levels.items() if value is not None}
     if vertex.is_source:

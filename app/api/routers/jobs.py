@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse, json_response, model_bytes
-from app.api.dependencies import Job, Now, Plane
+from app.api.dependencies import Job, JobNow, Now, Plane
 from app.api.errors import not_found
 from app.api.openapi import answered, refusals
 from app.api.parameters import Boolean, JobId, VertexId, WholeNumber
@@ -48,7 +48,9 @@ async def get_jobs_overview(request: Request, plane: Plane, now_ms: Now) -> Resp
         if isinstance(job, UnreadableJob):
             parts.append(model_bytes(render.unreadable_overview(job, now_ms)))
         else:
-            parts.append(ended_jobs.bytes_of(job) or model_bytes(render.job_overview(job, now_ms)))
+            parts.append(
+                ended_jobs.bytes_of(job) or model_bytes(render.job_overview(job, now_ms + job.ahead_ms))
+            )
         if number % _JOBS_AT_A_TIME == 0:
             # Thousands of jobs take long to render: other requests have their turn in between.
             await asyncio.sleep(0)
@@ -56,7 +58,7 @@ async def get_jobs_overview(request: Request, plane: Plane, now_ms: Now) -> Resp
 
 
 @router.get("/{jobid}")
-async def get_job(job: Job, now_ms: Now) -> schema.JobDetails:
+async def get_job(job: Job, now_ms: JobNow) -> schema.JobDetails:
     """A job with its vertices and its plan"""
     return render.job_details(job, now_ms)
 
@@ -138,6 +140,6 @@ Vertex = Annotated[VertexExecution, Depends(_vertex)]
 
 
 @router.get("/{jobid}/vertices/{vertexid}")
-async def get_vertex(job: Job, vertex: Vertex, now_ms: Now) -> schema.VertexDetails:
+async def get_vertex(job: Job, vertex: Vertex, now_ms: JobNow) -> schema.VertexDetails:
     """A vertex with its subtasks"""
     return vertex_details(job, vertex, now_ms)

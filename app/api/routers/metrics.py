@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from pydantic import BeforeValidator, WithJsonSchema
 
-from app.api.dependencies import Job, Now, Plane
+from app.api.dependencies import Job, JobNow, Now, Plane
 from app.api.parameters import expected, names
 from app.api.render import metrics as render
 from app.api.render.vertex_metrics import AGGREGATIONS, aggregated_metrics, vertex_metrics
@@ -78,13 +78,13 @@ async def get_task_manager_metrics(
 
 
 @router.get("/jobs/{jobid}/metrics")
-async def get_job_metrics(job: Job, now_ms: Now, get: Get = "") -> list[Metric]:
+async def get_job_metrics(job: Job, now_ms: JobNow, get: Get = "") -> list[Metric]:
     """Metrics of a job"""
     return render.metric_list(render.job_metrics(job, now_ms), names(get))
 
 
 @router.get("/jobs/{jobid}/load")
-async def get_job_load(job: Job, now_ms: Now, step: Step = 5_000) -> LoadHistory:
+async def get_job_load(job: Job, now_ms: JobNow, step: Step = 5_000) -> LoadHistory:
     """What a job's load was lately
 
     In steps, oldest first, for a page that draws it. It is not durable: it begins when this server takes the job up,
@@ -95,7 +95,7 @@ async def get_job_load(job: Job, now_ms: Now, step: Step = 5_000) -> LoadHistory
 
 @router.get("/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics")
 async def get_vertex_subtask_metrics(
-    job: Job, vertex: Vertex, now_ms: Now, get: Get = "", agg: Aggregations = _ALL
+    job: Job, vertex: Vertex, now_ms: JobNow, get: Get = "", agg: Aggregations = _ALL
 ) -> list[AggregatedMetric]:
     """Metrics of a vertex in the last minute
 

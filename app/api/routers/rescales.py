@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse, model_bytes
-from app.api.dependencies import Job, Now, Plane
+from app.api.dependencies import Job, JobNow, Plane
 from app.api.openapi import answered
 from app.api.parameters import MAX_NUMBER, RescaleUuid, WholeNumber
 from app.api.record_cache import AnswerCache, RecordCache
@@ -121,7 +121,7 @@ async def get_rescales_config(job: Job) -> RescalesConfig:
 
 
 @router.get("/details/{rescaleuuid}")
-async def get_rescale_details(rescaleuuid: RescaleUuid, job: Job, plane: Plane, now_ms: Now) -> Rescale:
+async def get_rescale_details(rescaleuuid: RescaleUuid, job: Job, plane: Plane, now_ms: JobNow) -> Rescale:
     """One rescale with the states of the scheduler"""
     record = await plane.rescale(job.state.job_id, rescaleuuid)
     return render.rescale_details(record, job.state, now_ms)

@@ -28,7 +28,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.state import StopWithSavepoint
 from app.store.writes import Write
-from app.worker.clock import Clock
+from app.worker.clock import JobClock
 from app.worker.job.attempt_record import (
     AttemptLog,
     AttemptRecord,
@@ -62,7 +62,7 @@ _EXIT_GRACE_S = 10.0
 class Attempts:
     """The driver side of one job."""
 
-    def __init__(self, job: Job, *, host: DriverHost, records: AttemptLog, clock: Clock) -> None:
+    def __init__(self, job: Job, *, host: DriverHost, records: AttemptLog, clock: JobClock) -> None:
         self._job = job
         self._host = host
         self._records = records

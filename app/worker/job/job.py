@@ -28,6 +28,7 @@ from app.scheduler.adaptive.events import AttemptMisplaced, Event
 from app.scheduler.adaptive.state import Canceling, Executing, Failing, Finished, JobState
 from app.scheduler.step import status_of
 from app.store.writes import Write
+from app.worker.clock import JobClock
 from app.worker.job.attempts import Attempts
 from app.worker.job.bell import Bell
 from app.worker.job.drivers import event_of, with_time_for_executors
@@ -59,6 +60,7 @@ class Job:
         *,
         writer: JobWriter,
         keeper: JobKeeper,
+        clock: JobClock,
         submitted_ms: int,
         submitted_by: str | None,
     ) -> None:
@@ -68,8 +70,8 @@ class Job:
         self.bell = Bell()
         self.writer = writer
         self._keeper = keeper
-        self._clock, self._places = keeper.clock, keeper.places
-        self.load = Load(self._clock.now_ms())
+        self.clock, self._places = clock, keeper.places
+        self.load = Load(clock.now_ms())
         self._meter = PaceMeter()
         # (attempt, number): up to there its reports are in the mailbox or behind it.
         self.acknowledged = (0, 0)
@@ -80,10 +82,10 @@ class Job:
             with_time_for_executors(state, self._places.cluster),
             self,
             writer=writer,
-            clock=self._clock,
+            clock=self.clock,
             validate_states=keeper.validate_states,
         )
-        self.attempts = Attempts(self, host=keeper.host, records=writer, clock=self._clock)
+        self.attempts = Attempts(self, host=keeper.host, records=writer, clock=self.clock)
 
     @property
     def state(self) -> JobState:
@@ -141,6 +143,7 @@ class Job:
             region_progress=self.region_progress,
             executors=self.executors,
             spark_ui=self.attempts.spark_ui,
+            ahead_ms=self.clock.ahead_ms,
         )
 
     def orders(self) -> Orders:
@@ -190,7 +193,7 @@ class Job:
         except OSError as error:
             raise Unavailable(f"A report could not be kept: {error.strerror}. Send it again.") from error
         self._must_be_at(attempt)
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         self.executors = noted(self.executors, attempt, report, now_ms)
         self.load.note(report, attempt, self.state.graph, now_ms)
         if report.type == "batch":

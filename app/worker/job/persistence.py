@@ -34,7 +34,7 @@ from app.store.writes import (
     UnitOfWork,
     Write,
 )
-from app.worker.clock import Clock
+from app.worker.clock import JobClock
 from app.worker.job.attempt_record import AttemptRecord, Ended
 from app.worker.views import RequirementsResult
 
@@ -104,7 +104,7 @@ class JobWriter:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
+        clock: JobClock,
         job_id: str,
         epoch: int,
         *,

@@ -26,7 +26,7 @@ from app.scheduler.adaptive.state import JobState
 from app.scheduler.step import step
 from app.scheduler.validate import validate
 from app.store.writes import Write
-from app.worker.clock import Clock
+from app.worker.clock import JobClock
 from app.worker.job.idempotency import IdempotencyKey, first_answer
 from app.worker.job.mailbox import (
     EventSource,
@@ -70,7 +70,7 @@ class JobWorker:
         job: Job,
         *,
         writer: JobWriter,
-        clock: Clock,
+        clock: JobClock,
         validate_states: bool = False,
     ) -> None:
         self.state = state

@@ -27,7 +27,7 @@ from app.store.queries import StoredJob
 from app.store.slot_table import SlotTable
 from app.store.store import Store
 from app.store.writes import FIRST_EPOCH
-from app.worker.clock import Clock
+from app.worker.clock import Clock, JobClock
 from app.worker.job.attempt_record import AttemptRecord
 from app.worker.job.implied import implied_effects
 from app.worker.job.job import Job
@@ -156,7 +156,6 @@ class JobKeeper(JobsKnown):
             # Whatever is wrong with one job, the others are served.
             self._set_aside(stored, error)
             return None
-        self.clock.not_before(latest_ms(state))
         self.jobs[state.job_id] = job
         self.elsewhere.discard(state.job_id)
         self.unreadable.drop(state.job_id)
@@ -255,16 +254,24 @@ class JobKeeper(JobsKnown):
         state_seq: int,
         effect_seq: int,
     ) -> Job:
+        clock = JobClock(self.clock, latest_ms(state))
         writer = JobWriter(
             self._store,
-            self.clock,
+            clock,
             state.job_id,
             epoch,
             state_seq=state_seq,
             effect_seq=effect_seq,
             is_sure=self.lease_certainty.is_sure,
         )
-        return Job(state, writer=writer, keeper=self, submitted_ms=submitted_ms, submitted_by=submitted_by)
+        return Job(
+            state,
+            writer=writer,
+            keeper=self,
+            clock=clock,
+            submitted_ms=submitted_ms,
+            submitted_by=submitted_by,
+        )
 
     # -- letting go
 

@@ -132,9 +132,6 @@ class FakeClock:
 
     wall_ms = now_ms
 
-    def not_before(self, at_ms: int) -> None:
-        self.ahead_ms += max(0, at_ms - self.now_ms())
-
     def steady_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000) + self.stopped_ms
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from app.worker.clock import SystemClock
+from app.worker.clock import JobClock, SystemClock
 
 
 class Machine(SystemClock):
@@ -26,13 +26,12 @@ def test_it_starts_at_wall_clock_time_and_goes_on_steadily() -> None:
     assert clock.now_ms() == 5_000_070
 
 
-def test_it_is_never_before_what_is_stored() -> None:
+def test_the_time_of_a_job_is_never_before_what_is_stored_of_it_and_that_of_others_stays() -> None:
     clock = Machine()
-    clock.not_before(4_000_000)
-    assert clock.now_ms() == 5_000_000
-    clock.not_before(6_000_000)
+    behind, ahead = JobClock(clock, 4_000_000), JobClock(clock, 6_000_000)
+    assert (behind.now_ms(), ahead.now_ms()) == (5_000_000, 6_000_000)
     clock.steady += 1
-    assert clock.now_ms() == 6_000_001
+    assert (clock.now_ms(), behind.now_ms(), ahead.now_ms()) == (5_000_001, 5_000_001, 6_000_001)
 
 
 def test_the_real_one_advances_from_the_wall_clocks_time() -> None:

@@ -32,9 +32,6 @@ class Machine:
     def now_ms(self) -> int:
         raise AssertionError
 
-    def not_before(self, at_ms: int) -> None:
-        raise AssertionError
-
     def run(self, duration_ms: int) -> Machine:
         self.wall += duration_ms
         self.up_ms += duration_ms

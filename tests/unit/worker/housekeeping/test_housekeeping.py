@@ -37,9 +37,6 @@ class Clock:
     def now_ms(self) -> int:
         raise AssertionError("ages are not told by the clock that only this process knows")
 
-    def not_before(self, at_ms: int) -> None:
-        raise AssertionError("housekeeping never sets the clock")
-
 
 @dataclass
 class Sleeps:

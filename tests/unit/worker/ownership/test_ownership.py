@@ -85,9 +85,6 @@ class Clock:
 
     wall_ms = now_ms
 
-    def not_before(self, at_ms: int) -> None:
-        raise AssertionError
-
 
 def test_one_is_sure_until_the_lease_time_after_the_renewal_was_asked_for() -> None:
     clock = Clock()

@@ -182,6 +182,19 @@ async def test_a_parked_driver_cannot_be_used_again_and_is_ended(sqlite_url: str
         assert parked.dead.is_set(), "it holds the lock of the checkpoint until it is gone"
 
 
+async def test_a_job_of_a_server_whose_clock_was_ahead_goes_on_by_that_time_and_others_by_their_own(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path, ahead_ms=3_600_000) as rig:
+        job = await rig.run()
+        before_ms = rig.plane.job(job).state.phase_since_ms
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again:
+        other = await again.plane.submit(graph(2), {})
+        assert again.plane.job(job).ahead_ms > 3_500_000
+        assert again.plane.job(other).ahead_ms == 0
+        assert again.plane.job(other).state.phase_since_ms < before_ms
+
+
 async def test_a_running_job_implies_nothing(sqlite_url: str, tmp_path: Path) -> None:
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await rig.run()
