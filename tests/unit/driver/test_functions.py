@@ -1,14 +1,19 @@
-"""A function of the user that is not there is named, and so is what its module raises."""
+"""A function of the user that is not there is named with its vertex, and so is what its module raises."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from app.driver.failures import DriverError
 from app.driver.functions import Functions
+from app.driver.vertices import apply_operation, guarded
+from app.model.jobgraph import JobVertex, PythonSpec
+
+VERTEX = JobVertex("0" * 32, "mapped", PythonSpec("mine:f"), (), 1, 1, 1, "default", "1" * 32)
 
 
 @pytest.mark.parametrize(
@@ -29,5 +34,5 @@ def test_a_function_that_cannot_be_had_is_named(
     functions = Functions(tmp_path, ("mine.py",))
     functions.install()
     with pytest.raises(DriverError, match=said) as raised:
-        functions("mine:f")
-    assert not raised.value.recoverable
+        guarded(VERTEX, lambda: apply_operation(cast(Any, None), VERTEX, {}, functions))
+    assert raised.value.vertex == "mapped" and not raised.value.recoverable
