@@ -8,7 +8,6 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,11 +16,17 @@ import pytest
 from app.cluster.java import usable_java
 from app.cluster.standalone.daemons import ClusterError, DevCluster
 from tests.acceptance.chaos_events import children_of, is_executor
-from tests.acceptance.deployment import Deployment, counting, deployed, wait_for
+from tests.acceptance.clusters import on_executors
+from tests.acceptance.deployment import (
+    Deployment,
+    counting_in_place,
+    deployed,
+    wait_for,
+)
 
 pytestmark = pytest.mark.timeout(900)
 
-MOST = 6
+MOST = 4
 AWAY = "the Spark master is away"
 STATELESS = ("numbers", "counts", "store")
 
@@ -31,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     made = DevCluster(tmp_path_factory.mktemp("cluster"), java=usable_java())
     try:
         made.up()
-        for _ in range(3):
+        for _ in range(MOST // 2):
             made.add(cores=2, memory_mb=1024)
         yield made
     finally:
@@ -42,22 +47,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
 def deployment(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with deployed(tmp_path_factory.mktemp("standalone"), cluster=cluster) as made:
         made.start(with_points=False)
-        made.submit(in_place_only(made.directory, 2))
+        made.submit(on_executors(counting_in_place(made.directory, 2, 2 * MOST)))
         yield made
-
-
-def in_place_only(directory: Path, parallelism: int) -> dict[str, Any]:
-    """`counting` without the vertex that changes by a restart only."""
-    document = counting(directory)
-    document["vertices"] = [one for one in document["vertices"] if one["name"] != "plain"]
-    counts = next(one for one in document["vertices"] if one["name"] == "counts")
-    counts["inputs"], counts["sql"] = ["numbers"], counts["sql"].replace("FROM plain", "FROM numbers")
-    counts["maxParallelism"] = 2 * MOST
-    for vertex in document["vertices"]:
-        vertex["parallelism"] = parallelism
-    # Executors that are given up go at once.
-    document["config"] = {**document.get("config", {}), "slot.idle.timeout": "100 ms"}
-    return document
 
 
 def require(deployment: Deployment, upper: int) -> None:
@@ -113,7 +104,7 @@ def test_executors_come_and_go_under_a_query_that_runs_on(
     wait_for("the explanation counts them", lambda: counted(2))
     run = deployment.job()["queries"][0]["runId"]
 
-    for upper in (5, 3):
+    for upper in (MOST, 3):
         require(deployment, upper)
         runs_at(deployment, upper)
         wait_for(f"there are {upper} executors", lambda upper=upper: executors(cluster) == upper)
@@ -130,7 +121,7 @@ def test_executors_come_and_go_under_a_query_that_runs_on(
     assert deployment.job()["queries"][0]["runId"] == run
     assert {one["rung"] for one in deployment.history()[:2]} == {"in-place"}
     said = "".join(log.read_text() for log in deployment.data_dir.glob("run/driver-*.log"))
-    assert [number for number in (2, 3, 4) if f"executor {number} is warm" not in said] == []
+    assert [number for number in (2, 3) if f"executor {number} is warm" not in said] == []
     assert "was not warmed up" not in said
     assert "Exception in thread" not in said
 
@@ -205,16 +196,16 @@ def test_the_master_is_lost_and_comes_back(deployment: Deployment, cluster: DevC
     deployment.await_progress()
     assert set(deployment.parallelism().values()) == {MOST}
     # Before the server has found out, or after it: the driver cannot give any up, and goes on.
-    require(deployment, 4)
-    runs_at(deployment, 4)
+    require(deployment, 3)
+    runs_at(deployment, 3)
     deployment.await_progress()
     cluster.up()
-    wait_for("two are given up", lambda: executors(cluster) == len(executor_processes(cluster)) == 4)
+    wait_for("one is given up", lambda: executors(cluster) == len(executor_processes(cluster)) == 3)
     before = executor_processes(cluster)
     before[0].kill()
     wait_for(
         "another one has come",
-        lambda: len(set(executor_processes(cluster)) - set(before)) == 1 and executors(cluster) == 4,
+        lambda: len(set(executor_processes(cluster)) - set(before)) == 1 and executors(cluster) == 3,
     )
     deployment.await_progress()
     require(deployment, 2)
