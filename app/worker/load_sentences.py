@@ -57,11 +57,14 @@ def query_sentences(
     if quiet is not None:
         # What the last minute was like says nothing any more.
         return [quiet]
-    found = [backlog_sentence(ahead, query)]
+    backlog = backlog_sentence(ahead, query)
+    found = [backlog]
+    # Batches follow each other without a pause in a job that keeps up too: then nothing limits it.
+    is_limited = backlog is not None or ahead.backlog_rows is None
     works_ms = sum(each.rates.busiest_ms or each.rates.busy_ms_of_slot or 0.0 for each in vertices)
     if works_ms < WORKS * ahead.batch_ms_per_second:
         found.append(overhead_sentence(ahead, works_ms) if is_behind(ahead) else None)
-    elif is_behind(ahead) or ahead.batch_ms_per_second >= LIMITED_MS:
+    elif is_behind(ahead) or (is_limited and ahead.batch_ms_per_second >= LIMITED_MS):
         found += [bottleneck_sentence(vertices), skew_sentence(vertices)]
     return [sentence for sentence in found if sentence is not None]
 

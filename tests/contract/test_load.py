@@ -105,6 +105,7 @@ async def test_an_explanation_says_that_batches_fill_the_time_and_of_which_verte
     job_id = await world.running()
     driver = world.driver()
     driver.vertex_load |= {"busy_ms": 400, "longest_task_ms": 300, "median_task_ms": 100}
+    driver.load["backlog_rows"] = None
     driver.batch_ms = 10_000
 
     async def told() -> Any:

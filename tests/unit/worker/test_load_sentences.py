@@ -65,14 +65,14 @@ def test_a_backlog_that_stays_is_told() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
+        {"backlog_rows": None, "growth_per_second": None, "batch_ms_per_second": 300.0},
+        # Its batches follow each other without a pause, and yet nothing waits, or less than what one batch takes.
         {"backlog_rows": 0, "growth_per_second": 0.0},
-        {"backlog_rows": None, "growth_per_second": None},
-        # What waits is less than what one batch takes.
         {"backlog_rows": 800, "growth_per_second": 80.0},
     ],
 )
 def test_a_job_with_time_to_spare_has_nothing_to_say(changes: dict[str, Any]) -> None:
-    assert query_sentences(replace(STEADY, batch_ms_per_second=300.0, **changes), VERTICES) == []
+    assert query_sentences(replace(STEADY, **changes), VERTICES) == []
 
 
 def test_without_a_backlog_batches_that_fill_the_time_say_what_limits_the_job() -> None:
