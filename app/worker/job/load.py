@@ -294,8 +294,8 @@ class Load:
     def totals(self, vertex_id: str, *, whole_life: bool) -> Totals | None:
         """What a vertex did in the present attempt, or since this server has had the job; None if nothing is known.
 
-        A vertex that is part of several queries counts the rows of the one in which it had most: they are read once by
-        each of them.
+        Of a vertex that is part of several queries each figure is that of the query with most of it, since each of them
+        reads the rows; its time is the sum.
         """
         found = []
         for query in self.queries.values():
@@ -314,7 +314,14 @@ def total_backlog(queries: Iterable[QueryLoad]) -> int | None:
 def _of_queries(found: list[Totals]) -> Totals | None:
     if len(found) <= 1:
         return found[0] if found else None
-    most = max(found, key=lambda each: each.work.records_out or each.work.records_in or 0)
-    busy_ms = sum(each.work.busy_ms or 0 for each in found)
-    work = most.work._replace(busy_ms=busy_ms)
-    return Totals(work, most.idle_ms, most.held_ms, most.unknown, most.batches)
+    figures = [
+        max((value for value in values if value is not None), default=None)
+        for values in zip(*(each.work for each in found), strict=True)
+    ]
+    return Totals(
+        Work(*figures)._replace(busy_ms=sum(each.work.busy_ms or 0 for each in found)),
+        max(each.idle_ms for each in found),
+        max(each.held_ms for each in found),
+        frozenset().union(*(each.unknown for each in found)),
+        max(each.batches for each in found),
+    )

@@ -78,7 +78,7 @@ def vertex_rates(load: Load, vertex_id: str, now_ms: int) -> VertexRates | None:
     ]
     if len(found) <= 1:
         return found[0] if found else None
-    most = max(found, key=lambda rates: rates.records_out or rates.records_in or 0.0)
+    most = max(found, key=lambda rates: (rates.records_out or 0.0, rates.records_in or 0.0))
     busy_ms = min(1000.0 * most.parallelism, sum(rates.busy_ms or 0.0 for rates in found))
     busiest_ms = None
     if any(rates.busiest_ms is not None for rates in found):
