@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobType
 from app.model.protocol import Report
 from app.model.requirements import Bounds, Requirements
@@ -350,6 +352,13 @@ class Oracles:
             if stored is None:
                 self.check(truth.state is None, "promise 1", f"job {job_id[-2:]} is not stored")
                 continue
+            assert truth.state is not None
+            read = partitions(stored.state(parse_document(json.loads(stored.document), stored=True)).graph)
+            self.check(
+                read == partitions(truth.state.graph),
+                "promise 1",
+                f"job {job_id[-2:]}: whoever takes it over thinks that its state has {read}",
+            )
             rows = {row.version: row for row in await store.requirements(job_id)}
             self.check(
                 rows == truth.stored, "promise 1", f"job {job_id[-2:]}: the rows are not those committed"

@@ -17,11 +17,15 @@ Outcome = Literal["STARTING", "TRIAL", "IN_FORCE", "REPLACED", "TAKEN_BACK", "DR
 
 @dataclass(frozen=True, slots=True)
 class JobVersion:
-    """What a version is made of. Versions are counted from 1, which is what was submitted; no number comes twice."""
+    """What a version is made of. Versions are counted from 1, which is what was submitted; no number comes twice.
+
+    ``max_parallelism``: as in the state of a job, if ``graph`` is as that was while the version was in force.
+    """
 
     number: int
     graph: JobGraph
     options: JobOptions
+    max_parallelism: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

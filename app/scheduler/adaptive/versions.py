@@ -70,7 +70,7 @@ def adopt(draft: Draft) -> bool:
     replacement, coming = state.versions.replacement, state.spare
     if replacement is None or coming is None or replacement.stage == "Trial":
         return False
-    former = JobVersion(state.versions.current, state.graph, state.options)
+    former = JobVersion(state.versions.current, state.graph, state.options, state.max_parallelism)
     # A draft is changed in place: what is needed of the state before is taken now.
     kept = state.requirements.bounds
     graph = _with_state_of(coming.graph, state.graph)
@@ -92,7 +92,7 @@ def adopt(draft: Draft) -> bool:
     draft.set(
         graph=graph,
         options=evolve(coming.options, cluster_start_ms=state.options.cluster_start_ms),
-        max_parallelism=() if graph == coming.graph else numbers_of(graph),
+        max_parallelism=numbers_of(graph) if coming.max_parallelism or graph != coming.graph else (),
         requirements=requirements,
         last_plan=state.last_plan if same and groups else None,
         driver_waiting=False,

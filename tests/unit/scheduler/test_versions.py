@@ -8,6 +8,7 @@ import pytest
 
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds
+from app.model.state_partitions import numbers_of, with_partitions
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
@@ -20,6 +21,7 @@ from app.scheduler.adaptive.events import (
 )
 from app.scheduler.adaptive.version_state import JobVersion
 from tests.unit.scheduler.driving import Job, chain, vertex
+from tests.unit.scheduler.test_state_repartition import begun, done, partitions, running, stateful
 
 OLD = ["source", "agg", "sink"]
 NEW = ["source", "filter", "agg", "sink"]
@@ -258,3 +260,26 @@ def test_a_cancel_during_the_trial() -> None:
     job = on_trial()
     job.do(CancelRequested()).stops()
     assert job.status.value == "CANCELED" and job.state.versions.replacement is None
+
+
+@pytest.mark.parametrize("documented", [8, 12])
+def test_state_that_was_redistributed_keeps_its_partitions_when_a_version_is_taken_back(
+    documented: int,
+) -> None:
+    """Its document still has 8 for the server that takes the job over. That of the version tried may have either."""
+    job = done(begun(running(held=12)), 12).applied()
+    tried = replace(stateful(documented), artifacts=("bad.py",))
+    job.do(VersionRequested(JobVersion(2, tried, job.state.options), "ann")).stops().starts()
+    assert partitions(job) == 12
+    job.do(failed(job))
+    assert outcomes(job)[1] == (2, "TAKEN_BACK") and partitions(job) == 12
+    read_back = with_partitions(stateful(8), job.state.max_parallelism)
+    assert numbers_of(read_back) == numbers_of(job.state.graph)
+
+
+def test_state_as_its_document_says_counts_as_such_when_a_version_is_taken_back() -> None:
+    job = running()
+    tried = replace(stateful(8), artifacts=("bad.py",))
+    job.do(VersionRequested(JobVersion(2, tried, job.state.options), "ann")).stops().starts().do(failed(job))
+    assert outcomes(job)[1] == (2, "TAKEN_BACK")
+    assert job.state.max_parallelism == (), "another number in the next document is refused"
