@@ -21,7 +21,7 @@ from app.scheduler.adaptive.state import (
     StopWithSavepoint,
     WaitingForResources,
 )
-from app.scheduler.adaptive.trial import effective
+from app.scheduler.adaptive.trial import effective, is_over
 from app.scheduler.adaptive.words import change_in_words, in_words, parallelism_in_words, seconds
 from app.scheduler.batch.explain import batch_sentences, batch_violations
 from app.scheduler.batch.progress import REGION_TIMER
@@ -122,13 +122,15 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
             f"The job runs at {parallelism_in_words(state.graph, taken.good)} at most, whatever its bounds ask "
             f"for. {again}",
         ]
-    if watch is None or now_ms >= watch.until_ms or state.plan is None:
+    if watch is None or is_over(watch, now_ms) or state.plan is None:
         return []
+    left_ms = watch.until_ms - now_ms
+    span = f"for {seconds(left_ms)} more" if left_ms > 0 else "until a batch has been committed"
     falls = state.options.rollback_min_throughput if watch.before else 0
     also = f", or if its throughput falls below {falls:g} of what it was," if falls else ""
     return [
-        f"The last rescale is on trial for {seconds(watch.until_ms - now_ms)} more: if the job fails{also} it goes "
-        f"back to {parallelism_in_words(state.graph, watch.good)}."
+        f"The last rescale is on trial {span}: if the job fails{also} it goes back to "
+        f"{parallelism_in_words(state.graph, watch.good)}."
     ]
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.process import SimAttempt
 
 BACK_WITHIN_S = 60.0
-"""In a quiet world: the watch period."""
+"""In a quiet world: the watch period. A redistribution of state that bounds ask for begins with the next attempt, also
+with one that takes a rescale back: the time of its driver's work on the state is not counted."""
 
 MOST_BREAKS_AT_REST = 4
 """Slots are given twice and bounds are declared once when the world is quiet; each of it may be tried once."""
@@ -67,6 +68,11 @@ class Trials:
             oracles.check(
                 count <= MOST_BREAKS_AT_REST, "rollback", f"job {attempt.job_id[-2:]} breaks again and again"
             )
+
+    def redistributed(self, job_id: str, took_s: float) -> None:
+        """A driver has worked on the state for so long, before it goes on to the next batch or fails."""
+        if job_id in self._broke_s:
+            self._broke_s[job_id] += took_s
 
     def saved(self, job_id: str, state: JobState) -> None:
         """A state became durable."""

@@ -62,7 +62,11 @@ async def _give(attempt: SimAttempt, wanted: dict[str, int]) -> str | None:
     if attempt.spec["repartition"] and found != wanted:
         check_order(attempt, wanted)
         world.oracles.count("redistribution begun")
-        await asyncio.sleep(rng.uniform(0.1, 6.0) if rng.random() < 0.9 else rng.uniform(10, 100))
+        begun_s = world.now_s
+        try:
+            await asyncio.sleep(rng.uniform(0.1, 6.0) if rng.random() < 0.9 else rng.uniform(10, 100))
+        finally:  # also if it took too long, and the driver was killed
+            world.oracles.trials.redistributed(attempt.job_id, world.now_s - begun_s)
         if world.chance(0.15):
             world.oracles.count("redistribution refused")
             return "Spark could not redistribute the state."

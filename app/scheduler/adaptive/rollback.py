@@ -7,12 +7,14 @@ from app.model.rescale import TerminatedReason, TriggerCause
 from app.scheduler.adaptive import slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, PlanApplied, QueryFailed
+from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Failure, Pace, TakenBack, Watch
 from app.scheduler.adaptive.trial import (
     Trial,
     collapse,
     coming_plan,
     counted,
+    is_over,
     is_raise,
     is_watched,
     met_before,
@@ -24,9 +26,10 @@ from app.scheduler.adaptive.trial import (
 from app.scheduler.adaptive.words import change_in_words, parallelism_in_words
 
 
-def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace, ...]) -> None:
+def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace, ...], *, ran: bool) -> None:
     """``plan`` has come into force in the place of ``before``. Its watch begins if it is another parallelism.
 
+    ``ran``: as in `Watch`. A plan for fewer slots than ``before`` is no choice, and not on trial, if slots were lost.
     What it goes back to is the last parallelism that has passed. A job that is restarted for another reason during the
     watch is watched anew. While something is taken back nothing is on trial, nor is it if the job has never run well:
     there is nothing better to go back to.
@@ -40,14 +43,15 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
         good = possible(state.graph, good)
     new: Watch | None = None
     if is_watched(state) and good is not None and state.taken_back is None and plan.parallelism != good:
-        forced = state.usable_slots < slots_for(state, good)
+        # An attempt may have been started with slots that it has to give back by now: it is at work with them.
+        forced = max(state.usable_slots, plan.slot_count) < slots_for(state, good)
         if watch is not None or not forced:
             record, cause = record_of(state)
             if watch is not None and watch.tried == plan.parallelism:
                 record, cause = watch.record, watch.cause
             pace = pace if is_raise(good, plan.parallelism) else ()
             until_ms = draft.now_ms + period_ms
-            new = Watch(good, plan.parallelism, record, cause, draft.now_ms, until_ms, pace)
+            new = Watch(good, plan.parallelism, record, cause, draft.now_ms, until_ms, pace, ran=ran)
     if new is not watch:
         draft.set(watch=new)
 
@@ -55,7 +59,7 @@ def put_on_trial(draft: Draft, plan: Plan, before: Plan | None, pace: tuple[Pace
 def prove(draft: Draft, grace_ms: int = 0) -> None:
     """The job runs. The rescale on trial has passed if its time was over ``grace_ms`` ago."""
     watch = draft.state.watch
-    if watch is not None and draft.now_ms >= watch.until_ms + grace_ms:
+    if watch is not None and is_over(watch, draft.now_ms - grace_ms):
         draft.set(watch=None)
 
 
@@ -65,9 +69,15 @@ def note_batch(draft: Draft, event: BatchCompleted | PlanApplied) -> None:
     A batch of the plan on its way proves nothing before it is in force: `timeline.complete_record` notes it then.
     """
     state = draft.state
-    plan, coming = state.plan, coming_plan(state)
-    if state.unproven and plan is not None and event.plan_version >= plan.version:
-        draft.set(unproven=coming is not None and event.plan_version >= coming.version)
+    plan, coming, watch = state.plan, coming_plan(state), state.watch
+    if plan is None or event.plan_version < plan.version:
+        return
+    if coming is not None and event.plan_version >= coming.version:
+        return
+    if state.unproven:
+        draft.set(unproven=False)
+    if watch is not None and not watch.ran:
+        draft.set(watch=evolve(watch, ran=True))
 
 
 def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | None) -> Trial | None:
@@ -82,7 +92,7 @@ def blamed(draft: Draft, failure: Failure, event: AttemptFailed | QueryFailed | 
         return None
     at_ms = draft.now_ms if event.at_ms is None else min(event.at_ms, draft.now_ms)
     found = trial_of(draft.state, at_ms, event.plan_version)
-    if found is None and draft.state.watch is not None and at_ms >= draft.state.watch.until_ms:
+    if found is None and draft.state.watch is not None and is_over(draft.state.watch, at_ms):
         draft.set(watch=None)
     return None if met_before(draft.state, failure) else found
 

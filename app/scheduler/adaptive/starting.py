@@ -214,7 +214,7 @@ def take_up_plan(draft: Draft, pace: tuple[Pace, ...] = ()) -> bool:
         raise draft.refuse("The attempt runs, and its driver has not said that the state was redistributed")
     before = draft.state.last_plan
     draft.set(plan=phase.plan, last_plan=phase.plan, creation_retry=RestartState())
-    rollback.put_on_trial(draft, phase.plan, before, pace)
+    rollback.put_on_trial(draft, phase.plan, before, pace, ran=False)
     timeline.in_force(draft, phase.plan)
     return True
 

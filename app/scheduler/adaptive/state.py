@@ -89,6 +89,7 @@ class Watch:
 
     It has passed once a batch is committed after ``until_ms``. ``record`` is the number of its rescale record, and
     ``cause`` that record's. ``before`` is the pace of each query at ``good``; ``after`` has the latest batches since.
+    ``ran``: the attempt has committed a batch at ``tried``, or had nothing to process.
     """
 
     good: Parallelism
@@ -99,6 +100,7 @@ class Watch:
     until_ms: int
     before: tuple[Pace, ...] = ()
     after: tuple[Pace, ...] = ()
+    ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,11 @@ def is_watched(state: JobState) -> bool:
     return state.options.rollback_watch_ms > 0 and state.graph.type is JobType.STREAMING
 
 
+def is_over(watch: Watch, at_ms: int) -> bool:
+    """Whether the watch period has passed, and not before the first batch: until then only time has passed."""
+    return watch.ran and at_ms >= watch.until_ms
+
+
 def ran_as_before(state: JobState, plan_version: int) -> bool:
     """Whether what failed ran at what the job would go back to: with nothing on trial, and no plan on its way there.
 
@@ -100,8 +105,11 @@ def ran_as_before(state: JobState, plan_version: int) -> bool:
         return True
     if state.watch is not None:
         return False
-    if coming is None or 0 < plan_version <= last.version:
+    if 0 < plan_version <= last.version:
         return True
+    if coming is None:
+        # A newer plan was on its way when the attempt was told to stop.
+        return plan_version == 0
     return plan_version in (0, coming.version) and coming.parallelism == last.parallelism
 
 
@@ -133,7 +141,7 @@ def trial_of(state: JobState, at_ms: int, plan_version: int = 0) -> Trial | None
         return None
     watch, coming = state.watch, coming_plan(state)
     starting = isinstance(state.phase, CreatingExecutionGraph)
-    if watch is not None and at_ms >= watch.until_ms and not starting:
+    if watch is not None and is_over(watch, at_ms) and not starting:
         watch = None
     good = possible(state.graph, state.last_plan.parallelism if watch is None else watch.good)
     if coming is None or 0 < plan_version < coming.version:

@@ -126,6 +126,35 @@ def test_a_start_that_fails_when_the_watch_is_over_is_still_the_rescales() -> No
     assert job.parallelism == [2, 2, 2] and job.state.taken_back is not None
 
 
+def test_time_in_which_nothing_ran_at_it_passes_no_trial() -> None:
+    """The job may have redistributed state meanwhile, or waits for something."""
+    job = Job(chain(in_place=False), upper=2, options=NOW).run(held=2)
+    job.put(1, 4).hold(4).stops().starts()
+    assert (job.kind, job.parallelism) == ("Executing", [4, 4, 4])
+    job.wait(600_000)
+    assert "is on trial until a batch has been committed: if the job fails" in words(job)
+    assert back_to_work(fail(job)).parallelism == [2, 2, 2]
+
+
+def test_nor_does_a_kill_from_outside_or_another_rescale_in_that_time() -> None:
+    job = Job(chain(in_place=False), upper=2, options=NOW).run(held=2)
+    job.put(1, 4).hold(4).stops().starts().wait(600_000)
+    fail(job, outside=True, error="The driver was killed by signal 9.").wait(2_000).starts()
+    job.wait(600_000).put_each(source=(1, 4), agg=(1, 4), sink=(1, 3))
+    assert job.kind == "Rescaling"
+    job.applied()
+    assert job.parallelism == [4, 4, 3]
+    assert back_to_work(fail(job)).parallelism == [2, 2, 2], "4 has never run"
+
+
+def test_a_job_with_nothing_to_process_passes_by_time() -> None:
+    job = Job(chain(in_place=False), upper=2, options=NOW).run(held=2)
+    job.put(1, 4).hold(4).stops().starts().applied().wait(60_000)
+    assert "on trial" not in words(job)
+    back_to_work(fail(job).wait(2_000))
+    assert job.parallelism == [4, 4, 4] and job.state.taken_back is None
+
+
 def test_a_crash_at_the_plan_before_is_not_blamed_on_the_plan_that_is_on_its_way() -> None:
     job = running_at_2()
     before = job.state.plan_version
@@ -188,6 +217,14 @@ def test_slots_that_were_lost_are_no_choice() -> None:
     assert job.parallelism == [2, 2, 2] and job.state.watch is None
     fail(job)
     assert job.kind == "Restarting" and job.state.taken_back is None
+
+
+def test_slots_that_other_jobs_get_while_it_starts_at_more_leave_it_on_trial() -> None:
+    job = fail(running_at_2(), outside=True, error="The driver was killed by signal 9.").put(1, 4).hold(4)
+    job.wait(2_000).do(SlotsChanged(slots(4), allowed=1)).starts()
+    assert (job.kind, job.parallelism) == ("Rescaling", [4, 4, 4])
+    fail(job, plan_version=job.state.plan_version - 1)
+    assert "(source 2 to 4, agg 2 to 4, sink 2 to 4) was taken back" in words(job)
 
 
 def test_other_bounds_lift_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
+from app.scheduler.adaptive.events import AttemptFailed, AttemptMisplaced, BatchCompleted, QueryFailed
 from app.store.codec import dump_state, load_state
 from tests.unit.scheduler.driving import Job, chain, two_sinks
 from tests.unit.scheduler.test_rollback import BOOM, NOW, back_to_work, fail, running_at_2, words
@@ -160,6 +160,24 @@ def test_nor_is_one_at_a_plan_that_other_bounds_replaced_on_its_way() -> None:
     assert job.kind == "Restarting", "nobody knows of the plan that is on its way"
     fail(job.wait(2_000).starts())
     assert back_to_work(job).parallelism == [2, 2, 2]
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["misplaced", "plan not taken"])
+def test_nor_is_one_at_a_plan_that_was_sent_before_the_attempt_was_told_to_stop(ignored: bool) -> None:
+    job = running_at_2().put(1, 4).hold(4)
+    assert job.kind == "Rescaling"
+    sent, apply_ms = job.state.plan_version, job.state.options.apply_timeout_ms
+    if ignored:
+        job.wait(apply_ms)
+        for number in (1, 2):
+            job.do(BatchCompleted(job.state.attempt, "query", number, sent - 1))
+        job.wait(apply_ms)
+    else:
+        job.do(AttemptMisplaced(job.state.attempt, "The driver was started on another cluster."))
+    assert job.kind == "Restarting"
+    fail(job, plan_version=sent).starts()
+    assert job.parallelism == [4, 4, 4]
+    assert back_to_work(fail(job)).parallelism == [2, 2, 2]
 
 
 def test_a_failure_at_what_is_back_in_force_is_no_rescales() -> None:
