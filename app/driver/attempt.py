@@ -16,6 +16,7 @@ from app.driver.document_query import DocumentQuery, trigger_of
 from app.driver.failover import LocalFailover
 from app.driver.failures import Failure, Fenced
 from app.driver.load import LoadNews, spark_figures
+from app.driver.measured import measured
 from app.driver.plan_steps import PlanSteps
 from app.driver.plans import Plans
 from app.driver.progress import Committed, Ended, Idle, tell_nobody
@@ -24,7 +25,7 @@ from app.driver.session import is_stopped, query_session
 from app.driver.started_query import Shared, StartedQuery
 from app.driver.state_places import StatePlaces
 from app.model.analysis import Query, queries
-from app.model.protocol import Orders
+from app.model.protocol import Orders, VertexBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,11 +220,11 @@ class Attempt(BaseAttempt):
         if running.query.key not in self._past_first_batch:
             self._past_first_batch.add(running.query.key)
             forget_old(running.checkpoint_dir)
-        vertices = (
-            running.batches.vertices(run, happening.input_rows, happening.sources, happening.states)
-            if run is not None
-            else ()
-        )
+        vertices: tuple[VertexBatch, ...] = ()
+        if run is not None:
+            read = running.batches.vertices
+            known = (run, happening.input_rows, happening.sources, happening.states)
+            vertices = measured("the work of vertices", lambda: read(*known), ())
         self._report_applied(idle=False)
         self._report(
             type="batch",

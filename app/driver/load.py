@@ -6,15 +6,14 @@ They are for people and autoscalers. Where a version of Spark does not have them
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from app.driver.failures import one_line
 from app.driver.janino import compiled
+from app.driver.measured import measured
 from app.driver.scala import java_list, scala_context
 from app.driver.valves.operators import METRICS, Operator, tree_of
 from app.driver.valves.query_valves import Rows
@@ -22,8 +21,6 @@ from app.model.protocol import ExecutorLoad
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-
-log = logging.getLogger(__name__)
 
 _EVERY_S: Final = 5.0
 
@@ -58,7 +55,6 @@ class SparkFigures:
     def __init__(self, context: SparkContext, *, in_full: bool = True) -> None:
         self.in_full = in_full
         self._context = context
-        self._told = False
         self._java: Any = None
 
     def stages(self, run_id: str, batch_id: int) -> list[Stage]:
@@ -83,16 +79,13 @@ class SparkFigures:
         return tuple(ExecutorLoad(*each) for each in self._ask(lambda java: java.executors()))
 
     def _ask(self, call: Callable[[Any], str]) -> list[Any]:
-        try:
+        def read() -> list[Any]:
             if self._java is None:
                 self._java = _made(self._context)
             found: list[Any] = json.loads(call(self._java))
             return found
-        except Exception as error:
-            if not self._told:
-                self._told = True
-                log.warning("some figures of the load cannot be read: %s", one_line(str(error)))
-            return []
+
+        return measured("some figures of the load", read, [])
 
 
 @lru_cache(maxsize=1)
@@ -125,7 +118,9 @@ class LoadNews:
         if time.monotonic() - self._told_at < _EVERY_S:
             return {}
         self._told_at = time.monotonic()
-        loads = self._figures.executors() if self._figures is not None else ()
+        loads: tuple[ExecutorLoad, ...] = ()
+        if self._figures is not None:
+            loads = measured("the load of executors", self._figures.executors, loads)
         return {"executor_loads": loads, "idle_queries": self._idle()}
 
     def turn(self, known: Mapping[str, Any]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
+
+from app.driver.measured import measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +125,23 @@ class _Adapter:
 
 
 def committed_of(progress: Mapping[str, Any]) -> Committed:
-    """What a progress of Spark's says, that of a batch."""
+    """What a progress of Spark's says, that of a batch. Without the figures of its load, if they cannot be read."""
     # -1 where the sink does not count.
     written = (progress.get("sink") or {}).get("numOutputRows", -1)
-    return Committed(
+    committed = Committed(
         run_id=progress["runId"],
         query_id=progress["id"],
         batch_id=int(progress["batchId"]),
         input_rows=int(progress.get("numInputRows") or 0),
         duration_ms=int(progress.get("batchDuration") or 0),
         output_rows=written if written >= 0 else None,
+    )
+    return measured("what Spark tells of a batch", lambda: _with_load(committed, progress), committed)
+
+
+def _with_load(committed: Committed, progress: Mapping[str, Any]) -> Committed:
+    return replace(
+        committed,
         sources=tuple(
             SourceTold(
                 int(each.get("numInputRows") or 0), _behind(each.get("latestOffset"), each.get("endOffset"))
@@ -156,7 +165,11 @@ def _state_bytes(operator: Mapping[str, Any]) -> int:
 
 def _watermark_ms(event_time: Mapping[str, str]) -> int | None:
     text = event_time.get("watermark")
-    return (_epoch_ms(text) or None) if text else None
+    try:
+        return (_epoch_ms(text) or None) if text else None
+    except ValueError:
+        # Spark writes years of five digits too, such as that of an event time in milliseconds read as one in seconds.
+        return None
 
 
 def _behind(latest: Any, end: Any) -> int | None:

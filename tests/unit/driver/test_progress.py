@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.driver.measured import measured
 from app.driver.progress import (
     Committed,
     Happening,
@@ -65,6 +66,43 @@ def test_the_backlog_is_what_each_source_tells_or_nothing(sources: list[Any], ro
     _Adapter(told.append).onQueryProgress(SimpleNamespace(progress=lambda: text))
     (happening,) = told
     assert isinstance(happening, Committed) and happening.backlog_rows == rows
+
+
+BATCH: dict[str, Any] = {"id": "id", "runId": "run", "batchId": 3, "durationMs": {"addBatch": 5}}
+
+
+def test_a_watermark_of_a_year_of_five_digits_is_not_known() -> None:
+    """Event times in milliseconds that a job takes for seconds give one."""
+    said = committed_of(
+        {**BATCH, "eventTime": {"watermark": "57876-06-15T10:40:00.000Z"}, "sources": [KAFKA]}
+    )
+    assert (said.batch_id, said.watermark_ms, said.backlog_rows) == (3, None, 100)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"eventTime": {"watermark": 5}},
+        {"stateOperators": [{}]},
+        {"sources": [{"numInputRows": "many"}]},
+        {"sources": [{"latestOffset": {"a": {"0": "x"}}, "endOffset": {"a": {"0": 1}}}]},
+        {"durationMs": {"addBatch": None}},
+    ],
+)
+def test_a_figure_that_cannot_be_read_loses_no_commit(wrong: dict[str, Any]) -> None:
+    told: list[Happening] = []
+    text = SimpleNamespace(json=lambda: json.dumps({**BATCH, "numInputRows": 4, **wrong}))
+    _Adapter(told.append).onQueryProgress(SimpleNamespace(progress=lambda: text))
+    (said,) = told
+    assert isinstance(said, Committed) and (said.batch_id, said.input_rows, said.run_id) == (3, 4, "run")
+
+
+def test_what_cannot_be_read_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        assert measured("a figure of this test", lambda: 1 // 0, 7) == 7
+    assert [record.getMessage() for record in caplog.records] == [
+        "a figure of this test cannot be read: integer division or modulo by zero"
+    ]
 
 
 def test_state_watermark_and_phases_are_told() -> None:
