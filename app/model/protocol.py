@@ -214,7 +214,7 @@ class Report:
     told with running, plan-applied and batch. -1: it runs in its driver. ``executors_why``: a sentence on those that
     have come and get no tasks; empty if there are none. Sent too, whatever the job runs on, when five seconds have
     passed without ``executor_loads``, which are told at most that often: here or with batch. ``idle_queries``: sinks of
-    queries that have found nothing to do since their last batch, and have none under way.
+    queries that have found nothing to do since their last batch, and have none under way; None: it is not told.
     batch: ``watermark_ms`` is that of the event time of its query, None without one or before there is any;
     ``phases_ms``: how long each phase of it took, by Spark's names.
     stopped: a stop order was carried out. finished: every source is exhausted and every batch committed.
@@ -280,7 +280,7 @@ class Report:
     watermark_ms: int | None = None
     phases_ms: dict[str, int] = field(default_factory=dict)
     executor_loads: tuple[ExecutorLoad, ...] = ()
-    idle_queries: tuple[str, ...] = ()
+    idle_queries: tuple[str, ...] | None = None
     not_followed: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from app.model.jobgraph import JobGraph
@@ -34,6 +35,8 @@ class VertexLoad:
 def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: int) -> list[str]:
     """Of a running STREAMING job: what is to be said of each query, if there is anything. ``upper``: upper bounds."""
     found: list[str] = []
+    # Once for each vertex, of however many queries it is part.
+    rates_of = cache(lambda vertex_id: vertex_rates(load, vertex_id, now_ms))
     for query in load.queries.values():
         if not query.spans:
             continue
@@ -41,7 +44,7 @@ def load_sentences(load: Load, graph: JobGraph, upper: dict[str, int], now_ms: i
             VertexLoad(vertex.name, upper.get(vertex.id, vertex.parallelism), rates)
             for each in query.latest.report.vertices
             if (vertex := graph.by_id.get(each.vertex_id)) is not None
-            if (rates := vertex_rates(load, vertex.id, now_ms)) is not None
+            if (rates := rates_of(vertex.id)) is not None
         ]
         name = vertices[-1].name if len(load.queries) > 1 and vertices else ""
         ahead = outlook(query, now_ms)

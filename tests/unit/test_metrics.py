@@ -222,6 +222,18 @@ def test_metrics_of_executors_are_over_those_of_all_jobs() -> None:
     assert executor_metrics(views, at_ms(90))["Status.JVM.GarbageCollector.All.TimeMsPerSecond"].max == 0
 
 
+def test_time_in_garbage_collection_is_by_the_clock_of_the_driver() -> None:
+    """Reports that were kept while no server answered come at once."""
+    batches = Batches()
+    for second, gc_ms in ((0, 100), (5, 600), (10, 9_000)):
+        told = Report(1, at_ms(second), "executors", executor_loads=(executor("1", 1, gc_ms),))
+        batches.load.note(told, 1, batches.graph, at_ms(60) + second)
+        shown = executor_metrics([batches.view()], at_ms(61))[
+            "Status.JVM.GarbageCollector.All.TimeMsPerSecond"
+        ]
+        assert shown.max == {0: 0, 5: 100, 10: 1_000}[second]
+
+
 def running_since(view: JobView) -> int:
     return job_details(view, at_ms(100)).timestamps.RUNNING
 

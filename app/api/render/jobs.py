@@ -199,7 +199,7 @@ def io_metrics(execution: VertexExecution, load: Load) -> schema.IoMetrics:
     found: dict[str, int | bool] = {}
     totals = load.totals(execution.vertex.id, whole_life=False)
     if totals is not None:
-        found["accumulated_busy_time"] = totals.work.busy_ms or 0
+        found["accumulated_busy_time"] = totals.busy_ms
         found["accumulated_idle_time"] = totals.idle_ms
         found["accumulated_backpressured_time"] = totals.held_ms
         for name, of_work in _READ_AND_WRITTEN.items():

@@ -8,7 +8,7 @@ from app.api.render.vertex_metrics import Aggregates
 from app.api.schema.jobs import LoadHistory, Metric
 from app.model.protocol import ExecutorLoad
 from app.model.status import JobStatus
-from app.worker.job.load import PHASES_KEPT, ExecutorsLoad, total_backlog
+from app.worker.job.load import ExecutorsLoad, total_backlog
 from app.worker.job.load_figures import WINDOW_MS, outlook
 from app.worker.job.load_steps import Stretch
 from app.worker.views import JobView, TaskManager
@@ -64,7 +64,7 @@ def _of_batches(view: JobView, now_ms: int) -> dict[str, float]:
         metrics["watermarkLag"] = max(0, now_ms - view.ahead_ms - min(marks))
     if states := [report.state_rows for report in reports if report.state_rows is not None]:
         metrics["stateRows"] = sum(states)
-    phases = sorted(last.phases_ms.items())[:PHASES_KEPT]
+    phases = sorted(last.phases_ms.items())
     return metrics | {f"lastBatchDuration.{phase}": took_ms for phase, took_ms in phases}
 
 
@@ -96,11 +96,11 @@ def executor_metrics(views: Iterable[JobView], now_ms: int) -> dict[str, Aggrega
 
 def _gc_ms_per_second(told: ExecutorsLoad, executor: ExecutorLoad, now_ms: int) -> float:
     """Between the last two reports; 0 if they are not of one process, or long ago."""
-    before = next((each for each in told.before if each.executor_id == executor.executor_id), None)
-    length_ms = told.seen_ms - told.before_ms
-    if before is None or length_ms <= 0 or now_ms - told.seen_ms > WINDOW_MS:
+    before_ms = told.gc_ms_before.get(executor.executor_id)
+    length_ms = told.at_ms - told.before_ms
+    if before_ms is None or length_ms <= 0 or now_ms - told.seen_ms > WINDOW_MS:
         return 0.0
-    return max(0, executor.gc_ms - before.gc_ms) * 1000 / length_ms
+    return min(1000.0, max(0, executor.gc_ms - before_ms) * 1000 / length_ms)
 
 
 def server_metrics(managers: Sequence[TaskManager], views: Sequence[JobView]) -> dict[str, str]:

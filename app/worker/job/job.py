@@ -179,15 +179,16 @@ class Job:
             self._must_be_at(attempt)
             if attempt != self.acknowledged[0]:
                 self.acknowledged = (attempt, 0)
+            newest_ms = max((report.at_ms for report in reports), default=0)
             for report in reports:
                 if report.seq > self.acknowledged[1]:
-                    await self._take(attempt, report)
+                    await self._take(attempt, report, newest_ms)
             number = self.acknowledged[1]
         # An acknowledged report is not sent again, also one that was taken down by a call that got no answer.
         await self.worker.settle()
         return number
 
-    async def _take(self, attempt: int, report: Report) -> None:
+    async def _take(self, attempt: int, report: Report, newest_ms: int) -> None:
         try:
             await self.attempts.keep_last_word(report)
         except OSError as error:
@@ -195,7 +196,7 @@ class Job:
         self._must_be_at(attempt)
         now_ms = self.clock.now_ms()
         self.executors = noted(self.executors, attempt, report, now_ms)
-        self.load.note(report, attempt, self.state.graph, now_ms)
+        self.load.note(report, attempt, self.state.graph, now_ms, newest_ms)
         if report.type == "batch":
             self._meter.note(report)
         elif report.type == "region-progress" and self._is_current_run(report):

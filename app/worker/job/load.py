@@ -2,95 +2,33 @@
 
 None of it is durable: a server that starts, or takes the job over, begins at 0. It is bounded whatever drivers report
 (docs/metrics.md has the sums): per query the vertices of the graph, and so many spans of batches; so many queries,
-executors and phases.
+vertices of queries, executors and phases; and no text is kept in full that may be long.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
 
 from app.model.jobgraph import JobGraph, JobVertex
-from app.model.protocol import ExecutorLoad, Report, VertexBatch
+from app.model.protocol import ExecutorLoad, Report
 from app.worker.job.load_steps import LoadSteps
+from app.worker.job.vertex_work import NO_TOTALS, NOTHING, Totals, Work, of_queries, work_of
 
-SPANS_KEPT: Final = 32
+SPANS_KEPT: Final = 64
 SPAN_MS: Final = 2_000
-"""Batches that end within so long of the start of a span are added to it: the spans kept are more than a minute."""
+"""Batches that end within so long of the start of a span are added to it. Two spans in a row
+take longer than that, so those kept are more than a minute."""
 QUERIES_KEPT: Final = 100
+VERTICES_KEPT: Final = 2_000
+"""Of all queries together, which may have vertices in common."""
 EXECUTORS_KEPT: Final = 1_000
 PHASES_KEPT: Final = 20
-
-
-class Work(NamedTuple):
-    """What a vertex did in some batches. None: of none of them it is known."""
-
-    records_in: int | None = None
-    records_out: int | None = None
-    bytes_in: int | None = None
-    bytes_out: int | None = None
-    busy_ms: int | None = None
-    longest_task_ms: int | None = None
-    median_task_ms: int | None = None
-
-    def plus(self, other: Work) -> Work:
-        return Work(*map(_sum, self, other))
-
-    @property
-    def unknown(self) -> frozenset[str]:
-        if None not in self:
-            return _NOTHING
-        return frozenset(name for name, value in zip(self._fields, self, strict=True) if value is None)
-
-
-_NO_WORK: Final = Work()
-_NOTHING: Final[frozenset[str]] = frozenset()
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
-
-
-def work_of(batch: VertexBatch, vertex: JobVertex) -> Work:
-    """A source reads what it hands on, if nothing else is said. Of task times there is a ratio, or nothing."""
-    records_in = batch.records_in
-    if records_in is None and vertex.is_source:
-        records_in = batch.records_out
-    longest_ms, median_ms = batch.longest_task_ms, batch.median_task_ms
-    if longest_ms is None or median_ms is None:
-        longest_ms = median_ms = None
-    return Work(
-        records_in, batch.records_out, batch.bytes_in, batch.bytes_out, batch.busy_ms, longest_ms, median_ms
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Since some moment. ``unknown``: of these figures some batch that had rows told nothing, so they are too small.
-
-    ``idle_ms``, ``held_ms``: of all slots of the vertex, up to the end of the last batch. Held is a source that had
-    rows to read while no batch ran.
-    """
-
-    work: Work = _NO_WORK
-    idle_ms: int = 0
-    held_ms: int = 0
-    unknown: frozenset[str] = frozenset()
-    batches: int = 0
-
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.work.plus(other.work),
-            self.idle_ms + other.idle_ms,
-            self.held_ms + other.held_ms,
-            self.unknown | other.unknown,
-            self.batches + other.batches,
-        )
-
-    def is_complete(self, name: str) -> bool:
-        return self.batches > 0 and name not in self.unknown
+TEXT_KEPT: Final = 100
+"""Characters of ids and names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +38,47 @@ class SeenBatch:
     report: Report
     seen_ms: int
 
+    @classmethod
+    def of(cls, report: Report, known: Collection[str], seen_ms: int) -> SeenBatch:
+        """With what is shown of ``report``, which may be of megabytes: each of the ``known`` vertices once."""
+        vertices = {each.vertex_id: each for each in report.vertices if each.vertex_id in known}
+        kept = Report(
+            report.seq,
+            report.at_ms,
+            report.type,
+            plan_version=report.plan_version,
+            query_id=report.query_id[:TEXT_KEPT],
+            run_id=report.run_id[:TEXT_KEPT],
+            batch_id=report.batch_id,
+            started_ms=report.started_ms,
+            input_rows=report.input_rows,
+            state_rows=report.state_rows,
+            backlog_rows=report.backlog_rows,
+            vertices=tuple(vertices.values()),
+            watermark_ms=report.watermark_ms,
+            phases_ms={
+                name[:TEXT_KEPT]: took_ms for name, took_ms in islice(report.phases_ms.items(), PHASES_KEPT)
+            },
+        )
+        return cls(kept, seen_ms)
+
+    def backlog_at(self, vertex_id: str) -> int | None:
+        """The rows that wait at a source: its own, or those of its query, if it tells them only together."""
+        own = (each.backlog_rows for each in self.report.vertices if each.vertex_id == vertex_id)
+        rows = next(own, None)
+        return self.report.backlog_rows if rows is None else rows
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """Batches that followed each other closely, by the clock of the driver; ``late_ms`` is how far the server's clock
-    was ahead of it at most. ``batch_ms``: while a batch ran; ``held_ms``: while none did, although rows waited.
-    ``backlog_rows``: those that waited at the end."""
+    was ahead of it at most. ``batch_ms``: while a batch ran. ``backlog_rows``: those that waited at the end."""
 
     start_ms: int
     end_ms: int
     late_ms: int
     rows: int
     batch_ms: int
-    held_ms: int
     longest_batch_ms: int
     backlog_rows: int | None
     work: Mapping[str, Work]
@@ -128,7 +94,6 @@ class Span:
             min(self.late_ms, later.late_ms),
             self.rows + later.rows,
             self.batch_ms + later.batch_ms,
-            self.held_ms + later.held_ms,
             max(self.longest_batch_ms, later.longest_batch_ms),
             later.backlog_rows,
             work,
@@ -138,12 +103,17 @@ class Span:
 @dataclass(slots=True)
 class QueryLoad:
     """One query: its latest batch, the spans of the present attempt, oldest first, and what its vertices did in this
-    attempt and in those before."""
+    attempt and in those before. ``sink``: the id of its vertex, once a batch has told of it."""
 
     latest: SeenBatch
+    sink: str | None = None
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=SPANS_KEPT))
     attempt: dict[str, Totals] = field(default_factory=dict)
     before: dict[str, Totals] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return max(len(self.attempt), len(self.before))
 
     @property
     def late_ms(self) -> int:
@@ -155,7 +125,7 @@ class QueryLoad:
     def begin_attempt(self, known: Collection[str]) -> None:
         """Vertices that the job has no more, in its present version, are forgotten."""
         for vertex_id, totals in self.attempt.items():
-            self.before[vertex_id] = self.before.get(vertex_id, Totals()) + totals
+            self.before[vertex_id] = self.before.get(vertex_id, NO_TOTALS) + totals
         self.before = {vertex_id: totals for vertex_id, totals in self.before.items() if vertex_id in known}
         self.attempt = {}
         self.spans.clear()
@@ -165,36 +135,35 @@ class QueryLoad:
         report = seen.report
         last = self.spans[-1] if self.spans else None
         gap_ms = 0 if last is None else max(0, report.started_ms - last.end_ms)
-        held_ms = gap_ms if last is not None and last.backlog_rows else 0
-        told = {
-            each.vertex_id: (each, work_of(each, known[each.vertex_id]))
-            for each in report.vertices
-            if each.vertex_id in known
-        }
         took_ms = max(0, report.at_ms - report.started_ms)
+        work = {}
+        for batch in report.vertices:
+            vertex = known[batch.vertex_id]
+            held_ms = gap_ms if vertex.is_source and self.latest.backlog_at(vertex.id) else 0
+            done = work[vertex.id] = work_of(batch, vertex, held_ms)
+            before = self.attempt.get(vertex.id, NO_TOTALS)
+            slots = max(1, batch.parallelism)
+            busy_ms = took_ms * slots
+            if done.busy_ms is not None or before.work.busy_ms is not None:
+                busy_ms = min(busy_ms, done.busy_ms or 0)
+            self.attempt[vertex.id] = before + Totals(
+                done,
+                busy_ms,
+                (gap_ms - held_ms + took_ms) * slots - busy_ms,
+                held_ms * slots,
+                done.unknown if report.input_rows > 0 else NOTHING,
+                1,
+            )
         span = Span(
             start_ms=min(report.started_ms, report.at_ms),
             end_ms=report.at_ms,
             late_ms=seen.seen_ms - report.at_ms,
             rows=report.input_rows,
             batch_ms=took_ms,
-            held_ms=held_ms,
             longest_batch_ms=took_ms,
             backlog_rows=report.backlog_rows,
-            work={vertex_id: work for vertex_id, (_, work) in told.items()},
+            work=work,
         )
-        for vertex_id, (batch, work) in told.items():
-            held_here_ms = held_ms * batch.parallelism if known[vertex_id].is_source else 0
-            whole_ms = (gap_ms + took_ms) * batch.parallelism
-            totals = Totals(
-                work,
-                max(0, whole_ms - held_here_ms - (work.busy_ms or 0)),
-                held_here_ms,
-                work.unknown if report.input_rows > 0 else _NOTHING,
-                1,
-            )
-            before = self.attempt.get(vertex_id)
-            self.attempt[vertex_id] = totals if before is None else before + totals
         if last is not None and last.start_ms <= report.at_ms <= last.start_ms + SPAN_MS:
             self.spans[-1] = last.with_next(span)
         else:
@@ -205,12 +174,14 @@ class QueryLoad:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsLoad:
-    """What was told last of the executors, and before that, by the clock of the server."""
+    """What was told last of the executors. ``seen_ms``: by the clock of the server; ``at_ms``: by that of the driver.
+    ``gc_ms_before``: what was told before that, at ``before_ms``, by their ids."""
 
     seen_ms: int
+    at_ms: int
     now: tuple[ExecutorLoad, ...]
     before_ms: int = 0
-    before: tuple[ExecutorLoad, ...] = ()
+    gc_ms_before: Mapping[str, int] = field(default_factory=dict)
 
 
 class Load:
@@ -223,6 +194,7 @@ class Load:
         self.since_ms = since_ms
         self.attempt = 0
         self.queries: dict[str, QueryLoad] = {}
+        self._gone: dict[str, Totals] = {}
         self.executors: ExecutorsLoad | None = None
         self.idle_sinks: frozenset[str] = frozenset()
         self.idle_ms = 0
@@ -243,25 +215,50 @@ class Load:
         """When the last batch was told of, by the clock of the server."""
         return max((query.latest.seen_ms for query in self.queries.values()), default=None)
 
-    def note(self, report: Report, attempt: int, graph: JobGraph, now_ms: int) -> None:
-        """Take note of what ``attempt`` reports."""
+    def note(
+        self, report: Report, attempt: int, graph: JobGraph, now_ms: int, newest_ms: int | None = None
+    ) -> None:
+        """Take note of what ``attempt`` reports. ``newest_ms``: the time of the newest of the reports that came
+        together, which says most of how far the clocks are apart; None if it came alone."""
         if attempt != self.attempt:
             self.attempt, self.executors, self.idle_sinks = attempt, None, frozenset()
-            for query in self.queries.values():
-                query.begin_attempt(graph.by_id)
+            self._begin_attempt(graph)
         if report.executor_loads:
             known = self.executors
             self.executors = ExecutorsLoad(
                 now_ms,
-                report.executor_loads[:EXECUTORS_KEPT],
-                known.seen_ms if known else 0,
-                known.now if known else (),
+                report.at_ms,
+                tuple(
+                    replace(each, executor_id=each.executor_id[:TEXT_KEPT], host=each.host[:TEXT_KEPT])
+                    for each in report.executor_loads[:EXECUTORS_KEPT]
+                ),
+                known.at_ms if known else 0,
+                {each.executor_id: each.gc_ms for each in known.now} if known else {},
             )
-        if report.type == "executors":
+        if report.idle_queries is not None:
             self.idle_sinks = frozenset(report.idle_queries).intersection(graph.by_id)
             self.idle_ms = now_ms
         if report.type == "batch":
-            self._note_batch(SeenBatch(report, now_ms), graph)
+            seen = SeenBatch.of(report, graph.by_id, now_ms)
+            self._note_batch(seen, graph, now_ms - (report.at_ms if newest_ms is None else newest_ms))
+
+    def _begin_attempt(self, graph: JobGraph) -> None:
+        """Queries of an earlier version whose sinks the job has no more are forgotten."""
+        self._gone = {
+            vertex_id: totals for vertex_id, totals in self._gone.items() if vertex_id in graph.by_id
+        }
+        for query_id, query in list(self.queries.items()):
+            query.begin_attempt(graph.by_id)
+            if query.sink is not None and query.sink not in graph.by_id:
+                self._forget(query_id)
+
+    def _forget(self, query_id: str) -> None:
+        """The counters of its vertices do not fall."""
+        query = self.queries.pop(query_id)
+        query.begin_attempt({*query.attempt, *query.before})
+        for vertex_id, totals in query.before.items():
+            others = [self._gone[vertex_id]] if vertex_id in self._gone else []
+            self._gone[vertex_id] = of_queries([totals, *others]) or totals
 
     def end(self) -> None:
         """The job is over: its counters are all that is shown any more."""
@@ -269,59 +266,53 @@ class Load:
             query.spans.clear()
         self.executors, self.steps = None, LoadSteps()
 
-    def _note_batch(self, seen: SeenBatch, graph: JobGraph) -> None:
-        report = seen.report
-        query = self.queries.pop(report.query_id, None) or QueryLoad(seen)
+    def _note_batch(self, seen: SeenBatch, graph: JobGraph, late_ms: int) -> None:
+        query = self._take_out(seen, graph)
         # The one that had a batch last stands last.
-        self.queries[report.query_id] = query
-        while len(self.queries) > QUERIES_KEPT:
-            del self.queries[next(iter(self.queries))]
+        self.queries[seen.report.query_id] = query
         span = query.note(seen, graph.by_id)
-        late_ms = query.late_ms
-        parallelism = {each.vertex_id: max(1, each.parallelism) for each in report.vertices}
+        while len(self.queries) > 1 and (
+            len(self.queries) > QUERIES_KEPT
+            or sum(each.size for each in self.queries.values()) > VERTICES_KEPT
+        ):
+            self._forget(next(iter(self.queries)))
+        late_ms = min(late_ms, query.late_ms)
         self.steps.note(
             span.start_ms + late_ms,
             span.end_ms + late_ms,
             rows=span.rows,
             backlog_rows=total_backlog(self.queries.values()),
             busy_ms={
-                vertex_id: work.busy_ms / parallelism[vertex_id]
+                vertex_id: work.slot_busy_us / 1000
                 for vertex_id, work in span.work.items()
-                if work.busy_ms is not None
+                if work.slot_busy_us is not None
             },
         )
 
-    def totals(self, vertex_id: str, *, whole_life: bool) -> Totals | None:
-        """What a vertex did in the present attempt, or since this server has had the job; None if nothing is known.
+    def _take_out(self, seen: SeenBatch, graph: JobGraph) -> QueryLoad:
+        """The query of a batch: by its id, or the one that it takes the place of at its sink; else a new one."""
+        own = [each.vertex_id for each in seen.report.vertices]
+        sink = next((vertex_id for vertex_id in own if graph.by_id[vertex_id].is_sink), None)
+        of_sink = (key for key, each in self.queries.items() if sink is not None and each.sink == sink)
+        query_id = seen.report.query_id
+        query = self.queries.pop(query_id if query_id in self.queries else next(of_sink, ""), None)
+        query = query or QueryLoad(seen)
+        query.sink = sink or query.sink
+        return query
 
-        Of a vertex that is part of several queries each figure is that of the query with most of it, since each of them
-        reads the rows; its time is the sum.
-        """
+    def totals(self, vertex_id: str, *, whole_life: bool) -> Totals | None:
+        """What a vertex did in the present attempt, or since this server has had the job; None if nothing is known."""
         found = []
         for query in self.queries.values():
             parts = [query.attempt.get(vertex_id), query.before.get(vertex_id) if whole_life else None]
             if known := [part for part in parts if part is not None]:
-                found.append(sum(known, Totals()))
-        return _of_queries(found)
+                found.append(sum(known, NO_TOTALS))
+        if whole_life and vertex_id in self._gone:
+            found.append(self._gone[vertex_id])
+        return of_queries(found)
 
 
 def total_backlog(queries: Iterable[QueryLoad]) -> int | None:
     """The rows that wait at the sources of all queries; None if of none of them it is known."""
     known = [rows for query in queries if query.spans and (rows := query.spans[-1].backlog_rows) is not None]
     return sum(known) if known else None
-
-
-def _of_queries(found: list[Totals]) -> Totals | None:
-    if len(found) <= 1:
-        return found[0] if found else None
-    figures = [
-        max((value for value in values if value is not None), default=None)
-        for values in zip(*(each.work for each in found), strict=True)
-    ]
-    return Totals(
-        Work(*figures)._replace(busy_ms=sum(each.work.busy_ms or 0 for each in found)),
-        max(each.idle_ms for each in found),
-        max(each.held_ms for each in found),
-        frozenset().union(*(each.unknown for each in found)),
-        max(each.batches for each in found),
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from app.worker.job.load import Load, QueryLoad, Span, Work
+from app.worker.job.load import Load, QueryLoad, Span
 
 WINDOW_MS: Final = 60_000
 """Rates are those of the last minute, as Flink's are. A longer batch than half of that has twice its time."""
@@ -79,14 +79,21 @@ def vertex_rates(load: Load, vertex_id: str, now_ms: int) -> VertexRates | None:
     if len(found) <= 1:
         return found[0] if found else None
     most = max(found, key=lambda rates: (rates.records_out or 0.0, rates.records_in or 0.0))
-    busy_ms = min(1000.0 * most.parallelism, sum(rates.busy_ms or 0.0 for rates in found))
+    # It runs once in each of them, one after the other or not.
+    batch_ms = min(1000.0, sum(rates.batch_ms for rates in found))
+    if all(rates.busy_ms is None for rates in found):
+        return replace(most, batch_ms=batch_ms)
+    each_ms = [
+        rates.batch_ms * rates.parallelism if rates.busy_ms is None else rates.busy_ms for rates in found
+    ]
+    busy_ms = min(1000.0 * most.parallelism, sum(each_ms))
     busiest_ms = None
     if any(rates.busiest_ms is not None for rates in found):
         longest_ms = sum(rates.busiest_ms or rates.busy_ms_of_slot or 0.0 for rates in found)
         busiest_ms = min(1000.0, busy_ms, max(longest_ms, busy_ms / most.parallelism))
     return replace(
         most,
-        batch_ms=max(rates.batch_ms for rates in found),
+        batch_ms=batch_ms,
         busy_ms=busy_ms,
         busiest_ms=busiest_ms,
     )
@@ -99,17 +106,18 @@ def _rates_in(query: QueryLoad, vertex_id: str, now_ms: int) -> VertexRates | No
     over = window(query, now_ms)
     known = query.attempt.get(vertex_id) or query.before.get(vertex_id)
     parallelism = max(1, latest.parallelism)
+    done = [(span.work[vertex_id], share) for span, share in over.shares if share and vertex_id in span.work]
 
     def rate(name: str) -> float | None:
         if known is not None and getattr(known.work, name) is None:
             return None
-        return over.per_second(
-            sum(share * (getattr(span.work.get(vertex_id, Work()), name) or 0) for span, share in over.shares)
-        )
+        return over.per_second(sum(share * (getattr(work, name) or 0) for work, share in done))
 
-    busy_ms, longest_ms, median_ms = rate("busy_ms"), rate("longest_task_ms"), rate("median_task_ms")
-    held_ms = over.per_second(sum(share * span.held_ms for span, share in over.shares)) * parallelism
-    busy_ms = None if busy_ms is None else min(busy_ms, 1000.0 * parallelism)
+    longest_ms, median_ms = rate("longest_task_ms"), rate("median_task_ms")
+    # By slot: a rescale in the window changes their number.
+    slot_busy_us = rate("slot_busy_us")
+    busy_ms = None if slot_busy_us is None else min(1000.0, slot_busy_us / 1000) * parallelism
+    held_ms = (rate("slot_held_ms") or 0.0) * parallelism
     busiest_ms = None
     if busy_ms is not None and longest_ms is not None:
         busiest_ms = min(1000.0, busy_ms, max(longest_ms, busy_ms / parallelism))

@@ -31,6 +31,7 @@ class Reporting:
         backlog: int | None = 7,
         query: str = "q",
         vertices: tuple[VertexBatch, ...] | None = None,
+        newest_ms: int | None = None,
         **fields: Any,
     ) -> Reporting:
         start_ms, end_ms = at_ms(start_s), at_ms(end_s)
@@ -50,7 +51,7 @@ class Reporting:
             **fields,
         )
         self.count += 1
-        self.load.note(report, self.attempt, self.graph, end_ms + round(late_s * 1000))
+        self.load.note(report, self.attempt, self.graph, end_ms + round(late_s * 1000), newest_ms)
         return self
 
     def steady(

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from app.model.protocol import ExecutorLoad, Report, VertexBatch
-from app.worker.job.load import EXECUTORS_KEPT, QUERIES_KEPT, SPANS_KEPT, Load
+from app.worker.job.load import SPANS_KEPT, Load
 from app.worker.job.load_figures import outlook, vertex_rates
-from tests.unit.scheduler.driving import T0_MS, chain
+from tests.unit.scheduler.driving import T0_MS, chain, two_sinks
 from tests.unit.worker.job.reporting import Reporting, at_ms
 
 
@@ -39,6 +39,44 @@ def test_busy_idle_and_held_time_add_up_to_the_time_of_the_slots() -> None:
     told = Reporting().steady(11, backlog=7)
     found = told.load.totals(told.source, whole_life=False)
     assert found is not None and found.held_ms == 2 * 10 * 500
+
+
+def test_a_vertex_of_whose_tasks_nothing_is_told_has_been_busy_while_batches_ran() -> None:
+    """As its rates say."""
+    told = Reporting().steady(11, backlog=0, vertices=(VertexBatch(chain().vertices[0].id, 2, 2, 3, 3),))
+    found = told.load.totals(told.source, whole_life=False)
+    assert found is not None and found.work.busy_ms is None
+    assert (found.busy_ms, found.idle_ms) == (2 * 11 * 500, 2 * 10 * 500)
+
+
+def test_only_a_source_at_which_rows_waited_was_held_back() -> None:
+    told = Reporting()
+    middle = told.graph.vertices[1].id
+    work = tuple(VertexBatch(each, 2, 2, 3, 3, busy_ms=100) for each in (told.source, middle, told.sink))
+    told.steady(11, backlog=7, vertices=work)
+    rates = [vertex_rates(told.load, each, at_ms(10.5)) for each in (told.source, middle, told.sink)]
+    assert [round(one.held_ms) for one in rates if one] == [2 * 10 * 500 * 1000 // 10_500, 0, 0]
+    # Those that wait are at another source.
+    told = Reporting()
+    own = VertexBatch(told.source, 2, 2, 3, 3, busy_ms=100, backlog_rows=0)
+    told.steady(11, backlog=7, vertices=(own,))
+    found, rate = (
+        told.load.totals(told.source, whole_life=False),
+        vertex_rates(told.load, told.source, at_ms(9)),
+    )
+    assert found is not None and rate is not None and (found.held_ms, rate.held_ms) == (0, 0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 2), (2, 8)])
+def test_a_rescale_does_not_change_how_busy_a_slot_has_been(before: int, after: int) -> None:
+    told = Reporting()
+    for second in range(20):
+        slots = before if second < 19 else after
+        work = VertexBatch(told.source, slots, slots, 3, 3, busy_ms=slots * 250)
+        told.batch(second, second + 1, 3, vertices=(work,))
+    rates = vertex_rates(told.load, told.source, at_ms(20))
+    assert rates is not None and rates.parallelism == after
+    assert rates.busy_ms_of_slot == pytest.approx(250)
 
 
 def test_a_figure_that_a_batch_with_rows_does_not_tell_is_not_complete() -> None:
@@ -74,26 +112,33 @@ def test_rows_of_a_source_of_two_queries_count_once_and_its_time_twice() -> None
     assert rates is not None and (rates.records_in, rates.busy_ms) == (12.0, 1000.0)
 
 
+def test_the_time_of_a_source_of_two_queries_is_a_whole() -> None:
+    told = Reporting()
+    for second in range(10):
+        for query in ("q", "r"):
+            told.batch(second, second + 0.5, 36, query=query, backlog=0)
+    found = told.load.totals(told.source, whole_life=False)
+    rates = vertex_rates(told.load, told.source, at_ms(9.5))
+    assert found is not None and rates is not None and rates.busy_ms is not None
+    assert (found.busy_ms, found.busy_ms + found.idle_ms + found.held_ms) == (2 * 10 * 250, 2 * 9_500)
+    assert rates.busy_ms * 9.5 == pytest.approx(found.busy_ms)
+    # Of whose tasks nothing is told, it is busy in the batches of both.
+    told = Reporting()
+    for query in ("q", "r"):
+        told.batch(0, 0.4, 3, query=query, vertices=(VertexBatch(told.source, 2, 2, 3, 3),))
+    rates = vertex_rates(told.load, told.source, at_ms(1))
+    found = told.load.totals(told.source, whole_life=False)
+    assert rates is not None and found is not None
+    assert (rates.busy_ms, rates.batch_ms, found.busy_ms) == (None, 800, 800)
+
+
 def test_a_minute_of_short_batches_is_known() -> None:
-    """Not only the latest 32 of them: the rate falls to 0 in a minute, not at once."""
-    told = Reporting().steady(4_000, rows=2, every_s=0.02, takes_s=0.01)
+    """Not only the latest of them: the rate falls to 0 in a minute, not at once."""
+    told = Reporting().steady(8_000, rows=2, every_s=0.02, takes_s=0.01)
     (query,) = told.load.queries.values()
     assert len(query.spans) == SPANS_KEPT
-    rates = [vertex_rates(told.load, told.source, at_ms(80 + gone_s)) for gone_s in (0, 30, 59, 61)]
+    rates = [vertex_rates(told.load, told.source, at_ms(160 + gone_s)) for gone_s in (0, 30, 59, 61)]
     assert [round(one.records_in or 0) for one in rates if one] == [100, 50, 2, 0]
-
-
-def test_more_than_the_limits_is_not_kept() -> None:
-    told = Reporting()
-    foreign = VertexBatch("f" * 32, 1, 1, 5, 5)
-    for number in range(QUERIES_KEPT + 20):
-        told.batch(number, number + 1, 1, query=f"q{number}", vertices=(foreign,))
-    assert len(told.load.queries) == QUERIES_KEPT
-    assert f"q{QUERIES_KEPT + 19}" in told.load.queries
-    assert told.load.totals(foreign.vertex_id, whole_life=True) is None
-    many = tuple(executor(str(number)) for number in range(EXECUTORS_KEPT + 5))
-    told.load.note(Report(1, T0_MS, "executors", executor_loads=many), 1, told.graph, T0_MS)
-    assert told.load.executors is not None and len(told.load.executors.now) == EXECUTORS_KEPT
 
 
 def executor(executor_id: str, gc_ms: int = 0) -> ExecutorLoad:
@@ -105,7 +150,7 @@ def test_executors_of_an_attempt_that_is_over_are_forgotten() -> None:
     told = Report(1, T0_MS, "executors", executor_loads=(executor("1", 10),))
     load.note(told, 1, graph, T0_MS)
     load.note(replace(told, executor_loads=(executor("1", 30),)), 1, graph, T0_MS + 5_000)
-    assert load.executors is not None and load.executors.before[0].gc_ms == 10
+    assert load.executors is not None and load.executors.gc_ms_before == {"1": 10}
     load.note(Report(1, T0_MS, "running"), 2, graph, T0_MS + 6_000)
     assert load.executors is None
 
@@ -126,6 +171,54 @@ def test_vertices_of_an_earlier_version_are_forgotten() -> None:
     told.graph = replace(graph, vertices=graph.vertices[1:])
     told.batch(9, 10, 1, vertices=(VertexBatch(told.sink, 1, 1, 1, 1),))
     assert told.load.totals(gone, whole_life=True) is None
+
+
+def test_queries_of_a_version_that_was_taken_back_are_forgotten_and_counters_do_not_fall() -> None:
+    graph = two_sinks()
+    by_name = {each.name: each.id for each in graph.vertices}
+    told = Reporting(graph)
+    for query, sink, rows in (("old", "sink-raw", 50), ("q", "sink", 10)):
+        work = tuple(VertexBatch(by_name[name], 1, 1, rows, rows) for name in ("source", sink))
+        told.batch(0, 1, rows, query=query, vertices=work)
+    told.attempt = 2
+    told.graph = replace(graph, vertices=tuple(each for each in graph.vertices if each.name != "sink-raw"))
+    told.load.note(Report(9, at_ms(2), "running"), 2, told.graph, at_ms(2))
+    assert list(told.load.queries) == ["q"]
+    found = told.load.totals(by_name["source"], whole_life=True)
+    assert found is not None and found.work.records_in == 50
+    # Its state begins anew: what has the sink now has another id.
+    told.batch(3, 4, 5, query="new", vertices=work)
+    assert list(told.load.queries) == ["new"]
+    found = told.load.totals(by_name["sink"], whole_life=True)
+    assert found is not None and found.work.records_in == 20
+
+
+def test_queries_that_are_idle_are_told_with_whatever_report() -> None:
+    graph = two_sinks()
+    by_name = {each.name: each.id for each in graph.vertices}
+    told = Reporting(graph)
+
+    def batch(second: float, query: str, sink: str, **fields: tuple[str, ...]) -> None:
+        work = (VertexBatch(by_name[sink], 1, 1, 3, 3),)
+        told.batch(second, second + 0.5, 3, query=query, vertices=work, **fields)
+
+    batch(0, "a", "sink")
+    batch(6, "b", "sink-raw", idle_queries=(by_name["sink"],))
+    a, b = told.load.queries["a"], told.load.queries["b"]
+    assert told.load.is_idle(a) and not told.load.is_idle(b)
+    # Of executors that have come: it says nothing of queries.
+    told.load.note(Report(9, at_ms(8), "executors", executors=2), 1, graph, at_ms(8))
+    assert told.load.is_idle(a)
+    told.load.note(Report(9, at_ms(9), "executors", idle_queries=()), 1, graph, at_ms(9))
+    assert not told.load.is_idle(a)
+
+
+def test_batches_that_were_kept_while_no_server_answered_are_shown_when_they_were() -> None:
+    told = Reporting()
+    for second in range(300):
+        told.batch(second, second + 1, 10, late_s=299 - second, newest_ms=at_ms(300))
+    steps = told.load.steps.read(60_000, at_ms(300))
+    assert steps.rows_per_second[-4:-1] == [10.0, 10.0, 10.0]
 
 
 @pytest.mark.parametrize(
