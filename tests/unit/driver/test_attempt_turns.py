@@ -13,7 +13,7 @@ from app.driver.attempt import Attempt
 from app.driver.base_attempt import Ending, Terminate
 from app.driver.failover import END_S, LocalFailover
 from app.driver.failures import Failure
-from app.driver.progress import Idle
+from app.driver.progress import Committed, Idle
 
 
 class Clock:
@@ -43,6 +43,36 @@ class Looped(Attempt):
     def _fail(self, failure: Failure, *, repartition_failed: bool = False) -> Ending:
         self.failed.append(failure)
         return Ending.FAILED
+
+
+def test_a_batch_of_whose_vertices_nothing_can_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_known: object) -> None:
+        raise ValueError("no such figure")
+
+    running = SimpleNamespace(
+        query=SimpleNamespace(key="sink"),
+        query_id="id",
+        committed=lambda *_: (
+            SimpleNamespace(started_ms=1, output_rows=2, state_is_even=True),
+            SimpleNamespace(version=1, whole=True),
+        ),
+        batches=SimpleNamespace(vertices=unreadable, stays_unfollowed={}),
+        backlog=None,
+        was_reprocessed=lambda _batch_id: False,
+    )
+    looped = Looped(running)
+    looped._by_run, looped._past_first_batch, looped._tick_at = {"run": running}, {"sink"}, float("inf")
+    looped._load.figures = dict
+    told: list[dict[str, Any]] = []
+    for name, made in (
+        ("_report", lambda **fields: told.append(fields)),
+        ("_report_applied", lambda idle: None),
+        ("_note_well", lambda _running: None),
+    ):
+        monkeypatch.setattr(looped, name, made)
+    looped._inbox.put(Committed("run", "id", 3, 5, 9))
+    assert looped._turn() is None
+    assert [(each["type"], each["batch_id"], each["vertices"]) for each in told] == [("batch", 3, ())]
 
 
 def query_that_hangs(overdue: Failure | None) -> Any:
