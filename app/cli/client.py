@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn
@@ -184,7 +184,7 @@ class Client:
                     if is_stranger(response):
                         raise stranger(self.server, response)
                     _decoded(response)
-                yield from response.iter_lines()
+                yield from lines_of(response.iter_text())
         except httpx.RequestError as error:
             raise self._unanswered(error, ANSWER_TIMEOUT_S) from None
 
@@ -243,6 +243,17 @@ class Client:
         if not isinstance(jobs, list):
             raise CliError(f"{self.server} answers, but not as a Slotwise server does.")
         return jobs
+
+
+def lines_of(texts: Iterable[str]) -> Iterator[str]:
+    """The lines of a stream that comes in pieces; one that was cut off at its end is none.
+
+    Only a newline ends a line. `str.splitlines` also splits at U+2028 and others, which stand in JSON as they are.
+    """
+    rest = ""
+    for text in texts:
+        *whole, rest = (rest + text).split("\n")
+        yield from whole
 
 
 def read_token(token_file: Path | None) -> str | None:

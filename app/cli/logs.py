@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def logs(
 
 
 def _show(part: Part, *, as_json: bool) -> None:
-    for line in part.text.splitlines():
+    # Not `str.splitlines`, for which a line also ends at U+2028 and others.
+    for line in re.sub(r"\r\n?", "\n", part.text).removesuffix("\n").split("\n"):
         print_json({"attempt": part.attempt, "line": line}, compact=True) if as_json else say(line)
 
 
@@ -119,7 +121,8 @@ def _once(client: Client, job_id: str, attempt: int | None) -> Iterator[Part]:
     while following > at:
         at = following
         text, following, _ = _read(client, job_id, number, at)
-        yield Part(number, text)
+        if text:
+            yield Part(number, text)
 
 
 def _read(client: Client, job_id: str, attempt: int, at: int) -> tuple[str, int, bool]:

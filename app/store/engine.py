@@ -16,7 +16,7 @@ from sqlalchemy.pool import QueuePool
 
 from app.model.masking import masked_text
 from app.store.errors import ConstraintViolated, StoreError, StoreUnavailable
-from app.store.statements import execute
+from app.store.statements import EVENTS_LOCK, execute
 
 BUSY_TIMEOUT_MS = 10_000
 """How long a statement waits for a lock. Within one server nobody else writes; a backup or a shell may."""
@@ -208,6 +208,8 @@ def translate(error: SQLAlchemyError, database: Database) -> StoreError:
         return ConstraintViolated(f"The database refused a row: {_first_line(cause)}.")
     if state.startswith("40"):
         return Transient(f"The database at {database} chose this transaction as the victim of a conflict.")
+    if state == "55P03" and EVENTS_LOCK in (error.statement or ""):
+        return Transient(f"Other servers wrote events to the database at {database} for too long: try again.")
     for prefix, sentence in _POSTGRESQL_SENTENCES:
         if state.startswith(prefix):
             return StoreUnavailable(sentence.format(db=database))

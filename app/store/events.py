@@ -18,15 +18,14 @@ from sqlalchemy import func, select, text
 from sqlalchemy.engine import Connection
 
 from app.model.public_event import PublicEvent, PublicEventType, StoredEvent
-from app.store.statements import CLOCK_MS, ROWS_MAX, Row, Statement, execute
+from app.store.statements import CLOCK_MS, EVENTS_LOCK, ROWS_MAX, Row, Statement, execute
 from app.store.tables import events
 
-_LOCK: Final = 0x510F_7160  # any number that nobody else locks on this database
 _IDLE_HOLDER_MS: Final = 5_000
 """A server that holds the lock and is silent (it was stopped, or is cut off) loses its connection after this time."""
 
 _TAKE_LOCK: Final = (
-    f"SELECT pg_advisory_xact_lock({_LOCK}), "
+    f"SELECT {EVENTS_LOCK}, "
     f"set_config('idle_in_transaction_session_timeout', '{_IDLE_HOLDER_MS}', true)"
 )
 _INSERT: Final = Statement(

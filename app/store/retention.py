@@ -11,7 +11,18 @@ from collections.abc import Mapping
 from sqlalchemy import and_, case, func, or_, select, text
 from sqlalchemy.engine import Connection
 
-from app.store.tables import AttemptState, age_clock, attempts, idempotency, requirements, rescales
+from app.store.tables import (
+    AttemptState,
+    age_clock,
+    artifacts,
+    attempts,
+    events,
+    idempotency,
+    job_versions,
+    outbox,
+    requirements,
+    rescales,
+)
 
 _JOBS_PER_QUERY = 500
 
@@ -196,3 +207,16 @@ def _too_many(connection: Connection, job_ids: list[str], most: int) -> set[str]
         query = select(table.c.job_id).where(table.c.job_id.in_(job_ids)).group_by(table.c.job_id)
         found.update(row.job_id for row in connection.execute(query.having(func.count() > most)))
     return found
+
+
+def remove_parts(connection: Connection, job_id: str) -> None:
+    """Remove what may be many rows of a job that is about to be removed. Of its events the newest stays until then: it
+    may be the newest of all, from whose number the next one is counted."""
+    for table in (artifacts, attempts, idempotency, job_versions, outbox, requirements):
+        connection.execute(table.delete().where(table.c.job_id == job_id))
+    # An open record is not removed while its job exists.
+    connection.execute(
+        rescales.delete().where(rescales.c.job_id == job_id, rescales.c.terminal_state.is_not(None))
+    )
+    newest = select(func.max(events.c.id)).where(events.c.job_id == job_id).scalar_subquery()
+    connection.execute(events.delete().where(events.c.job_id == job_id, events.c.id < newest))

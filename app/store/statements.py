@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from app.store import tables
 
 ROWS_MAX = 64
+EVENTS_LOCK: Final = f"pg_advisory_xact_lock({0x510F_7160})"  # any number that nobody else locks on this database
 Row = tuple[Any, ...]
 
 

@@ -162,7 +162,8 @@ class Store:
                 return False
             if status not in TERMINAL_STATUSES:
                 raise StateConflict(f"Job {job_id} has not ended: it cannot be forgotten.")
-            # Before the events of the job go: the newest one is never removed.
+            # All that can be many goes first: from the number of an event on, the commits of all servers wait.
+            retention.remove_parts(connection, job_id)
             insert_of_cluster(connection, PublicEventType.JOB_FORGOTTEN, {"forgottenJob": job_id})
             return bool(connection.execute(jobs.delete().where(jobs.c.job_id == job_id)).rowcount)
 

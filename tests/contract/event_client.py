@@ -57,9 +57,17 @@ class Client:
                     await self.next()
         return self.events
 
+    async def _lines(self) -> AsyncIterator[str]:
+        """Not httpx's, which also end at U+2028."""
+        rest = ""
+        async for text in self.response.aiter_text():
+            *whole, rest = (rest + text).split("\n")
+            for line in whole:
+                yield line
+
     async def _read(self) -> AsyncIterator[Sent]:
         block, is_empty = Sent(), True
-        async for line in self.response.aiter_lines():
+        async for line in self._lines():
             if not line:
                 if not is_empty:
                     yield block

@@ -30,7 +30,7 @@ async def stored(world: World, path: str = "/events", **headers: str) -> list[di
     """What is stored, by an answer that ends."""
     answer = await world.http.get(path + ("&" if "?" in path else "?") + "follow=false", headers=headers)
     assert answer.status_code == 200, answer.text
-    return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line[6:]) for line in answer.text.split("\n") if line.startswith("data: ")]
 
 
 def ended(count: int) -> Callable[[Sequence[dict[str, Any]]], bool]:

@@ -117,11 +117,15 @@ class Housekeeper:
             except StoreError as error:
                 failed += 1
                 log.warning("old records of a job could not be removed", job=job_id, error=str(error))
-        removed += await _in_slices(
-            self._store.prune_events,
-            older_than_ms=now_ms - self._events_max_age_ms,
-            most=self._events_max_count,
-        )
+        try:
+            removed += await _in_slices(
+                self._store.prune_events,
+                older_than_ms=now_ms - self._events_max_age_ms,
+                most=self._events_max_count,
+            )
+        except StoreError as error:
+            failed += 1
+            log.warning("old events could not be removed", error=str(error))
         of_attempts, not_tidy = await self._tidy_attempts(views)
         try:
             await self._drop_strays()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.cli import events as events_module
+from app.cli.client import lines_of
 from app.cli.events import line_of, parsed
 
 Run = Callable[..., Any]
@@ -126,3 +127,20 @@ def test_refusals_are_the_servers_sentences(fake: Any, slotwise: Run) -> None:
 def test_no_server_is_told(slotwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     done = slotwise("events", "--server", "http://127.0.0.1:1")
     assert done.status == 1 and "No Slotwise server at http://127.0.0.1:1" in done.err
+
+
+def test_texts_with_line_separators_that_json_leaves_as_they_are(fake: Any, slotwise: Run) -> None:
+    reason = "one\u2028two\u2029three\x85four"
+    told = event(5, "requirements", version=2, reason=reason)
+    block = f"id: 5\nevent: requirements\ndata: {json.dumps(told, ensure_ascii=False)}\n\n"
+    assert reason in block
+    fake.on("GET", PATH, (200, block.encode(), STREAM))
+    done = slotwise("events", JOB_ID, "--json")
+    assert done.status == 0 and json.loads(done.out)["reason"] == reason
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1_000])
+def test_lines_are_put_together_from_pieces_and_what_is_cut_off_is_none(size: int) -> None:
+    text = "id: 5\ndata: 1\u2028\n\ndata: cut"
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert list(lines_of(pieces)) == ["id: 5", "data: 1\u2028", ""]

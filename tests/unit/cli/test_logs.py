@@ -111,3 +111,11 @@ def test_attempts_are_a_table(slotwise: Run, fake: Any) -> None:
     assert slotwise("attempts", "delays").out == "No attempts yet.\n"
     with_attempts(fake, [FAILED])
     assert json.loads(slotwise("attempts", "delays", "--json").out) == [FAILED]
+
+
+def test_only_a_newline_or_a_carriage_return_ends_a_line(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [attempt(1)])
+    fake.on("GET", path(1), part("a\u2028b\x0cc\x85d\r\n\ne\rf\n", 9), part("", 9))
+    outcome = slotwise("logs", "delays", "--json")
+    lines = [json.loads(line)["line"] for line in outcome.out.split("\n") if line]
+    assert lines == ["a\u2028b\x0cc\x85d", "", "e", "f"]

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.model.public_event import PublicEvent, PublicEventType, StoredEvent
 from app.model.rescale import TerminatedReason
-from app.store import PutRescale, StateConflict, Store
+from app.store import PutRescale, StateConflict, Store, StoreError, StoreUnavailable
+from app.store import engine as engine_module
 from app.store import events as store_events
-from app.store.engine import create, parse_url
+from app.store import writer as writer_module
+from app.store.engine import Database, create, parse_url
 from app.store.events import event_row, insert_events
 from app.store.members import Member, Members
 from app.store.writes import AddEvents, UnitOfWork
@@ -208,6 +211,60 @@ async def test_a_reader_that_goes_from_number_to_number_meets_each_event_of_many
             group.create_task(write(number, writer))
     assert [one.id for one in met] == list(range(1, 4 * 2 * each + 1))
     assert await all_of(reader, met[-1].id) == []
+
+
+@pytest.mark.parametrize("table", ["requirements", "events"])
+async def test_a_job_that_takes_long_to_remove_does_not_hold_up_the_events_of_others(
+    postgresql_url: str, table: str
+) -> None:
+    forgetting, others = await Store.open(postgresql_url, "one"), await Store.open(postgresql_url, "two")
+    await forgetting.commit(samples.creation(1))
+    await others.commit(samples.creation(2))
+    await forgetting.commit(samples.finish(JOB, 2).add(AddEvents((event(1), event(2)))))
+    with connected(postgresql_url) as slow:
+        order = "id" if table == "events" else "version"
+        slow.execute(text(f"SELECT 1 FROM {table} WHERE job_id = '{JOB}' ORDER BY {order} LIMIT 1 FOR UPDATE"))
+        forgotten = asyncio.create_task(forgetting.forget(JOB))
+        blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        with connected(postgresql_url) as looking:
+            await eventually(lambda: looking.execute(text(blocked)).scalar(), "it waits for the row")
+        async with asyncio.timeout(5):
+            await others.commit(telling(OTHER, 3))
+        assert not forgotten.done()
+        slow.rollback()
+    assert await forgotten is True
+    assert [(one.id, one.job_id) for one in await all_of(others)] == [(3, OTHER), (4, None)]
+    await forgetting.close()
+    await others.close()
+
+
+async def test_a_lock_of_events_that_is_held_for_too_long_is_waited_for_again(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "BUSY_TIMEOUT_MS", 100)
+    refused = 0
+
+    def counted(error: SQLAlchemyError, database: Database) -> StoreError:
+        nonlocal refused
+        refused += 1
+        return engine_module.translate(error, database)
+
+    monkeypatch.setattr(writer_module, "translate", counted)
+    patient = await Store.open(postgresql_url, "patient", commit_deadline_s=PATIENCE_S)
+    hasty = await Store.open(postgresql_url, "hasty", commit_deadline_s=0.01)
+    await patient.commit(samples.creation(1))
+    await hasty.commit(samples.creation(2))
+    with connected(postgresql_url) as holder:
+        insert(holder, event(1))
+        with pytest.raises(StoreUnavailable, match="Other servers wrote events to the database"):
+            await hasty.commit(telling(OTHER, 2))
+        waiting = asyncio.create_task(patient.commit(telling(JOB, 3)))
+        await eventually(lambda: refused >= 3, "it tries again")
+        holder.rollback()
+    await waiting
+    assert [one.job_id for one in await all_of(hasty)] == [JOB]
+    await patient.close()
+    await hasty.close()
 
 
 # -- what is kept
