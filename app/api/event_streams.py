@@ -7,6 +7,7 @@ here is called by `app.api.calls`, and has to say how a stream that is over is l
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -14,6 +15,7 @@ from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.types import Receive, Scope, Send
 
 from app.api.answers import json_bytes
+from app.api.auth import ANONYMOUS
 from app.api.errors import RETRY, ApiError
 from app.model.public_event import StoredEvent
 from app.worker.requests.event_feed import EventFeed, Follower, FollowingEnds, Gap, Given, Wanted
@@ -30,27 +32,35 @@ _NOT_ALLOWED = "The token of this stream is not valid any more."
 
 
 class Streams:
-    """Those that are open, at most ``most``."""
+    """Those that are open: at most ``most``, and a quarter of them of one principal, where callers have names."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open = 0
+        self._most_each = max(1, most // 4)
+        self._open: Counter[str] = Counter()
 
-    def opened(self) -> None:
+    def opened(self, principal: str) -> None:
         """
         Raises:
             ApiError: there are too many.
         """
-        if self._open >= self._most:
+        if principal != ANONYMOUS and self._open[principal] >= self._most_each:
+            raise ApiError(
+                429,
+                f"{self._most_each} clients of {principal} follow events already, which is the most of one name: "
+                "close some of them.",
+                headers=RETRY,
+            )
+        if self._open.total() >= self._most:
             raise ApiError(
                 503,
                 f"{self._most} clients follow events already, which is the most: try again.",
                 headers=RETRY,
             )
-        self._open += 1
+        self._open[principal] += 1
 
-    def closed(self) -> None:
-        self._open -= 1
+    def closed(self, principal: str) -> None:
+        self._open[principal] -= 1
 
 
 class EventStream(EventSourceResponse):
@@ -98,7 +108,7 @@ def _text(given: Given) -> bytes:
     return b"".join([*gap, *map(_event, given.events)])
 
 
-@functools.lru_cache(maxsize=1_024)
+@functools.lru_cache(maxsize=256)
 def _event(event: StoredEvent) -> bytes:
     """Made once for all who follow."""
     head = json_bytes(

@@ -5,10 +5,13 @@ The core has events of its own, which are told to it (`app.scheduler.adaptive.ev
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+FORGOTTEN_JOB: Final = "forgottenJob"
 
 
 class PublicEventType(StrEnum):
@@ -49,3 +52,11 @@ class StoredEvent:
     type: str
     at_ms: int
     fields: str
+
+    @property
+    def forgotten_job(self) -> str | None:
+        """The job whose end in the store this event tells of."""
+        if self.type != PublicEventType.JOB_FORGOTTEN:
+            return None
+        job_id: str = json.loads(self.fields)[FORGOTTEN_JOB]
+        return job_id

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, to_json
-from sqlalchemy import func, select, text
+from sqlalchemy import Select, func, select, text
 from sqlalchemy.engine import Connection
 
-from app.model.public_event import PublicEvent, PublicEventType, StoredEvent
+from app.model.public_event import FORGOTTEN_JOB, PublicEvent, PublicEventType, StoredEvent
 from app.store.statements import CLOCK_MS, EVENTS_LOCK, ROWS_MAX, Row, Statement, execute
 from app.store.tables import events
 
@@ -25,8 +25,7 @@ _IDLE_HOLDER_MS: Final = 5_000
 """A server that holds the lock and is silent (it was stopped, or is cut off) loses its connection after this time."""
 
 _TAKE_LOCK: Final = (
-    f"SELECT {EVENTS_LOCK}, "
-    f"set_config('idle_in_transaction_session_timeout', '{_IDLE_HOLDER_MS}', true)"
+    f"SELECT {EVENTS_LOCK}, set_config('idle_in_transaction_session_timeout', '{_IDLE_HOLDER_MS}', true)"
 )
 _INSERT: Final = Statement(
     "INSERT INTO events (id, job_id, type, at_ms, fields) "
@@ -83,20 +82,54 @@ def load_events(
     limit: int,
     job_id: str | None = None,
     types: Collection[PublicEventType] | None = None,
+    chars: int | None = None,
 ) -> EventPage:
-    """Up to ``limit`` events with higher numbers than ``after``: of one job if it is named, of these types if given."""
+    """Up to ``limit`` events with higher numbers than ``after``: of one job if it is named, of these types if given.
+    The page ends with the event with which the texts are ``chars`` characters long.
+
+    If the job was forgotten, the event that says so is all that there is, of whatever type are asked for.
+    """
     query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
     if job_id is not None:
         query = query.where(events.c.job_id == job_id)
     if types is not None:
         query = query.where(events.c.type.in_([one.value for one in types]))
-    found = [
-        StoredEvent(row.id, row.job_id, row.type, row.at_ms, row.fields) for row in connection.execute(query)
-    ]
+    is_last, found = _page(connection, query, limit, chars)
+    if job_id is not None and not found:
+        forgotten = PublicEvent(PublicEventType.JOB_FORGOTTEN, 0, {FORGOTTEN_JOB: job_id})
+        told = select(events).where(
+            events.c.id > after,
+            events.c.job_id.is_(None),
+            events.c.type == forgotten.type.value,
+            events.c.fields == event_row(None, forgotten)[-1],
+        )
+        found = [_event(row) for row in connection.execute(told)]
     oldest, newest = (
         connection.execute(select(bound(events.c.id))).scalar() for bound in (func.min, func.max)
     )
-    return EventPage(found, oldest or 0, newest or 0, len(found) < limit)
+    return EventPage(found, oldest or 0, newest or 0, is_last)
+
+
+def _page(
+    connection: Connection, query: Select[Any], limit: int, chars: int | None
+) -> tuple[bool, list[StoredEvent]]:
+    """The events of ``query`` up to ``chars`` characters, which the database counts; and whether those are all."""
+    if chars is None:
+        found = [_event(row) for row in connection.execute(query)]
+        return len(found) < limit, found
+    inner = query.subquery()
+    size = func.length(inner.c.fields)
+    so_far = func.sum(size).over(order_by=inner.c.id)
+    sized = select(inner, size.label("size"), so_far.label("so_far")).subquery()
+    rows = connection.execute(
+        select(sized).where(sized.c.so_far - sized.c.size < chars).order_by(sized.c.id)
+    ).all()
+    is_last = len(rows) < limit and (not rows or rows[-1].so_far < chars)
+    return is_last, [_event(row) for row in rows]
+
+
+def _event(row: Any) -> StoredEvent:
+    return StoredEvent(row.id, row.job_id, row.type, row.at_ms, row.fields)
 
 
 def prune_events(connection: Connection, older_than_ms: int, most: int, limit: int) -> int:

@@ -21,7 +21,9 @@ from sqlalchemy.exc import DBAPIError
 from app.store import tables
 
 ROWS_MAX = 64
-EVENTS_LOCK: Final = f"pg_advisory_xact_lock({0x510F_7160})"  # any number that nobody else locks on this database
+EVENTS_LOCK: Final = (
+    f"pg_advisory_xact_lock({0x510F_7160})"  # any number that nobody else locks on this database
+)
 Row = tuple[Any, ...]
 
 

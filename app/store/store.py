@@ -13,7 +13,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.model.public_event import PublicEventType
+from app.model.public_event import FORGOTTEN_JOB, PublicEventType
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.status import TERMINAL_STATUSES
@@ -164,7 +164,7 @@ class Store:
                 raise StateConflict(f"Job {job_id} has not ended: it cannot be forgotten.")
             # All that can be many goes first: from the number of an event on, the commits of all servers wait.
             retention.remove_parts(connection, job_id)
-            insert_of_cluster(connection, PublicEventType.JOB_FORGOTTEN, {"forgottenJob": job_id})
+            insert_of_cluster(connection, PublicEventType.JOB_FORGOTTEN, {FORGOTTEN_JOB: job_id})
             return bool(connection.execute(jobs.delete().where(jobs.c.job_id == job_id)).rowcount)
 
         return await self.write(delete)
@@ -216,9 +216,11 @@ class Store:
         *,
         job_id: str | None = None,
         types: Collection[PublicEventType] | None = None,
+        chars: int | None = None,
     ) -> EventPage:
-        """Up to ``limit`` events behind number ``after``, in order: of one job if named, of these types if given."""
-        return await self.read(load_events, after, limit, job_id, types)
+        """Up to ``limit`` events behind number ``after``, in order, up to about ``chars`` characters: of one job if
+        named, of these types if given. A forgotten job has one event: that it was."""
+        return await self.read(load_events, after, limit, job_id, types, chars)
 
     async def prune_events(self, *, older_than_ms: int, most: int, limit: int) -> int:
         """Remove events beyond the newest ``most`` and older ones, at most ``limit``. Returns the number removed."""

@@ -17,6 +17,7 @@ from app.api.auth import Tokens
 from app.api.event_streams import Streams
 from app.store.errors import StoreUnavailable
 from app.store.store import Store
+from app.worker.requests import event_feed
 from tests.contract.event_client import following
 from tests.contract.live import listening
 from tests.contract.test_members import Network, server
@@ -235,8 +236,15 @@ async def test_a_database_that_is_away_is_told_before_the_stream_and_in_it(
         assert (answer.status_code, answer.json()) == (503, {"errors": ["The database is away."]})
         assert answer.headers["retry-after"]
     monkeypatch.undo()
+    monkeypatch.setattr(event_feed, "_RETRY_S", 0.01)
+    monkeypatch.setattr(event_feed, "_AWAY_S", 0.05)
     async with listening(world) as port, following(port, "/events") as client:
         await client.next()
+        with monkeypatch.context() as patched:
+            patched.setattr(world.store, "events", away)
+            assert await client.rest() == []
+        assert client.got[-1].data == {"type": "closing", "message": "The database is away."}
+        assert client.got[-1].id is None, "the id stays that of the last event"
     assert await stored(world)
 
 
@@ -253,6 +261,45 @@ async def test_there_are_only_so_many_streams(world: World) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while (await world.http.get("/events?follow=false")).status_code != 200:
                 await asyncio.sleep(0.005)
+
+
+async def test_a_stream_is_counted_before_the_store_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.app.state.streams = Streams(0)  # type: ignore[attr-defined]
+
+    async def read(*_: Any, **__: Any) -> Any:
+        raise AssertionError("nothing is read for one who is refused")
+
+    monkeypatch.setattr(world.store, "events", read)
+    for query in ("", "?follow=false"):
+        assert (await world.http.get(f"/events{query}")).status_code == 503
+
+
+async def test_one_principal_has_a_part_of_the_streams_only(sqlite_url: str, tmp_path: Path) -> None:
+    secrets = {name: f"correct-horse-battery-{name}" for name in ("ann", "bob")}
+    names = {hashlib.sha256(secret.encode()).digest(): name for name, secret in secrets.items()}
+    ann, bob = ({"Authorization": f"Bearer {secret}"} for secret in secrets.values())
+    async with open_world(sqlite_url, tmp_path, tokens=Tokens(names)) as world, listening(world) as port:
+        world.app.state.streams = Streams(4)  # type: ignore[attr-defined]
+        async with following(port, "/events", **ann) as client:
+            await client.next()
+            answer = await world.http.get("/events?follow=false", headers=ann)
+            assert answer.status_code == 429 and answer.headers["retry-after"]
+            assert answer.json()["errors"] == [
+                "1 clients of ann follow events already, which is the most of one name: close some of them."
+            ]
+            assert (await world.http.get("/events?follow=false", headers=bob)).status_code == 200
+
+
+async def test_texts_may_have_line_separators_that_json_leaves_as_they_are(world: World) -> None:
+    job_id, reason = await world.running(), "one\u2028two\x85three"
+    async with listening(world) as port, following(port, f"/jobs/{job_id}/events") as client:
+        await client.next()
+        headers = {"X-Slotwise-Reason": reason.encode()}
+        path = f"/jobs/{job_id}/resource-requirements"
+        assert (await world.http.put(path, json=OTHER_BOUNDS, headers=headers)).status_code < 300
+        await client.until(lambda events: any(one.get("reason") == reason for one in events))
 
 
 async def test_a_token_that_is_taken_away_ends_the_stream(
@@ -326,6 +373,19 @@ async def test_a_job_that_was_forgotten_is_told_to_those_who_follow_all(world: W
         await client.until(lambda events: len(events) == 1)
     (told,) = client.events
     assert (told["type"], told["forgottenJob"], told["jid"]) == ("job-forgotten", job_id, None)
+
+
+async def test_who_follows_a_job_that_is_forgotten_is_told_and_sent_away(world: World) -> None:
+    job_id = await world.running()
+    await world.http.patch(f"/jobs/{job_id}?mode=cancel")
+    await world.status(job_id, "CANCELED")
+    async with listening(world) as port, following(port, f"/jobs/{job_id}/events") as client:
+        await client.next()
+        assert (await world.http.delete(f"/jobs/{job_id}")).status_code < 300
+        (told,) = await client.rest()
+        assert (told["type"], told["forgottenJob"], told["jid"]) == ("job-forgotten", job_id, None)
+        assert client.got[-1].data == {"type": "closing", "message": "The job was deleted, with its events."}
+        assert (await world.http.get(f"/jobs/{job_id}/events")).status_code == 404
 
 
 async def test_any_server_tells_of_the_jobs_of_others(postgresql_url: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -10,6 +11,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api.auth import PRINCIPAL
 from app.api.dependencies import Job, Plane
 from app.api.event_streams import EventStream, Streams, following, stored
 from app.api.openapi import refusals
@@ -72,7 +74,12 @@ _RESPONSES = {
         "description": "A stream of events",
         "content": {"text/event-stream": {"schema": _SENT}},
     },
-    **refusals({503: "1000 clients follow events already, which is the most: try again."}),
+    **refusals(
+        {
+            429: "250 clients of ann follow events already, which is the most of one name: close some of them.",
+            503: "1000 clients follow events already, which is the most: try again.",
+        }
+    ),
 }
 
 
@@ -123,22 +130,23 @@ async def _answer(
         return Response(media_type=EventSourceResponse.media_type)
     streams: Streams = request.app.state.streams
     feed = plane.events
-    if not follow:
-        first = await feed.stored(wanted, cursor or 0)
-        streams.opened()
-        return EventStream(stored(feed, wanted, first), streams.closed)
-    streams.opened()
-    follower = Follower(feed, wanted, cursor)
+    principal: str = request.scope[PRINCIPAL]
+    streams.opened(principal)
+    closed = functools.partial(streams.closed, principal)
     try:
+        if not follow:
+            first = await feed.stored(wanted, cursor or 0)
+            return EventStream(stored(feed, wanted, first), closed)
+        follower = Follower(feed, wanted, cursor)
         await follower.join()
     except BaseException:
-        streams.closed()
+        closed()
         raise
     tokens, headers = request.app.state.tokens, request.scope["headers"]
 
     def over() -> None:
         follower.leave()
-        streams.closed()
+        closed()
 
     def is_allowed() -> bool:
         return tokens is None or tokens.authenticate(headers) is not None

@@ -79,6 +79,25 @@ async def test_more_events_than_a_statement_takes_have_numbers_without_gaps(stor
     assert [one.at_ms - samples.NOW_MS for one in found] == list(range(203))
 
 
+async def test_a_page_ends_with_the_event_that_fills_it(store: Store) -> None:
+    await store.commit(samples.creation(1))
+    await store.commit(samples.creation(2))
+    sizes = (10, 40, 10, 200, 10)
+    told = tuple(PublicEvent(event().type, 1, {"e": "ü" * (size - 8)}) for size in sizes)
+    await store.commit(UnitOfWork(JOB, 1).add(AddEvents(told)))
+    await store.commit(telling(OTHER, 1))
+    assert [len(one.fields) for one in await all_of(store, job_id=JOB)] == list(sizes)
+    pages, after = [], 0
+    while True:
+        page = await store.events(after, 3, job_id=JOB, chars=50)
+        pages.append([one.id for one in page.events])
+        if page.is_last:
+            break
+        after = page.events[-1].id
+    assert pages == [[1, 2], [3, 4], [5]]
+    assert [one.id for one in (await store.events(0, 2, chars=10_000)).events] == [1, 2]
+
+
 async def test_a_step_that_is_refused_leaves_no_event(store: Store) -> None:
     await store.commit(samples.creation())
     await store.commit(samples.put(JOB, 2).add(AddEvents((event(2),))))
@@ -223,7 +242,9 @@ async def test_a_job_that_takes_long_to_remove_does_not_hold_up_the_events_of_ot
     await forgetting.commit(samples.finish(JOB, 2).add(AddEvents((event(1), event(2)))))
     with connected(postgresql_url) as slow:
         order = "id" if table == "events" else "version"
-        slow.execute(text(f"SELECT 1 FROM {table} WHERE job_id = '{JOB}' ORDER BY {order} LIMIT 1 FOR UPDATE"))
+        slow.execute(
+            text(f"SELECT 1 FROM {table} WHERE job_id = '{JOB}' ORDER BY {order} LIMIT 1 FOR UPDATE")
+        )
         forgotten = asyncio.create_task(forgetting.forget(JOB))
         blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         with connected(postgresql_url) as looking:
@@ -312,6 +333,8 @@ async def test_a_forgotten_job_takes_its_events_along_and_numbers_go_on(store: S
     assert (forgotten.id, forgotten.job_id, forgotten.type) == (4, None, "job-forgotten")
     assert forgotten.fields == f'{{"forgottenJob":"{JOB}"}}'
     assert forgotten.at_ms > 1_600_000_000_000
+    assert await all_of(store, 3, job_id=JOB) == [forgotten], "who follows the job is told too"
+    assert await all_of(store, 3, job_id=OTHER) == await all_of(store, 4, job_id=JOB) == []
     await store.commit(telling(OTHER, 2))
     assert await numbers(store) == [1, 4, 5]
 
