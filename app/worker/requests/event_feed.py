@@ -265,13 +265,8 @@ class Follower:
             FollowingEnds: nothing more comes.
             Unavailable: the database is away.
         """
+        self._check()
         feed = self._feed
-        if self._is_over:
-            raise FollowingEnds(FORGOTTEN)
-        if feed.is_closed:
-            raise FollowingEnds(STOPPING)
-        if feed.away:
-            raise Unavailable(feed.away)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_ms / 1000
         while True:
@@ -284,6 +279,14 @@ class Follower:
             if events or self._is_over or left_ms <= 0 or feed.is_closed or feed.away:
                 return Given(events, self.cursor)
             await feed.arrival(left_ms)
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise FollowingEnds(FORGOTTEN)
+        if self._feed.is_closed:
+            raise FollowingEnds(STOPPING)
+        if self._feed.away:
+            raise Unavailable(self._feed.away)
 
     async def _replayed(self) -> Given:
         """What comes next in the store."""
