@@ -363,29 +363,20 @@ async def test_head_and_unknown_jobs_are_answered_at_once(world: World) -> None:
     assert (await world.http.post("/events")).status_code == 405
 
 
-async def test_a_job_that_was_forgotten_is_told_to_those_who_follow_all(world: World) -> None:
+async def test_a_job_that_was_forgotten_is_told_to_all_and_ends_the_streams_of_its_own(world: World) -> None:
     job_id = await world.running()
     await world.http.patch(f"/jobs/{job_id}?mode=cancel")
     await world.status(job_id, "CANCELED")
-    async with listening(world) as port, following(port, "/events") as client:
-        await client.next()
+    path = f"/jobs/{job_id}/events"
+    async with listening(world) as port, following(port, "/events") as of_all, following(port, path) as own:
+        await of_all.next()
+        await own.next()
         assert (await world.http.delete(f"/jobs/{job_id}")).status_code < 300
-        await client.until(lambda events: len(events) == 1)
-    (told,) = client.events
+        await of_all.until(lambda events: len(events) == 1)
+        assert await own.rest() == of_all.events
+        assert own.got[-1].data == {"type": "closing", "message": "The job was deleted, with its events."}
+    (told,) = of_all.events
     assert (told["type"], told["forgottenJob"], told["jid"]) == ("job-forgotten", job_id, None)
-
-
-async def test_who_follows_a_job_that_is_forgotten_is_told_and_sent_away(world: World) -> None:
-    job_id = await world.running()
-    await world.http.patch(f"/jobs/{job_id}?mode=cancel")
-    await world.status(job_id, "CANCELED")
-    async with listening(world) as port, following(port, f"/jobs/{job_id}/events") as client:
-        await client.next()
-        assert (await world.http.delete(f"/jobs/{job_id}")).status_code < 300
-        (told,) = await client.rest()
-        assert (told["type"], told["forgottenJob"], told["jid"]) == ("job-forgotten", job_id, None)
-        assert client.got[-1].data == {"type": "closing", "message": "The job was deleted, with its events."}
-        assert (await world.http.get(f"/jobs/{job_id}/events")).status_code == 404
 
 
 async def test_any_server_tells_of_the_jobs_of_others(postgresql_url: str, tmp_path: Path) -> None:

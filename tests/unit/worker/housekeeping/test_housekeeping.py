@@ -390,24 +390,3 @@ async def test_an_attempt_that_is_being_prepared_is_left_alone(sqlite_url: str, 
         (ahead / "spec-1.json").write_text("{}")
         await housekeeper(rig.store, rig.plane.jobs, rig.clock, job_dir=rig.places.job_dir).tidy()
         assert secrets_of(rig, job) == [2, 3]
-
-
-async def test_events_that_cannot_be_removed_keep_nothing_else_from_being_removed(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dropped = 0
-
-    async def drop_strays() -> int:
-        nonlocal dropped
-        dropped += 1
-        return 0
-
-    async def away(**_: Any) -> int:
-        raise StoreUnavailable("The database is away.")
-
-    async with keeper_on(sqlite_url, {JOB: 1}, drop_strays=drop_strays) as (store, _, keeper):
-        await fill(store, 1, 3)
-        monkeypatch.setattr(store, "prune_events", away)
-        removed, failed = await keeper.tidy()
-        assert removed > 0 and failed == 1
-        assert dropped == 1, "what comes after it is done"
