@@ -63,8 +63,8 @@ def record_closed_twice() -> contextlib.AbstractContextManager[None]:
     """A record that ended is written again with the next one, as if it had ended a moment later."""
     original = Change.add
 
-    def add(self: Change, before: Any, after: Any, *rest: Any) -> None:
-        original(self, before, after, *rest)
+    def add(self: Change, before: Any, event: Any, after: Any, *rest: Any) -> None:
+        original(self, before, event, after, *rest)
         last = before.timeline.last_completed
         if last is not None and last is not after.timeline.last_completed:
             self.records[last.number] = replace(last, end_ms=(last.end_ms or 0) + 1)
