@@ -61,7 +61,7 @@ _TOO_LONG: Final = (
 
 def without_secrets(text: str, known: Sequence[str] = ()) -> str:
     """``text`` without secrets: those that are ``known``, and what looks like one."""
-    if len(known) > _MOST_KNOWN or len(known) * len(text) > _MOST_WORK:
+    if _are_too_many(known, len(text)):
         return _TOO_LONG
     text = _without_known(text, known)
     text = _without_cut_secret(text, known)
@@ -76,12 +76,19 @@ def without_secrets(text: str, known: Sequence[str] = ()) -> str:
 
 def part_without_secrets(before: str, text: str, after: str, known: Sequence[str] = ()) -> str:
     """``text`` without secrets, also without those that begin in what stands ``before`` it or end in what comes
-    ``after``. Parts that follow each other make up what their whole is without its secrets."""
+    ``after``. Parts that follow each other make up what their whole is without its secrets; one with more of them than
+    can be looked for is a line that says so."""
     cut = "" if after else _CUT
+    if _are_too_many(known, len(before) + len(text) + len(after) + len(cut)):
+        return f"{_TOO_LONG}\n"
     whole = without_secrets(before + text + after + cut, known).removesuffix(cut)
     begin = _in_common(whole, without_secrets(before, known))
     end = _in_common(whole, without_secrets(before + text, known)) if after else len(whole)
     return whole[begin : max(begin, end)]
+
+
+def _are_too_many(known: Sequence[str], chars: int) -> bool:
+    return len(known) > _MOST_KNOWN or len(known) * chars > _MOST_WORK
 
 
 def _in_common(text: str, beginning: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -313,8 +313,10 @@ class ControlPlane:
         self.job(job_id)
         return await self._logs.attempts(job_id)
 
-    async def read_log(self, job_id: str, attempt: int, offset: int, limit: int) -> LogPart:
-        return await self._logs.read(self.job(job_id), attempt, offset, limit)
+    async def read_log(
+        self, job_id: str, attempt: int, offset: int, limit: int, is_gone: Callable[[], Awaitable[bool]]
+    ) -> LogPart:
+        return await self._logs.read(self.job(job_id), attempt, offset, limit, is_gone)
 
     def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:
         return self._logs.follow(lambda: self.job(job_id), attempt, offset)

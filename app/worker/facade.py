@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from app.model.graphdoc_program import ProgramDocument
@@ -124,8 +124,11 @@ class ControlPlaneFacade(Protocol):
         """Those that are kept, newest first."""
         ...
 
-    async def read_log(self, job_id: str, attempt: int, offset: int, limit: int) -> LogPart:
-        """At most ``limit`` bytes of what the driver of an attempt logged from ``offset``, without secrets."""
+    async def read_log(
+        self, job_id: str, attempt: int, offset: int, limit: int, is_gone: Callable[[], Awaitable[bool]]
+    ) -> LogPart:
+        """At most ``limit`` bytes of what the driver of an attempt logged from ``offset``, without secrets.
+        ``is_gone``: whether nobody waits for them any more."""
         ...
 
     def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:

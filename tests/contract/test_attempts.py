@@ -142,7 +142,7 @@ async def test_what_is_asked_wrongly_is_refused_with_a_sentence(world: World) ->
     for query, sentence in (
         ("from=-1", "from should be a whole number between 0 and 1000000000000000, found '-1'"),
         ("from=x", "from should be a whole number"),
-        ("limit=0", "limit should be a whole number between 1 and 16777216, found '0'"),
+        ("limit=0", "limit should be a whole number between 1 and 2097152, found '0'"),
         ("limit=99999999999", "limit should be a whole number"),
         ("follow=yes", "follow should be true or false, found 'yes'"),
         ("follow=true&limit=5", "limit should not be given with follow=true"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -21,8 +21,9 @@ from app.worker.requests.views_of_logs import LogPart
 from app.worker.views import ControlPlaneError
 
 LOG_LIMIT_BYTES = 1 << 20
-MAX_LOG_LIMIT_BYTES = 16 << 20
+MAX_LOG_LIMIT_BYTES = 2 << 20
 _TEXT = "text/plain; charset=utf-8"
+_NOT_ALLOWED = "The token of this request is not valid any more."
 _NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 _HEADERS = {
     "X-Slotwise-Next": "The `from` with which to go on. Not with follow=true.",
@@ -56,7 +57,7 @@ async def list_attempts(job: Job, plane: Plane) -> Attempts:
             {
                 410: "The log of attempt 3 of job 0123456789abcdef0123456789abcdef is not there: it was removed.",
                 416: "The query parameter from should be at most 1200, where the log ends now, found 5000.",
-                503: "This server is stopping.",
+                503: "16 clients read logs at this server already: try again.",
             }
         ),
     },
@@ -86,7 +87,7 @@ async def read_attempt_log(
     X-Slotwise-Complete says whether the attempt is over and this is the end of its log.
     """
     if not follow:
-        part = await plane.read_log(job.job_id, attempt, start, limit or LOG_LIMIT_BYTES)
+        part = await plane.read_log(job.job_id, attempt, start, limit or LOG_LIMIT_BYTES, request.is_disconnected)
         return BytesResponse(
             part.text.encode(),
             content_type=_TEXT.encode(),
@@ -106,21 +107,33 @@ async def read_attempt_log(
     if request.method == "HEAD":
         await parts.aclose()
         return Response(media_type=_TEXT, headers=_NO_SNIFFING)
-    return StreamingResponse(
-        _texts(first, parts), media_type=_TEXT, headers={"X-Content-Type-Options": "nosniff"}
-    )
+    tokens, sent = request.app.state.tokens, request.scope["headers"]
+
+    def is_allowed() -> bool:
+        return tokens is None or tokens.authenticate(sent) is not None
+
+    return StreamingResponse(_texts(first, parts, is_allowed), media_type=_TEXT, headers=_NO_SNIFFING)
 
 
-async def _texts(first: LogPart, parts: AsyncGenerator[LogPart]) -> AsyncIterator[bytes]:
+async def _texts(
+    first: LogPart, parts: AsyncGenerator[LogPart], is_allowed: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     """What is wrong later is said in a line of its own: the status of the answer has been sent."""
-    following = first.next
+    following, last, why = first.next, first.text, ""
     try:
         yield first.text.encode()
         async for part in parts:
+            if not is_allowed():
+                why = _NOT_ALLOWED
+                break
             following = part.next
             if part.text:
+                last = part.text
                 yield part.text.encode()
     except ControlPlaneError as error:
-        yield f"... {error} Go on with from={following}.\n".encode()
+        why = str(error)
     finally:
         await parts.aclose()
+    if why:
+        begin = "\n" if last and not last.endswith("\n") else ""
+        yield f"{begin}... {why} Go on with from={following}.\n".encode()

@@ -292,9 +292,10 @@ class Attempts:
             return
         rows: tuple[Write, ...] = ()
         if self._recorded is not None and self._recorded.attempt == attempt:
-            rows = (
-                self._records.attempt_ended(self._recorded, how_ended(self._job.state, event, self._failure)),
-            )
+            # A driver that never got this attempt may have failed in the one before.
+            reported = self._failure if self._failure and self._failure.attempt == attempt else None
+            ended = how_ended(self._job.state, event, reported)
+            rows = (self._records.attempt_ended(self._recorded, ended),)
             self._recorded = None
         if self._live is not None and self._live.attempt == attempt:
             self._live = None

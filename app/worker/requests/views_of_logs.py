@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,10 @@ _LINE_PATIENCE_S = 2.0
 _POLL_S = 0.25
 _LOOK_EVERY_S = 1.0
 _FOLLOWERS_MAX = 100
+# A client that is gone without a word is found out only when something is sent to it.
+_QUIET_MAX_S = 30 * 60.0
+# Each may take a second of the one thread.
+_READERS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class DriverLogs:
 
     def __init__(self, store: Store, is_closing: Callable[[], bool]) -> None:
         self._store, self._is_closing = store, is_closing
-        self._followers = 0
+        self._followers = self._readers = 0
         # To look for secrets takes some 0.4 s of CPU a MiB: however many read logs, one thread does it, and it is
         # nobody else's.
         self._reader = ThreadPoolExecutor(1, "logs")
@@ -86,16 +90,25 @@ class DriverLogs:
             lambda: [_view(row, _stretch(rows, row)) for row in reversed(rows)],
         )
 
-    async def read(self, job: JobView, number: int, offset: int, limit: int) -> LogPart:
-        """At most ``limit`` bytes of the log of an attempt from ``offset``, whole lines if there are any."""
-        stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
-        parts = [await self._part(job.job_id, number, stretch, offset, min(limit, _PART_BYTES), known)]
-        # With less room than for a part, it would end within a line.
-        while (last := parts[-1]).next + _PART_BYTES <= offset + limit:
-            part = await self._part(job.job_id, number, stretch, last.next, _PART_BYTES, known)
-            if part.next <= last.next:
-                break
-            parts.append(part)
+    async def read(
+        self, job: JobView, number: int, offset: int, limit: int, is_gone: Callable[[], Awaitable[bool]]
+    ) -> LogPart:
+        """At most ``limit`` bytes of the log of an attempt from ``offset``, whole lines if there are any.
+        ``is_gone``: whether nobody waits for them any more."""
+        if self._readers >= _READERS_MAX:
+            raise Unavailable(f"{_READERS_MAX} clients read logs at this server already: try again.")
+        self._readers += 1
+        try:
+            stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
+            parts = [await self._part(job.job_id, number, stretch, offset, min(limit, _PART_BYTES), known)]
+            # With less room than for a part, it would end within a line.
+            while (last := parts[-1]).next + _PART_BYTES <= offset + limit and not await is_gone():
+                part = await self._part(job.job_id, number, stretch, last.next, _PART_BYTES, known)
+                if part.next <= last.next:
+                    break
+                parts.append(part)
+        finally:
+            self._readers -= 1
         text = "".join(part.text for part in parts)
         return LogPart(text, parts[0].begin, last.next, is_complete=last.is_complete)
 
@@ -110,23 +123,26 @@ class DriverLogs:
         self._followers += 1
         try:
             job = job_of()
-            stretch, looked_s = await self._stretch(job.job_id, number), time.monotonic()
+            stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
             at = offset
-            known = _secrets_of(job)
+            looked_s = moved_s = time.monotonic()
             while True:
-                part = await self._part(job.job_id, number, stretch, at, _PART_BYTES, known)
-                yield part
-                if part.is_complete:
-                    return
-                if part.next > at:
-                    at = part.next
-                    continue
-                await asyncio.sleep(_POLL_S)
+                # Before each part: a log that grows all the time leaves no pause in which to look.
                 if self._is_closing():
                     raise Unavailable("This server is stopping.")
                 if time.monotonic() - looked_s > _LOOK_EVERY_S:
                     job, looked_s = job_of(), time.monotonic()
                     stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
+                part = await self._part(job.job_id, number, stretch, at, _PART_BYTES, known)
+                yield part
+                if part.is_complete:
+                    return
+                if part.next > at:
+                    at, moved_s = part.next, time.monotonic()
+                    continue
+                if time.monotonic() - moved_s > _QUIET_MAX_S:
+                    raise Unavailable(f"Nothing was logged for {_QUIET_MAX_S / 60:.0f} minutes.")
+                await asyncio.sleep(_POLL_S)
         finally:
             self._followers -= 1
 
@@ -209,6 +225,14 @@ def _read_part(stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
             )
         begin = max(stretch.begin + offset, first)
         until = min(begin + size, end)
+        lost = begin - stretch.begin - offset
+        note = f"... {lost} bytes were cut off here\n" if lost > 0 else ""
+        nothing = LogPart(
+            note, begin - stretch.begin, begin - stretch.begin, is_complete=stretch.is_over and begin >= end
+        )
+        if begin >= until:
+            # Also if the attempt's whole part was cut off, and others come behind it.
+            return nothing
         window_begin = max(opened.first, begin - around)
         window = opened.read(window_begin, until + around)
         is_young = time.time() - opened.written_s < _LINE_PATIENCE_S
@@ -218,17 +242,15 @@ def _read_part(stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
         stop = _whole_lines(window, at, stop) or _whole_characters(window, at, stop)
     elif is_young and not stretch.is_over:
         stop = _whole_lines(window, at, stop) or at
+    if stop <= at:
+        return nothing
     at = _character(window, at)
     before, text, after = (
         part.decode(errors="replace") for part in (window[:at], window[at:stop], window[stop:])
     )
-    shown = part_without_secrets(before, text, after, known)
-    lost = begin - stretch.begin - offset
-    if lost > 0:
-        shown = f"... {lost} bytes were cut off here\n{shown}"
     following = window_begin + stop
     return LogPart(
-        shown,
+        note + part_without_secrets(before, text, after, known),
         window_begin + at - stretch.begin,
         following - stretch.begin,
         is_complete=stretch.is_over and following >= end,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import replace
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from app.worker.requests import views_of_logs
 from app.worker.requests.views_of_logs import LogPart, _read_part, _Stretch
-from app.worker.views import BeyondLog
-from tests.unit.worker.fakes import rig_on
+from app.worker.views import BeyondLog, JobView, Unavailable
+from tests.unit.worker.fakes import Rig, rig_on
 from tests.unit.worker.test_control_plane import restarting
 
 SECRET = "hunter2-\u00e4-of-the-job"
@@ -113,6 +115,22 @@ def test_what_was_cut_off_is_said_and_places_stay(path: Path) -> None:
     assert read(path, 102).text == "ter\n"
 
 
+def test_an_attempt_of_which_all_was_cut_off_ends_there(path: Path) -> None:
+    path.write_bytes(b"... 100000 bytes were cut off here\nof the next attempt\n")
+    part = read(path, 4, begin=10, end=50)
+    assert (part.text, part.next, part.is_complete) == ("... 36 bytes were cut off here\n", 40, True)
+    assert read(path, 40, begin=10, end=50) == LogPart("", 40, 40, is_complete=True)
+    with pytest.raises(BeyondLog, match="at most 40"):
+        read(path, 41, begin=10, end=50)
+
+
+def test_where_nothing_is_new_nobody_looks_for_secrets(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views_of_logs, "part_without_secrets", None)
+    path.write_bytes(b"one\ntw")
+    assert read(path, 4, over=False) == LogPart("", 4, 4, is_complete=False)
+    assert read(path, 6) == LogPart("", 6, 6, is_complete=True)
+
+
 def test_attempts_of_one_driver_have_a_part_of_its_log_each(path: Path) -> None:
     path.write_bytes(b"first\nsecond, unended" + b"third\n")
     one, two = read(path, 0, end=21), read(path, 0, begin=21)
@@ -129,14 +147,84 @@ def test_a_log_that_was_emptied_is_told_by_its_end(path: Path) -> None:
         read(path, 6)
 
 
+async def is_gone() -> bool:
+    return True
+
+
+async def still_there() -> bool:
+    return False
+
+
+def logs_to(rig: Rig, log: Path) -> None:
+    rig.host.prepare = lambda driver: setattr(
+        driver, "ref", replace(driver.ref, lock_file=str(log.with_suffix(".lock")))
+    )
+
+
+async def test_who_follows_a_log_that_never_stands_still_is_sent_away_too(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views_of_logs, "_LOOK_EVERY_S", -1.0)
+    log = tmp_path / "driver.log"
+    log.write_bytes(b"line\n" * 100_000)
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        logs_to(rig, log)
+        job = await restarting(rig)
+        logs, view = rig.plane._logs, rig.plane.job(job)
+        asked = 0
+
+        def job_of() -> JobView:
+            nonlocal asked
+            asked += 1
+            return view
+
+        async with contextlib.aclosing(logs.follow(job_of, 1, 0)) as parts:
+            for turn in range(1, 4):
+                assert len((await anext(parts)).text) > 60_000
+                assert asked == turn + 1
+            monkeypatch.setattr(logs, "_is_closing", lambda: True)
+            with pytest.raises(Unavailable, match="stopping"):
+                await anext(parts)
+        assert logs._followers == 0
+
+
+async def test_who_follows_a_log_in_which_nothing_comes_is_sent_away_in_the_end(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views_of_logs, "_QUIET_MAX_S", -1.0)
+    log = tmp_path / "driver.log"
+    log.write_bytes(b"line\n")
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        logs_to(rig, log)
+        job = await restarting(rig)
+        parts = rig.plane.follow_log(job, 1, 0)
+        assert (await anext(parts)).text == "line\n"
+        assert (await anext(parts)).text == ""
+        with pytest.raises(Unavailable, match="Nothing was logged for"):
+            await anext(parts)
+
+
+async def test_no_more_read_at_once_than_the_server_can_bear_and_none_goes_on_for_nobody(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "driver.log"
+    log.write_bytes(b"line\n" * 100_000)
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        logs_to(rig, log)
+        job = await restarting(rig)
+        assert (await rig.plane.read_log(job, 1, 0, 300_000, still_there)).next > 200_000
+        assert (await rig.plane.read_log(job, 1, 0, 300_000, is_gone)).next <= 1 << 16
+        monkeypatch.setattr(views_of_logs, "_READERS_MAX", 0)
+        with pytest.raises(Unavailable, match="0 clients read logs"):
+            await rig.plane.read_log(job, 1, 0, 300_000, still_there)
+
+
 async def test_a_driver_that_takes_the_next_attempt_logs_each_for_itself(
     sqlite_url: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "driver.log"
     async with rig_on(sqlite_url, tmp_path) as rig:
-        rig.host.prepare = lambda driver: setattr(
-            driver, "ref", replace(driver.ref, lock_file=str(log.with_suffix(".lock")))
-        )
+        logs_to(rig, log)
         log.write_bytes(b"of the first\n")
         job = await restarting(rig)
         first = rig.driver
@@ -144,7 +232,7 @@ async def test_a_driver_that_takes_the_next_attempt_logs_each_for_itself(
         assert await rig.assigned(2) is first
         log.write_bytes(b"of the first\nof the second\n")
         await rig.bring_up(job, 2)
-        one, two = [await rig.plane.read_log(job, number, 0, 1_000) for number in (1, 2)]
+        one, two = [await rig.plane.read_log(job, number, 0, 1_000, still_there) for number in (1, 2)]
         assert (one.text, one.is_complete) == ("of the first\n", True)
         assert (two.text, two.is_complete) == ("of the second\n", False)
         newest, oldest = await rig.plane.attempts(job)
