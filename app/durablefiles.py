@@ -77,7 +77,7 @@ def open_regular(path: Path, access: int = os.O_RDONLY) -> int:
     Raises:
         OSError: it cannot be opened, or is no regular file.
     """
-    fd = os.open(path, access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(path, access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "It is no regular file", str(path))

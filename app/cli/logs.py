@@ -30,7 +30,8 @@ from app.model.status import TERMINAL_STATUSES
 T = TypeVar("T")
 
 _POLL_S = 0.5
-_GONE = 410
+# A log that was removed, or an attempt that is not kept any more.
+_GONE = (404, 410)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,13 @@ def _attempts(client: Client, job_id: str) -> list[dict[str, Any]]:
 
 
 def _once(client: Client, job_id: str, attempt: int | None) -> Iterator[Part]:
-    number = attempt or next((int(each["attempt"]) for each in _attempts(client, job_id)), None)
+    # A job may log faster than it is printed: what is there now is what is asked for.
+    sizes = {int(each["attempt"]): int(each["log"]["sizeInBytes"]) for each in _attempts(client, job_id)}
+    number = attempt or max(sizes, default=None)
     if number is None:
         raise CliError("The job has had no attempt yet, so there is no log.")
-    at = -1
-    following = 0
-    while following > at:
+    at, following = -1, 0
+    while at < following and (at < 0 or following < sizes.get(number, 0)):
         at = following
         text, following, _ = _read(client, job_id, number, at)
         if text:
@@ -146,7 +148,7 @@ def _followed(client: Client, job_id: str, attempt: int | None) -> Iterator[Part
             try:
                 yield from _to_the_end(client, job_id, last)
             except Refused as error:
-                if error.status != _GONE:
+                if error.status not in _GONE:
                     raise
                 warn(str(error))
         if not newer and status in TERMINAL_STATUSES:

@@ -26,6 +26,9 @@ _LOG_LIMIT_BYTES = 64 << 20
 _LOG_TAIL_BYTES = 16 << 20
 _CUT_NOTE = re.compile(rb"\.\.\. (\d{1,18}) bytes were cut off here\n")
 _NOTE_MAX_BYTES = 64
+# Turns in which what was written while a log was cut is kept. A driver may write faster than it is copied.
+_TURNS_MAX = 3
+_LOCK_FILE = "logs.lock"
 _LOCK_PATIENCE_S = 0.5
 _LOCK_PAUSE_S = 0.01
 
@@ -37,7 +40,7 @@ def log_file_of(lock_file: str | Path) -> Path:
 
 class OpenLog:
     """A log that is open. ``first`` is the place of the first byte that was not cut off, ``end`` that behind the last
-    byte, ``written_s`` when it was written to (epoch seconds)."""
+    byte, ``size`` how long the file is, ``written_s`` when it was written to (epoch seconds)."""
 
     def __init__(self, fd: int) -> None:
         found = os.fstat(fd)
@@ -45,7 +48,8 @@ class OpenLog:
         self.first = int(note[1]) if note else 0
         # What a place is more than its byte's offset in the file.
         self._ahead = self.first - (note.end() if note else 0)
-        self.end = found.st_size + self._ahead
+        self.size = found.st_size
+        self.end = self.size + self._ahead
         self.written_s = found.st_mtime
         self._fd = fd
 
@@ -66,13 +70,13 @@ def open_log(path: Path) -> Iterator[OpenLog]:
         yield OpenLog(fd)
 
 
-def end_of_log(lock_file: str) -> int:
-    """The place at which the log of a driver ends now; 0 if there is none."""
+def end_of_log(lock_file: str) -> int | None:
+    """The place at which the log of a driver ends now; None if it cannot be found out."""
     try:
         with open_log(log_file_of(lock_file)) as opened:
             return opened.end
     except OSError:
-        return 0
+        return None
 
 
 def trim_logs(run_dir: Path) -> None:
@@ -89,15 +93,19 @@ def _trim(path: Path) -> None:
     if path.stat(follow_symlinks=False).st_size <= _LOG_LIMIT_BYTES:
         return
     with _opened(path, os.O_RDWR, fcntl.LOCK_EX) as fd:
-        size = os.fstat(fd).st_size
-        tail = os.pread(fd, _LOG_TAIL_BYTES, size - _LOG_TAIL_BYTES)
+        opened = OpenLog(fd)
+        tail = opened.read(opened.end - _LOG_TAIL_BYTES, opened.end)
         # From the begin of a line, if it has one.
         tail = tail.partition(b"\n")[2] or tail
-        cut = OpenLog(fd).end - len(tail)
-        written = _write_at(fd, 0, b"... %d bytes were cut off here\n" % cut + tail)
-        while more := os.pread(fd, _LOG_TAIL_BYTES, size):
-            written, size = _write_at(fd, written, more), size + len(more)
+        note = b"... %d bytes were cut off here\n" % (opened.end - len(tail))
+        written, copied = _write_at(fd, len(note), tail), opened.size
+        for _ in range(_TURNS_MAX):
+            if not (more := os.pread(fd, _LOG_TAIL_BYTES, copied)):
+                break
+            written, copied = _write_at(fd, written, more), copied + len(more)
         os.ftruncate(fd, written)
+        # Last: until then the places are those of the note before.
+        _write_at(fd, 0, note)
 
 
 def _write_at(fd: int, place: int, content: bytes) -> int:
@@ -111,9 +119,22 @@ def _write_at(fd: int, place: int, content: bytes) -> int:
 
 @contextlib.contextmanager
 def _opened(path: Path, access: int, lock: int) -> Iterator[int]:
-    """A descriptor of the file, locked against who cuts or reads it. A driver could hold such a lock for ever, as it
-    has the file open too: then it is done without."""
+    """A descriptor of the file, with a lock against who cuts or reads logs of its directory.
+
+    The lock is on a file of its own, which only servers can open: a driver has its log open too, and could hold a lock
+    on that for ever. One that a server holds for long, as it was stopped, is done without.
+    """
     fd = open_regular(path, access)
+    try:
+        with _locked(path.with_name(_LOCK_FILE), lock):
+            yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, lock: int) -> Iterator[None]:
+    fd = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         until_s = time.monotonic() + _LOCK_PATIENCE_S
         while time.monotonic() < until_s:
@@ -122,6 +143,6 @@ def _opened(path: Path, access: int, lock: int) -> Iterator[int]:
                 break
             except OSError:
                 time.sleep(_LOCK_PAUSE_S)
-        yield fd
+        yield
     finally:
         os.close(fd)

@@ -26,7 +26,7 @@ from app.model.javaoptions import (
 )
 from app.model.kubenames import MASTER_PREFIX
 from app.model.ownsettings import FIXED_BATCH_SETTINGS, FIXED_SETTINGS
-from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, wants_ui
+from app.model.sparkui import ADDRESS_VARIABLE, LOOPBACK, UI_ENABLED, UI_PORT, ui_fault, wants_ui
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -235,14 +235,16 @@ def open_session(
 
 
 def _page_conf(conf: Mapping[str, str]) -> dict[str, str]:
-    """What becomes of the page of Spark that a job asks for."""
+    """What becomes of the page of Spark that a job asks for. Said in any case: what is no request for us may be one for
+    Spark, which takes " true" for true."""
     if not wants_ui(conf.items()):
-        return {}
+        return {UI_ENABLED: "false"}
     if os.environ.get(ADDRESS_VARIABLE) != LOOPBACK:
         # A program asks for it by itself; others are refused when they are submitted.
         log.warning("the page of Spark is not opened: it would be open to the network")
         return {UI_ENABLED: "false"}
-    port = int(conf.get(UI_PORT, "0"))
+    asked = conf.get(UI_PORT, "0")
+    port = int(asked) if ui_fault(UI_PORT, asked) is None else 0
     try:
         with socket.socket() as probe:
             # As Java does it.
@@ -251,7 +253,7 @@ def _page_conf(conf: Mapping[str, str]) -> dict[str, str]:
     except OSError as error:
         log.warning("the page of Spark is not at port %d, but at one that is free: %s", port, error)
         port = 0
-    return {UI_PORT: str(port)}
+    return {UI_ENABLED: "true", UI_PORT: str(port)}
 
 
 def _expect_the_end(context: SparkContext) -> None:

@@ -282,8 +282,9 @@ rescale_totals = Table(
     sqlite_with_rowid=False,
 )
 
-# ``log_from``: where its part begins in the log of a driver that ran attempts before. ``plan_version`` and
-# ``parallelism`` are those that it began with; ``host`` up to ``ui_url`` are null until its driver has called.
+# ``log_from``: where its part begins in the log of its driver, which may have run attempts before; null if that is not
+# known, as of an attempt that an older version of Slotwise began. ``plan_version`` and ``parallelism`` are
+# those that it began with; ``host`` up to ``ui_url`` are null until its driver has called.
 attempts = Table(
     "attempts",
     metadata,
@@ -300,7 +301,7 @@ attempts = Table(
     Column("started_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger),
     Column("runs_on", Text, nullable=False, server_default=text("''")),
-    Column("log_from", BigInteger, nullable=False, server_default=text("0")),
+    Column("log_from", BigInteger),
     Column("plan_version", BigInteger),
     Column("parallelism", Text),
     Column("host", Text),

@@ -87,9 +87,10 @@ class Attempt:
 
     ``lock_file`` is free only when nothing of the driver lives. ``secret_hash`` is of the secret that its calls carry.
     ``acknowledged`` is the number up to which the driver's reports are taken down. ``runs_on`` names the cluster that
-    the driver was started on, empty for the server's host. ``log_from``: how much its driver had logged before.
-    ``plan_version`` and ``parallelism`` (by vertex id) are those that it began with; ``host``, ``spark_version`` and
-    ``ui_url``, the page of Spark, are what its driver has said. ``ended_why`` is a sentence without secrets.
+    the driver was started on, empty for the server's host. ``log_from``: how much its driver had logged before,
+    None if that is not known. ``plan_version`` and ``parallelism`` (by vertex id) are those that it began with;
+    ``host``, ``spark_version`` and ``ui_url``, the page of Spark, are what its driver has said. ``ended_why`` is a
+    sentence without secrets.
     """
 
     attempt: int
@@ -104,7 +105,7 @@ class Attempt:
     acknowledged: int = 0
     ended_ms: int | None = None
     runs_on: str = ""
-    log_from: int = 0
+    log_from: int | None = None
     plan_version: int | None = None
     parallelism: tuple[tuple[str, int], ...] | None = None
     host: str | None = None

@@ -10,18 +10,17 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
+_NUMBERS = ("log_from", "plan_version")
 _TEXTS = ("parallelism", "host", "spark_version", "ui_url", "ending", "ended_why")
 
 
 def upgrade() -> None:
-    op.add_column(
-        "attempts", sa.Column("log_from", sa.BigInteger(), nullable=False, server_default=sa.text("0"))
-    )
-    op.add_column("attempts", sa.Column("plan_version", sa.BigInteger()))
+    for name in _NUMBERS:
+        op.add_column("attempts", sa.Column(name, sa.BigInteger()))
     for name in _TEXTS:
         op.add_column("attempts", sa.Column(name, sa.Text()))
 
 
 def downgrade() -> None:
-    for name in (*reversed(_TEXTS), "plan_version", "log_from"):
+    for name in reversed((*_NUMBERS, *_TEXTS)):
         op.drop_column("attempts", name)

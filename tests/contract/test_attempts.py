@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.auth import Tokens
 from tests.contract.drivers import ProtocolDriver
 from tests.contract.live import listening
 from tests.contract.test_tokens import TOKEN, guarded  # noqa: F401 - a fixture
-from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, eventually
+from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, eventually, open_world
 
 PASSWORD = "hunter2-of-the-job"
 CONFIG = {
@@ -212,11 +216,35 @@ async def test_a_client_that_leaves_and_a_server_that_stops_end_the_following(wo
 
         await eventually(nobody, "the client that left is let go of")
         async with http.stream("GET", path, params={"follow": "true"}, timeout=60) as answer:
+            texts = answer.aiter_text()
+            assert await anext(texts) == "begun\n"
+            long_ago_s = time.time() - 60
+            write(world.driver(), "on and ")
+            os.utime(log_of(world.driver()), (long_ago_s, long_ago_s))
+            assert await anext(texts) == "on and "
+            world.control_plane._closing = True
+            assert [text async for text in texts] == ["\n... This server is stopping. Go on with from=13.\n"]
+        world.control_plane._closing = False
+
+
+async def test_a_token_that_is_taken_away_ends_the_following(sqlite_url: str, tmp_path: Path) -> None:
+    names = {hashlib.sha256(TOKEN.encode()).digest(): "alice"}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with open_world(sqlite_url, tmp_path, tokens=Tokens(names)) as world:
+        world.host.run_dir = world.directory
+        world.http.headers.update(headers)
+        job_id = await world.running()
+        write(world.driver(), "begun\n")
+        async with (
+            listening(world) as port,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as http,
+            http.stream("GET", f"/v1/jobs/{job_id}/attempts/1/logs", params={"follow": "true"}) as answer,
+        ):
             lines = answer.aiter_lines()
             assert await anext(lines) == "begun"
-            world.control_plane._closing = True
-            assert [line async for line in lines] == ["... This server is stopping. Go on with from=6."]
-        world.control_plane._closing = False
+            names.clear()
+            said = "... The token of this request is not valid any more. Go on with from=6."
+            assert [line async for line in lines] == [said]
 
 
 async def test_no_more_clients_follow_than_a_server_can_bear(

@@ -9,6 +9,7 @@ from app.driver.failures import DriverError
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
 from app.model.javaoptions import JAVA_OPTION_SETTINGS, MEMORY_SETTING
 from app.model.ownsettings import CHECKPOINT_LOCATION, FIXED_SETTINGS, SHUFFLE_PARTITIONS, refused_setting
+from app.model.sparkui import ui_fault
 
 _IGNORED = frozenset({"spark.app.name"})
 """The job has its own."""
@@ -68,4 +69,6 @@ def _refused(name: str, value: str, conf: Mapping[str, str], *, batch: bool) -> 
         # The JVM has what the job says.
         told = f"it is read before the program runs: give it to the job, as --conf {name}={value}"
         return None if name in conf else told
+    if (fault := ui_fault(name, value)) is not None:
+        return f"it {fault.removesuffix('.')}"
     return refused_setting(name, value, batch=batch, program=batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import hashlib
 import json
 from dataclasses import dataclass
@@ -14,12 +15,16 @@ from pydantic import TypeAdapter
 from app.cluster.ports import DriverRef
 from app.durablefiles import read_regular, write_whole
 from app.model.protocol import OUTCOME_FILE, DriverSpec, Registration, Report, outcome_document
+from app.model.sparkui import LOOPBACK
 from app.store.tables import AttemptEnding
 from app.store.writes import Write
 
 REPORT: Final = TypeAdapter(Report)
 """Reads one from JSON, and passes over what a newer driver says besides."""
 
+_HOST_CHARS = 255
+_VERSION_CHARS = 64
+_UI_URL = re.compile(rf"http://{re.escape(LOOPBACK)}:[0-9]{{1,5}}\Z")
 _MOST_BYTES = 16 << 20  # a report is far smaller, and drivers write this one
 
 
@@ -34,7 +39,7 @@ class AttemptRecord:
     secret_hash: str
     started_ms: int
     runs_on: str = ""
-    log_from: int = 0
+    log_from: int | None = None
     plan_version: int | None = None
     parallelism: tuple[tuple[str, int], ...] | None = None
     host: str | None = None
@@ -42,10 +47,13 @@ class AttemptRecord:
     ui_url: str | None = None
 
     def described(self, registration: Registration) -> AttemptRecord:
-        """With what its driver says of itself."""
+        """With what its driver says of itself, as far as it can be so: people follow the link."""
         told = registration
         return dataclasses.replace(
-            self, host=told.host, spark_version=told.spark_version, ui_url=told.ui_url or None
+            self,
+            host=told.host[:_HOST_CHARS],
+            spark_version=told.spark_version[:_VERSION_CHARS],
+            ui_url=told.ui_url if _UI_URL.match(told.ui_url) else None,
         )
 
 

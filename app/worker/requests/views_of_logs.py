@@ -151,7 +151,10 @@ class DriverLogs:
         for row in rows:
             if row.attempt == number:
                 if (stretch := _stretch(rows, row)) is None:
-                    raise _gone(job_id, number)
+                    raise LogGone(
+                        f"It is not known where the log of attempt {number} of job {job_id} begins and ends: an older "
+                        "version of Slotwise ran it, or the file could not be read when the attempt began."
+                    )
                 return stretch
         if not rows:
             raise UnknownAttempt(f"Job {job_id} has had no attempt yet.")
@@ -184,11 +187,11 @@ def _gone(job_id: str, number: int) -> LogGone:
 
 
 def _stretch(rows: list[Attempt], row: Attempt) -> _Stretch | None:
-    """None if it is not known where the driver of the attempt wrote."""
-    if row.lock_file is None:
-        return None
+    """None if it is not known where in which file the driver of the attempt wrote."""
     later = [each for each in rows if each.attempt > row.attempt and each.driver_id == row.driver_id]
     end = later[0].log_from if later else None
+    if row.lock_file is None or row.log_from is None or (later and end is None):
+        return None
     return _Stretch(log_file_of(row.lock_file), row.log_from, end, row.state is AttemptState.DEAD)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -84,13 +85,65 @@ def test_what_is_written_while_it_is_cut_is_kept(tmp_path: Path, monkeypatch: py
     assert end_of_log(str(path)) == len(LINES) + 21
 
 
-def test_a_driver_that_locks_its_log_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_driver_that_locks_its_log_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "driver-1.log"
     path.write_bytes(LINES)
+    monkeypatch.setattr(driverlogs, "_LOCK_PAUSE_S", None)
     with open(path, "ab") as driver:
         fcntl.flock(driver, fcntl.LOCK_EX)
         trim_logs(tmp_path)
         assert read(path, len(LINES) - 9) == b"line 199\n"
+    assert (tmp_path / "logs.lock").stat().st_mode & 0o077 == 0
+
+
+def test_who_reads_waits_for_who_cuts_but_not_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "driver-1.log"
+    path.write_bytes(LINES)
+    with open_log(path), open(tmp_path / "logs.lock", "ab") as server:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(server, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with open(tmp_path / "logs.lock", "ab") as server:
+        fcntl.flock(server, fcntl.LOCK_EX)
+        assert read(path, len(LINES) - 9) == b"line 199\n"
+
+
+def test_a_driver_that_writes_faster_than_it_is_copied_keeps_nobody_busy_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "driver-1.log"
+    path.write_bytes(LINES)
+    write_at: Callable[[int, int, bytes], int] = driverlogs._write_at
+    turns = 0
+
+    def writing(fd: int, place: int, content: bytes) -> int:
+        nonlocal turns
+        turns += 1
+        assert turns < 10
+        with open(path, "ab") as driver:
+            driver.write(b"and on and on\n" * 10)
+        return write_at(fd, place, content)
+
+    monkeypatch.setattr(driverlogs, "_write_at", writing)
+    trim_logs(tmp_path)
+    text = path.read_bytes()
+    assert text.startswith(b"... ") and b"line 199\nand on and on\n" in text
+
+
+def test_who_dies_while_a_log_is_cut_leaves_its_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "driver-1.log"
+    path.write_bytes(b"... 100 bytes were cut off here\n" + LINES)
+    before = end_of_log(str(path))
+
+    def full(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, "It died")
+
+    monkeypatch.setattr(os, "ftruncate", full)
+    trim_logs(tmp_path)
+    assert end_of_log(str(path)) == before == 100 + len(LINES)
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory", "nothing"])
@@ -107,4 +160,4 @@ def test_what_is_no_file_is_not_read_and_not_cut(tmp_path: Path, kind: str) -> N
         read(path, 0)
     trim_logs(tmp_path)
     assert secret.read_bytes() == LINES
-    assert end_of_log(str(path)) == 0
+    assert end_of_log(str(path)) is None

@@ -302,6 +302,20 @@ def test_parts_make_up_the_whole_without_its_secrets_wherever_it_is_cut(
     assert "".join(parts) == without_secrets(LOG, KNOWN)
 
 
+@pytest.mark.parametrize("count", [220, 1_001])
+def test_a_part_with_too_many_secrets_is_a_line_that_says_so(count: int) -> None:
+    known = tuple(f"secret-number-{number}" for number in range(count))
+    around = f"{known[7]}\n" * 2_000
+    text = "nothing to hide\n" * 4_000
+    for before, after in (("", ""), (around, ""), ("", around), (around, around)):
+        shown = part_without_secrets(before, text, after, known)
+        if count * (len(before) + len(text) + len(after)) > 20_000_000 or count > 1_000:
+            assert shown.startswith("The text is hidden: the job has so many secret values")
+            assert shown.endswith(".\n") and shown.count("\n") == 1
+        else:
+            assert shown == text
+
+
 @given(st.integers(0, len(LOG)))
 def test_a_text_that_goes_on_later_ends_in_no_part_of_a_secret_that_is_known(place: int) -> None:
     shown = part_without_secrets("", LOG[:place], "", KNOWN)

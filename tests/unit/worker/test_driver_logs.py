@@ -12,7 +12,7 @@ import pytest
 
 from app.worker.requests import views_of_logs
 from app.worker.requests.views_of_logs import LogPart, _read_part, _Stretch
-from app.worker.views import BeyondLog, JobView, Unavailable
+from app.worker.views import BeyondLog, JobView, LogGone, Unavailable
 from tests.unit.worker.fakes import Rig, rig_on
 from tests.unit.worker.test_control_plane import restarting
 
@@ -161,6 +161,25 @@ def logs_to(rig: Rig, log: Path) -> None:
     )
 
 
+async def test_where_it_is_not_known_where_an_attempt_begins_its_log_and_the_one_before_are_not_shown(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "driver.log"
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        logs_to(rig, log)
+        job = await restarting(rig)
+        log.mkdir()
+        await rig.report(job, "stopped", driver_alive=True)
+        await rig.assigned(2)
+        log.rmdir()
+        log.write_bytes(b"of both\n")
+        views = await rig.plane.attempts(job)
+        assert [(view.row.log_from, view.log_bytes) for view in views] == [(None, None), (0, None)]
+        for number in (1, 2):
+            with pytest.raises(LogGone, match="not known where the log of attempt"):
+                await rig.plane.read_log(job, number, 0, 1_000, still_there)
+
+
 async def test_who_follows_a_log_that_never_stands_still_is_sent_away_too(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,5 +256,6 @@ async def test_a_driver_that_takes_the_next_attempt_logs_each_for_itself(
         assert (two.text, two.is_complete) == ("of the second\n", False)
         newest, oldest = await rig.plane.attempts(job)
         assert (newest.log_bytes, oldest.log_bytes) == (14, 13)
+        assert (oldest.row.log_from, newest.row.log_from) == (0, 13)
         assert (oldest.row.ending, newest.row.ending) == ("STOPPED", None)
         assert dict(newest.row.parallelism or ()) == dict(rig.plane.job(job).state.plan.parallelism)  # type: ignore[union-attr]
