@@ -60,7 +60,23 @@ def test_logs_prints_the_newest_attempt_part_by_part(slotwise: Run, fake: Any) -
     assert [request.query["from"] for request in fake.sent("GET", path(2))] == ["0", "9", "15"]
 
 
+def test_logs_ends_where_the_log_ended_when_it_was_asked_for(slotwise: Run, fake: Any) -> None:
+    log = {"available": True, "sizeInBytes": 6, "cutInBytes": 0}
+    with_attempts(fake, [attempt(1, log=log)])
+    fake.on("GET", path(1), *(part("on\n", 3 * number) for number in range(1, 9)))
+    assert slotwise("logs", "delays").out == "on\non\n"
+
+
+def test_only_the_end_of_a_line_ends_one(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [FAILED])
+    line = "one \u2028 two \u0085 three \x0c four"
+    fake.on("GET", path(1), part(f"{line}\n\nlast", 40, complete=True), part("", 40))
+    outcome = slotwise("logs", "delays", "--json")
+    assert [json.loads(each)["line"] for each in outcome.out.split("\n")[:-1]] == [line, "", "last"]
+
+
 def test_logs_json_has_a_document_per_line(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [FAILED])
     fake.on("GET", path(1), part("one\ntwo\n", 8), part("", 8))
     outcome = slotwise("logs", "delays", "--attempt", "1", "--json")
     assert [json.loads(line) for line in outcome.out.splitlines()] == [
@@ -72,15 +88,20 @@ def test_logs_json_has_a_document_per_line(slotwise: Run, fake: Any) -> None:
 def test_following_goes_over_attempts_and_a_server_that_is_away_to_the_end_of_the_job(
     slotwise: Run, fake: Any
 ) -> None:
-    with_attempts(fake, [FAILED], [FAILED], [attempt(3), attempt(2), FAILED])
+    with_attempts(fake, [FAILED], [FAILED], [attempt(4), attempt(3), attempt(2), FAILED])
     statuses = [(200, {"status": status}) for status in ("RUNNING", "RUNNING", "RUNNING", "FAILED")]
     fake.on("GET", f"/jobs/{JOB_ID}/status", *statuses)
     fake.on("GET", path(1), part("one\n", 4), part("", 4), part("the error", 13, complete=True))
     fake.on("GET", path(2), (410, {"errors": ["The log of attempt 2 is not there."]}))
-    fake.on("GET", path(3), SERVER_AWAY, SERVER_AWAY, part("three\n", 6, complete=True))
+    fake.on("GET", path(3), (404, {"errors": ["Attempt 3 is not kept any more."]}))
+    fake.on("GET", path(4), SERVER_AWAY, SERVER_AWAY, part("three\n", 6, complete=True))
     outcome = slotwise("logs", "delays", "-f")
     assert (outcome.status, outcome.out) == (0, "one\nthe error\nthree\n")
-    assert outcome.err.splitlines() == ["The log of attempt 2 is not there.", "The database is away."]
+    assert outcome.err.splitlines() == [
+        "The log of attempt 2 is not there.",
+        "Attempt 3 is not kept any more.",
+        "The database is away.",
+    ]
 
 
 def test_following_one_attempt_ends_with_it(slotwise: Run, fake: Any) -> None:
