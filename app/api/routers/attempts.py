@@ -87,7 +87,9 @@ async def read_attempt_log(
     X-Slotwise-Complete says whether the attempt is over and this is the end of its log.
     """
     if not follow:
-        part = await plane.read_log(job.job_id, attempt, start, limit or LOG_LIMIT_BYTES, request.is_disconnected)
+        part = await plane.read_log(
+            job.job_id, attempt, start, limit or LOG_LIMIT_BYTES, request.is_disconnected
+        )
         return BytesResponse(
             part.text.encode(),
             content_type=_TEXT.encode(),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol

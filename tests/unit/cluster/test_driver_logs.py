@@ -85,9 +85,7 @@ def test_what_is_written_while_it_is_cut_is_kept(tmp_path: Path, monkeypatch: py
     assert end_of_log(str(path)) == len(LINES) + 21
 
 
-def test_a_driver_that_locks_its_log_holds_nobody_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_locks_its_log_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "driver-1.log"
     path.write_bytes(LINES)
     monkeypatch.setattr(driverlogs, "_LOCK_PAUSE_S", None)
@@ -101,9 +99,8 @@ def test_a_driver_that_locks_its_log_holds_nobody_up(
 def test_who_reads_waits_for_who_cuts_but_not_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "driver-1.log"
     path.write_bytes(LINES)
-    with open_log(path), open(tmp_path / "logs.lock", "ab") as server:
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(server, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with open_log(path), open(tmp_path / "logs.lock", "ab") as server, pytest.raises(BlockingIOError):
+        fcntl.flock(server, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with open(tmp_path / "logs.lock", "ab") as server:
         fcntl.flock(server, fcntl.LOCK_EX)
         assert read(path, len(LINES) - 9) == b"line 199\n"

@@ -15,7 +15,7 @@ from app.model.jobgraph import InPlace
 from app.model.plan import Slot
 from app.model.rescale import TerminalState, TriggerCause
 from app.scheduler.adaptive.events import SlotsChanged
-from app.store import OutcomeUnknown, PutAttempt, StoreUnavailable, UnitOfWork
+from app.store import OutcomeUnknown, StoreUnavailable
 from app.store import StateConflict as StoreConflict
 from app.worker.job.attempt_record import write_outcome
 from app.worker.views import Fenced, RequirementsUpdate, StaleVersion, StateConflict, Unavailable
@@ -238,31 +238,6 @@ async def test_cancel_while_a_driver_gets_ready(sqlite_url: str, tmp_path: Path)
         await rig.until_kind(job, "Finished")
         assert rig.driver.dead.is_set() and rig.driver.spec is None
         assert [row.state for row in await rig.store.attempts(job)] == ["DEAD"]
-
-
-async def test_a_start_that_is_given_up_has_not_failed_by_the_failure_before(
-    sqlite_url: str, tmp_path: Path
-) -> None:
-    async with rig_on(sqlite_url, tmp_path) as rig:
-        job = await rig.run()
-        durable, is_written = rig.store.commit, asyncio.Event()
-
-        async def commit(unit: UnitOfWork) -> None:
-            await durable(unit)
-            if any(isinstance(write, PutAttempt) and write.attempt.attempt == 2 for write in unit.writes):
-                is_written.set()
-                await asyncio.Event().wait()
-
-        rig.store.commit = commit  # type: ignore[method-assign]
-        await rig.report(job, "failed", error="It broke.")
-        rig.driver.die(1)
-        await asyncio.wait_for(is_written.wait(), 60)
-        rig.store.commit = durable  # type: ignore[method-assign]
-        await rig.plane.cancel(job)
-        await rig.until_kind(job, "Finished")
-        first, second = await rig.store.attempts(job)
-        assert (first.ending, first.ended_why) == ("FAILED", "It broke.")
-        assert (second.ending, second.ended_why) == ("STOPPED", None)
 
 
 async def test_the_next_driver_waits_until_the_last_one_is_gone(sqlite_url: str, tmp_path: Path) -> None:

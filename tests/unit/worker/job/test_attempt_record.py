@@ -1,12 +1,17 @@
-"""What is kept of what a driver says of itself."""
+"""What is kept of an attempt: what its driver says of itself, and how it ended."""
 
 from __future__ import annotations
+
+import asyncio
+from pathlib import Path
 
 import pytest
 
 from app.cluster.ports import DriverRef
 from app.model.protocol import Registration
+from app.store import PutAttempt, UnitOfWork
 from app.worker.job.attempt_record import AttemptRecord
+from tests.unit.worker.fakes import rig_on
 
 RECORD = AttemptRecord(1, 1, DriverRef("driver-1", 4711, 1.0, "driver-1.lock"), "hash", 1)
 
@@ -31,3 +36,28 @@ def test_a_link_is_one_to_the_page_of_spark(told: str, kept: str | None) -> None
 def test_texts_have_a_largest_size() -> None:
     described = RECORD.described(Registration(4711, 1.0, "h" * 9_999, "4" * 9_999, "app-1"))
     assert (described.host, described.spark_version) == ("h" * 255, "4" * 64)
+
+
+async def test_a_start_that_is_given_up_has_not_failed_by_the_failure_before(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.run()
+        durable, is_written = rig.store.commit, asyncio.Event()
+
+        async def commit(unit: UnitOfWork) -> None:
+            await durable(unit)
+            if any(isinstance(write, PutAttempt) and write.attempt.attempt == 2 for write in unit.writes):
+                is_written.set()
+                await asyncio.Event().wait()
+
+        rig.store.commit = commit  # type: ignore[method-assign]
+        await rig.report(job, "failed", error="It broke.")
+        rig.driver.die(1)
+        await asyncio.wait_for(is_written.wait(), 60)
+        rig.store.commit = durable  # type: ignore[method-assign]
+        await rig.plane.cancel(job)
+        await rig.until_kind(job, "Finished")
+        first, second = await rig.store.attempts(job)
+        assert (first.ending, first.ended_why) == ("FAILED", "It broke.")
+        assert (second.ending, second.ended_why) == ("STOPPED", None)
