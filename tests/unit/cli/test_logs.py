@@ -67,14 +67,6 @@ def test_logs_ends_where_the_log_ended_when_it_was_asked_for(slotwise: Run, fake
     assert slotwise("logs", "delays").out == "on\non\n"
 
 
-def test_only_the_end_of_a_line_ends_one(slotwise: Run, fake: Any) -> None:
-    with_attempts(fake, [FAILED])
-    line = "one \u2028 two \u0085 three \x0c four"
-    fake.on("GET", path(1), part(f"{line}\n\nlast", 40, complete=True), part("", 40))
-    outcome = slotwise("logs", "delays", "--json")
-    assert [json.loads(each)["line"] for each in outcome.out.split("\n")[:-1]] == [line, "", "last"]
-
-
 def test_logs_json_has_a_document_per_line(slotwise: Run, fake: Any) -> None:
     with_attempts(fake, [FAILED])
     fake.on("GET", path(1), part("one\ntwo\n", 8), part("", 8))
