@@ -111,7 +111,9 @@ def test_the_load_of_a_job_that_falls_behind(rig: Bench) -> None:
         assert {"triggerExecution", "addBatch"} <= batch["phases_ms"].keys()
     # The first starts the workers.
     busy_ms = sum(by_name(graph, batch)["slow"]["busy_ms"] for batch in batches[1:])
-    assert busy_ms == near(slept_ms(slept, ROWS_PER_BATCH, read))
+    slept_for_ms = slept_ms(slept, ROWS_PER_BATCH, read)
+    # On a machine that does other things too, tasks also wait for a core: no time is missing, and little is added.
+    assert 0.9 * slept_for_ms <= busy_ms <= 1.3 * slept_for_ms
     (load,) = next(
         report["executor_loads"] for report in rig.control_plane.reports if report["executor_loads"]
     )
@@ -134,7 +136,8 @@ def test_the_rate_of_a_source_and_a_job_without_data(rig: Bench) -> None:
     def source(**options: str) -> dict[str, Any]:
         return {"source": {"format": "rate", "options": options}}
 
-    seconds = 8
+    # So long that a busy machine makes some batches of it.
+    seconds = 20
     ends = source(rowsPerSecond=str(ROWS_PER_S), rowCount=str(seconds * ROWS_PER_S))
     union = "SELECT value FROM numbers UNION ALL SELECT value FROM never"
     graph = {
