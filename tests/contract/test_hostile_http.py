@@ -146,6 +146,7 @@ async def test_every_read_refuses_unknown_query_parameters(world: World) -> None
         "rescaleuuid": uuid,
         "triggerid": ZERO,
         "taskmanagerid": "host",
+        "attempt": "1",
     }
     count = 0
     for path, methods in document["paths"].items():
