@@ -210,7 +210,8 @@ def test_a_job_lives_as_ever_and_sees_nothing_of_the_server(deployment: OtherUse
     deployment.kill_server()
     deployment.start(with_points=False)
     deployment.await_progress()
-    assert int(deployment.job()["driverPid"]) == second
+    adopted = int(deployment.job()["driverPid"])
+    assert adopted == second, deployment.why(f"run by {adopted} and not by {second}")
     change(deployment, "counts", 4)
     deployment.stop()
     deployment.check_ends()
