@@ -56,6 +56,8 @@ class SlotPool:
         self._withheld = 0
         self._unreachable = False
         self._guests: dict[str, Slot] = {}
+        # Of slots that exist no more: the job that held the slot, until its durable state is without it.
+        self._not_given_up: dict[str, str] = {}
         self.resize(task_managers)
 
     @property
@@ -123,16 +125,21 @@ class SlotPool:
     def resize(self, task_managers: Mapping[str, int]) -> None:
         """The slots that exist from now on, by TaskManager.
 
-        Slots that exist no more are lost to the jobs that held them; a TaskManager that shrinks loses its last ones.
+        Slots that exist no more are lost to the jobs that held them; a TaskManager that shrinks loses its last ones. A
+        slot that comes back is nobody's before the job that held it has given it up (`note_held`): until then, a
+        restart would find it with that job.
         """
+        self._offered = dict(task_managers)
         slots = {
             slot.id: slot
             for task_manager, count in task_managers.items()
             for slot in (Slot(f"{task_manager}-{index}", task_manager) for index in range(count))
+            if slot.id not in self._not_given_up
         }
         for job_id, holder in self._holders.items():
             for slot_id in [id_ for id_ in holder.held if id_ not in slots and id_ not in self._guests]:
                 del holder.held[slot_id]
+                self._not_given_up[slot_id] = job_id
                 self._moved.add(job_id)
                 self._lost.add(job_id)
         self._free = {slot_id: slot for slot_id, slot in self._free.items() if slot_id in slots}
@@ -205,6 +212,21 @@ class SlotPool:
         known, holder.releasable = holder.releasable, releasable
         return known != releasable
 
+    def note_held(self, job_id: str, slots: Iterable[Slot]) -> bool:
+        """These are the slots of ``job_id`` by its durable state. Whether one that it has given up is there again."""
+        held = {slot.id for slot in slots}
+        given_up = [
+            slot_id
+            for slot_id, holder in self._not_given_up.items()
+            if holder == job_id and slot_id not in held
+        ]
+        for slot_id in given_up:
+            del self._not_given_up[slot_id]
+        known = len(self._slots)
+        if given_up:
+            self.resize(self._offered)
+        return len(self._slots) > known
+
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         """Take slots back from ``job_id`` (those it does hold)."""
         holder = self._holders.get(job_id)
@@ -220,6 +242,7 @@ class SlotPool:
         holder = self._holders.pop(job_id, None)
         for slot in holder.held.values() if holder is not None else ():
             self._give_back(slot)
+        self.note_held(job_id, ())
 
     def review(self, now_ms: int) -> set[str]:
         """Give free slots to the jobs that may have them; the ids of the jobs for which something has changed.

@@ -366,4 +366,5 @@ def _releasable_may_differ(before: JobState, after: JobState) -> bool:
         or after.requirements is not before.requirements
         or after.phase_version != before.phase_version
         or after.plan_version != before.plan_version
+        or after.slots != before.slots
     )

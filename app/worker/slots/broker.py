@@ -106,7 +106,7 @@ class SlotBroker(Protocol):
         ...
 
     def note_releasable(self, state: JobState) -> None:
-        """Whether the job runs, and what it can give meanwhile."""
+        """Whether the job runs, and what it can give meanwhile; by its durable state."""
         ...
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None: ...
@@ -234,8 +234,9 @@ class OwnBroker:
         self.review_soon()
 
     def note_releasable(self, state: JobState) -> None:
-        """Whether the job runs, and what it can give meanwhile."""
-        if self._pool.note_releasable(state.job_id, releasable_of(state)):
+        """Whether the job runs, and what it can give meanwhile; by its durable state."""
+        is_new = self._pool.note_releasable(state.job_id, releasable_of(state))
+        if self._pool.note_held(state.job_id, state.slots) or is_new:
             self.review_soon()
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:

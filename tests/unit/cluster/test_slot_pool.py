@@ -133,6 +133,33 @@ def test_a_slot_that_returns_is_not_that_of_its_former_holder() -> None:
     assert ids(pool, "b") == ["host-0"]
 
 
+def test_a_slot_that_returns_is_nobodys_before_its_holder_has_given_it_up() -> None:
+    """Its loss is not durable before: after a restart, two jobs would have it."""
+    pool = SlotPool({"host": 1, "other": 1})
+    declared(pool, "a", 2, 1)
+    declared(pool, "b", 1, 1)
+    held = pool.held_by("a")
+    pool.resize({"host": 1})
+    pool.resize({"host": 1, "other": 1})
+    assert pool.review(0) == {"a"}
+    assert (ids(pool, "a"), ids(pool, "b"), pool.total) == (["host-0"], [], 1)
+    assert not pool.note_held("a", held), "the state that was durable before the loss"
+    assert not pool.note_held("b", ())
+    assert pool.note_held("a", pool.held_by("a"))
+    assert pool.review(0) == {"b"}
+    assert (ids(pool, "b"), pool.total) == (["other-0"], 2)
+
+
+def test_a_slot_that_was_given_up_before_it_returns_is_given_at_once() -> None:
+    pool = SlotPool({"host": 1})
+    declared(pool, "a", 1, 1)
+    pool.resize({})
+    assert not pool.note_held("a", ()), "it is not there"
+    pool.resize({"host": 1})
+    assert pool.review(0) == {"a"}
+    assert ids(pool, "a") == ["host-0"]
+
+
 def test_equal_slots_change_nothing() -> None:
     pool = SlotPool({"host": 2})
     declared(pool, "a", 2, 1)
