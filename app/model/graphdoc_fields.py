@@ -1,4 +1,5 @@
-"""Reading the fields of a document: every error is collected with its place, and reading goes on."""
+"""How a field of a document is read: every error is collected with its place, and reading goes on. Which fields there
+are is said by `graphdoc` and `graphdoc_program`."""
 
 from __future__ import annotations
 

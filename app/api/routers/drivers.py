@@ -1,5 +1,5 @@
 """The driver protocol (`app.model.protocol`): what drivers call. Their credentials are those of their
-attempt.
+attempt; those of another one are refused by `ControlPlane._of_driver`.
 """
 
 from __future__ import annotations

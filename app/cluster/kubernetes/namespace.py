@@ -1,4 +1,4 @@
-"""What the API of Kubernetes says of a namespace, and what follows for the slots: a pure reading of its documents.
+"""What Kubernetes says of a namespace, and how many slots follow from it, also when pods find no node. Pure functions.
 
 A slot is a pod with one executor of one core. Nothing in Kubernetes says how many of them would find room: nodes are
 shared with others, may be tainted, and may come when they are asked for. So the slots are a number that the settings

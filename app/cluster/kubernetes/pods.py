@@ -1,5 +1,5 @@
 """What the pods of executors are to be like; and pods that the server itself asks for, which are like them, less what
-Spark puts into them."""
+Spark puts into them. What becomes of pods is in `namespace` and `cluster`."""
 
 from __future__ import annotations
 

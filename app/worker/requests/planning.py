@@ -1,5 +1,5 @@
-"""Programs are planned before they are accepted: a driver runs one up to where its queries would start. What other jobs
-are to run in is looked at, and built if need be.
+"""Programs are planned for `submission`, before they are accepted: a driver runs one up to where its queries would
+start. What other jobs are to run in is looked at, and built if need be.
 
 A planning has a directory below that of the jobs, which this process has locked for as long as it lives. Whatever
 happens, the driver is killed and the directory removed; what a server leaves that is killed itself, the housekeeping of

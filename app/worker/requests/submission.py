@@ -1,4 +1,4 @@
-"""A submitted job is checked, planned if it is a program, and becomes durable."""
+"""A submitted job is checked, planned if it is a program (by `planning`), and becomes durable."""
 
 from __future__ import annotations
 
