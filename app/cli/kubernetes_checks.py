@@ -74,7 +74,7 @@ def _of_account(
     settings: Settings, api: KubernetesApi, runner: asyncio.Runner, *, is_template_usable: bool
 ) -> Iterator[Line]:
     from app.cluster.kubernetes.api import ApiError
-    from app.cluster.kubernetes.pods import pod_like_executors
+    from app.cluster.kubernetes.pod_spec import pod_like_executors
     from app.worker.slots.executor_clusters import pod_settings
 
     namespace = settings.cluster_namespace

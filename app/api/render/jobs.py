@@ -14,7 +14,7 @@ from app.model.masking import masked
 from app.model.options import JobOptions
 from app.model.status import JobStatus
 from app.scheduler.adaptive.last_failure import last_failure
-from app.scheduler.adaptive.state import JobState
+from app.scheduler.adaptive.state import JobState, Stop
 from app.worker.job.load import Load
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.under_way import is_under_way
@@ -333,3 +333,15 @@ def _end_ms(view: JobView) -> int:
 
 def _duration_ms(view: JobView, now_ms: int) -> int:
     return max(0, (now_ms if view.ended_ms is None else view.ended_ms) - view.submitted_ms)
+
+
+def render_stop(stop: Stop) -> schema.StopStatus:
+    """Flink's asynchronous operation: in progress, or completed with a location or a failure cause."""
+    if stop.state == "IN_PROGRESS":
+        return schema.StopStatus(status=schema.OperationStatus(id="IN_PROGRESS"), operation=None)
+    if stop.error is not None:
+        cause = schema.FailureCause(class_name="StopFailed", stack_trace=stop.error)
+        outcome = schema.StopOutcome(failure_cause=cause)
+    else:
+        outcome = schema.StopOutcome(location=stop.location)
+    return schema.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from app.api.dependencies import Plane, Principal
 from app.api.openapi import refusals, request_body
 from app.api.parameters import JobId, TriggerId, expected
+from app.api.render.jobs import render_stop
 from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema import jobs as schema
 from app.api.schema.base import Empty
-from app.scheduler.adaptive.state import Stop
 
 router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
 
@@ -70,15 +70,3 @@ async def stop_job(
 async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> schema.StopStatus:
     """How a stop is going"""
     return render_stop(plane.stop_operation(jobid, triggerid))
-
-
-def render_stop(stop: Stop) -> schema.StopStatus:
-    """Flink's asynchronous operation: in progress, or completed with a location or a failure cause."""
-    if stop.state == "IN_PROGRESS":
-        return schema.StopStatus(status=schema.OperationStatus(id="IN_PROGRESS"), operation=None)
-    if stop.error is not None:
-        cause = schema.FailureCause(class_name="StopFailed", stack_trace=stop.error)
-        outcome = schema.StopOutcome(failure_cause=cause)
-    else:
-        outcome = schema.StopOutcome(location=stop.location)
-    return schema.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)

@@ -12,7 +12,7 @@ import structlog
 
 from app.cluster.kubernetes.api import ApiError, KubernetesApi
 from app.cluster.kubernetes.namespace import Pod
-from app.cluster.kubernetes.pods import PodSettings, pod_like_executors
+from app.cluster.kubernetes.pod_spec import PodSettings, pod_like_executors
 from app.cluster.kubernetes.template import TemplateError
 from app.model.kubenames import JOB_LABEL
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from app.cluster.kubernetes import cluster as module
 from app.cluster.kubernetes.cluster import KubernetesCluster
-from app.cluster.kubernetes.pods import PodSettings
+from app.cluster.kubernetes.pod_spec import PodSettings
 from app.cluster.ports import Offer
 from tests.kubernetes.replay import NAMESPACE, PODS, recorded
 from tests.unit.cluster.test_kubernetes_cluster import JOB, SERVER, World, look

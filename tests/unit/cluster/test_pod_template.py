@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.cluster.kubernetes.pods import PodSettings, pod_like_executors
+from app.cluster.kubernetes.pod_spec import PodSettings, pod_like_executors
 from app.cluster.kubernetes.template import (
     TemplateError,
     executor_of,
