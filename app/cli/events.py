@@ -160,6 +160,7 @@ _PARTS: Final = (
     ("vertex", "{}"),
     ("url", "{}"),
     ("forgottenJob", "{}"),
+    ("count", "{} time(s)"),
 )
 _LAST_PARTS: Final = (
     ("requestedBy", "by {}"),

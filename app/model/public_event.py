@@ -21,6 +21,7 @@ class PublicEventType(StrEnum):
     RESCALE_BEGUN = "rescale-begun"
     RESCALE_STEP = "rescale-step"
     RESCALE_ENDED = "rescale-ended"
+    NO_CHANGE = "no-change"
     FAILURE = "failure"
     RESTART = "restart"
     ATTEMPT_BEGUN = "attempt-begun"

@@ -21,6 +21,7 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     Event,
 )
+from app.scheduler.adaptive.no_change_state import NoChange
 from app.scheduler.adaptive.state import (
     CreatingExecutionGraph,
     Failure,
@@ -66,6 +67,8 @@ def _told(before: JobState, event: Event, after: JobState) -> _Told:
     if after.timeline is not before.timeline or after.phase_version != before.phase_version:
         yield from _rescales(before, after)
     yield from _restarts(before, after)
+    if after.no_change is not before.no_change:
+        yield from _no_changes(before, after)
     if began:
         yield PublicEventType.ATTEMPT_BEGUN, _attempt(after)
     status, previous = phase_status(after.phase), phase_status(before.phase)
@@ -92,6 +95,34 @@ def _rescales(before: JobState, after: JobState) -> _Told:
         record_before is not None and record_now.rung is not record_before.rung
     ):
         yield PublicEventType.RESCALE_STEP, {**_naming(record_now), **_step(record_now, after)}
+
+
+def _no_changes(before: JobState, after: JobState) -> _Told:
+    """Decisions not to act: each reason when it is new, at each power of ten of its count, and when it is over if the
+    count has grown since."""
+    known, now = ({one.key: one for one in state.no_change} for state in (before, after))
+    for key, one in known.items():
+        if key not in now and not _is_power_of_ten(one.count):
+            yield PublicEventType.NO_CHANGE, _no_change(one, over=True)
+    for key, one in now.items():
+        if one is not known.get(key) and _is_power_of_ten(one.count):
+            yield PublicEventType.NO_CHANGE, _no_change(one, over=False)
+
+
+def _is_power_of_ten(count: int) -> bool:
+    return str(count).strip("0") == "1"
+
+
+def _no_change(one: NoChange, *, over: bool) -> Fields:
+    return {
+        "reason": one.reason.value,
+        "message": one.message,
+        "requirementsVersion": one.version,
+        "count": one.count,
+        "firstTimestampInMillis": one.first_ms,
+        "lastTimestampInMillis": one.last_ms,
+        "over": over,
+    }
 
 
 def _restarts(before: JobState, after: JobState) -> _Told:

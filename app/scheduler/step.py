@@ -18,7 +18,15 @@ from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
-from app.scheduler.adaptive import budget, local_failover, replacing, rollback, slot_declaration, versions
+from app.scheduler.adaptive import (
+    budget,
+    local_failover,
+    no_change,
+    replacing,
+    rollback,
+    slot_declaration,
+    versions,
+)
 from app.scheduler.adaptive.draft import Draft, InvalidTransition, phase_status
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
@@ -28,6 +36,7 @@ from app.scheduler.adaptive.events import (
     RequirementsUpdated,
     SlotsChanged,
     SlotShareUpdated,
+    StateRepartitioned,
     TimerFired,
 )
 from app.scheduler.adaptive.state import Executing, Finished, JobState
@@ -103,7 +112,7 @@ def step(state: JobState, event: Event, now_ms: int) -> tuple[JobState, tuple[Ef
     _work(draft, event, handler)
     if draft.state is state:
         return state, tuple(draft.effects)
-    return _finished_step(state, draft)
+    return _finished_step(state, event, draft)
 
 
 def _work(draft: Draft, event: Event, handler: Handler) -> None:
@@ -119,7 +128,7 @@ def _work(draft: Draft, event: Event, handler: Handler) -> None:
         handler(draft, event)
 
 
-def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
+def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobState, tuple[Effect, ...]]:
     if draft.state.local or before.local:
         local_failover.settle(draft)
     if draft.state.versions.replacement or before.versions.replacement:
@@ -137,6 +146,9 @@ def _finished_step(before: JobState, draft: Draft) -> tuple[JobState, tuple[Effe
         slot_declaration.settle_surplus(draft)
     if draft.state.slots is not before.slots and set(draft.state.slots) != set(before.slots):
         draft.set(slots_changed_ms=draft.now_ms)
+    looks = isinstance(event, _LOOKS) or (isinstance(event, TimerFired) and event.name not in _TIMERS)
+    began = draft.transitions > 0 and isinstance(draft.state.phase, Executing)
+    no_change.settle(draft, looks=looks or began)
     return draft.state, tuple(draft.effects)
 
 
@@ -169,6 +181,9 @@ def _latest_ms(state: JobState) -> int:
     record = state.timeline.open
     return max(state.phase_since_ms, record.start_ms) if record else state.phase_since_ms
 
+
+_LOOKS: Final = (RequirementsUpdated, SlotsChanged, StateRepartitioned)
+"""Under these, timers of a phase, and when it enters Executing the scheduler looks at what the job could become."""
 
 _OF_ATTEMPT: Final = frozenset(kind for kind in Event.__args__ if "attempt" in kind.__dataclass_fields__)
 

@@ -139,6 +139,20 @@ def _bounds_hold_or_are_explained(state: JobState) -> str | None:
     return None
 
 
+def _standstill_has_a_reason(state: JobState) -> str | None:
+    """A job that runs at another parallelism than its upper bounds ask for knows why it was left so."""
+    plan = state.plan
+    if not isinstance(state.phase, Executing) or plan is None or state.graph.runs_by_regions:
+        return None
+    most = {vertex.id: vertex.max_parallelism for vertex in state.graph.vertices}
+    short = any(
+        count != min(state.requirements[vertex].upper, most[vertex]) for vertex, count in plan.parallelism
+    )
+    now = (state.requirements.version, state.plan_version)
+    known = any((one.version, one.plan_version) == now for one in state.no_change)
+    return "the job does not run at its upper bounds, and no reason is known" if short and not known else None
+
+
 def _decisions_within_the_bounds_of_their_moment(state: JobState) -> str | None:
     """The same of a BATCH job. Other bounds do not change a decision that is made."""
     if state.batch is None:
@@ -275,6 +289,7 @@ _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _nothing_held_when_over,
     _plans_fit_graph_and_slots,
     _bounds_hold_or_are_explained,
+    _standstill_has_a_reason,
     _decisions_within_the_bounds_of_their_moment,
     _timers_of_this_phase,
     _no_wait_is_timed_while_the_cluster_is_unreachable,

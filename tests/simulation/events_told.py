@@ -7,10 +7,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from app.model.jobgraph import JobType
 from app.model.public_event import PublicEvent, PublicEventType
+from app.scheduler.adaptive.state import JobState
 from app.store import Store
 from app.worker.job import persistence
 from tests.simulation.planted_batch_bugs import instead
+from tests.simulation.rules import bounds_now, most_slots, parallelism
 from tests.simulation.truth import JobTruth
 
 _MORE_THAN_ALL = 1_000_000
@@ -32,6 +35,20 @@ async def complaints(store: Store, jobs: dict[str, JobTruth]) -> list[str]:
     return found
 
 
+def noted(truth: JobTruth, state: JobState) -> str | None:
+    """Take down why a job that was saved is left as it is; what is wrong if it does not say why, None if it does."""
+    for one in state.no_change:
+        truth.no_changes[str(one.reason), one.version, one.first_ms] = one.count
+    if state.graph.type is not JobType.STREAMING or state.phase.kind != "Executing" or state.plan is None:
+        return None
+    bounds = bounds_now(state.graph, state.requirements)
+    if dict(state.plan.parallelism) == parallelism(state.graph, bounds, most_slots(state.graph, bounds)):
+        return None
+    if any(one.version == state.requirements.version for one in state.no_change):
+        return None
+    return "it does not run at its upper bounds, and nothing says why it is left so"
+
+
 def _untold(*types: PublicEventType) -> contextlib.AbstractContextManager[None]:
     original = persistence.step_events
 
@@ -44,6 +61,7 @@ def _untold(*types: PublicEventType) -> contextlib.AbstractContextManager[None]:
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "the end of a rescale is no event": lambda: _untold(PublicEventType.RESCALE_ENDED),
     "the end of an attempt is no event": lambda: _untold(PublicEventType.ATTEMPT_ENDED),
+    "a decision not to act is no event": lambda: _untold(PublicEventType.NO_CHANGE),
 }
 
 
@@ -71,7 +89,26 @@ def _of_job(name: str, told: list[dict[str, Any]], truth: JobTruth, status_now: 
     ends = [one["attempt"] for one in told if one["type"] == "attempt-ended"]
     if ends != attempts[: len(attempts) - truth.state.attempt_alive]:
         found.append(f"job {name}: events tell of ends of attempts {ends} of {attempts}")
+    found += [f"job {name}: {complaint}" for complaint in _no_changes(told, truth)]
     versions = [one["version"] for one in told if one["type"] == "requirements"]
     if versions != sorted(truth.stored):
         found.append(f"job {name}: events tell of bounds {versions}; there are {sorted(truth.stored)}")
+    return found
+
+
+def _no_changes(told: list[dict[str, Any]], truth: JobTruth) -> list[str]:
+    """Each reason that was ever durable is told: once, at each power of ten, and at its end with a count between."""
+    by_reason: dict[tuple[str, int, int], list[tuple[int, bool]]] = {}
+    for one in told:
+        if one["type"] == "no-change":
+            key = one["reason"], one["requirementsVersion"], one["firstTimestampInMillis"]
+            by_reason.setdefault(key, []).append((one["count"], one["over"]))
+    found = [f"no event tells of {key}" for key in truth.no_changes if key not in by_reason]
+    for key, tellings in by_reason.items():
+        counts = [count for count, over in tellings if not over]
+        last = [count for count, over in tellings if over]
+        if counts != [10**power for power in range(len(counts))] or len(last) > 1:
+            found.append(f"events tell of {key} with the counts {tellings}")
+        elif max(counts + last) * 10 <= truth.no_changes.get(key, 0):
+            found.append(f"events tell of {key} with the counts {tellings}, not {truth.no_changes[key]}")
     return found

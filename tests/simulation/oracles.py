@@ -200,6 +200,8 @@ class Oracles:
             f"job {job_id[-2:]} needs {least} slots and asks for {declared}",
         )
         self.words.saved(job_id, state)
+        if (complaint := events_told.noted(truth, state)) is not None:
+            self.check(False, "promise 5", f"job {job_id[-2:]}: {complaint}")
 
     def _slots_held_once(self) -> None:
         """By what is durable. Two control planes that serve at once would each have a host of its own."""

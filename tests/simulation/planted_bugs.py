@@ -24,6 +24,7 @@ from tests.simulation import (
     planted_local_bugs,
     planted_member_bugs,
     planted_rule_bugs,
+    planted_standstill_bugs,
     reachability,
     shares,
     told,
@@ -175,6 +176,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     **planted_local_bugs.PLANTED,
     **clusters.PLANTED,
     **planted_rule_bugs.PLANTED,
+    **planted_standstill_bugs.PLANTED,
     **told.PLANTED,
     **events_told.PLANTED,
 }

@@ -46,3 +46,5 @@ class JobTruth:
     may_end_otherwise: bool = False
     repartition: Repartition | None = None
     end_counted: bool = False
+    no_changes: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """Decisions not to act, by reason, version of the requirements and first instant: the highest count."""

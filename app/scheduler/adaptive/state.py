@@ -17,6 +17,7 @@ from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TriggerCause
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
+from app.scheduler.adaptive.no_change_state import NoChange
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion, Versions
 from app.scheduler.batch.progress import BatchProgress
@@ -324,6 +325,7 @@ class JobState:
     ``unproven``: no plan that was in force has committed a batch, so there is none to go back to.
     ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
     ``spare``: the version ``versions.spare``, which is not in force and is needed.
+    ``no_change``: why the job was left as it is, one for each reason.
     """
 
     job_id: str
@@ -369,6 +371,7 @@ class JobState:
     local: tuple[LocalRestart, ...] = ()
     versions: Versions = field(default_factory=Versions)
     spare: JobVersion | None = None
+    no_change: tuple[NoChange, ...] = ()
 
     @property
     def cluster_unreachable(self) -> bool:

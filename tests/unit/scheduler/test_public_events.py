@@ -202,6 +202,7 @@ def test_the_page_has_every_type_with_its_fields() -> None:
     ending = Job(options={"restart-strategy.type": "none"}).run()
     ending.do(AttemptFailed(1, "boom", stopped=True))
     stepping = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").put(1, 8).hold(4).wait(1)
+    assert PublicEventType.NO_CHANGE in {one.type for one in stepping.told}
     told = [*failing.told, *sharing.told, *ending.told, *stepping.told]
     seen = {one.type.value for one in told}
     assert seen == set(page) - {"job-forgotten", "member-joined", "member-left"}

@@ -1,0 +1,110 @@
+"""Decisions not to act: whenever the scheduler looks at what a job could become and leaves it as it is, it says why.
+
+Events are told to clients once for each reason (`app.scheduler.public_events`), and again only at each power of ten of
+the count, so that slots that flap for days cost a handful of rows. Nothing is counted in a step that changes nothing
+else: the state would have to be written for that alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.scheduler.adaptive.attainable import attainable_now
+from app.scheduler.adaptive.draft import Draft
+from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
+from app.scheduler.adaptive.state import Executing, Finished, JobState, Manager, WaitingForResources
+
+
+def settle(draft: Draft, *, looks: bool) -> None:
+    """Forget what was decided at other bounds or another plan; if the scheduler ``looks``, count what it decides."""
+    state = draft.state
+    known = state.no_change
+    if known:
+        now = (state.requirements.version, state.plan_version)
+        over = isinstance(state.phase, Finished)
+        kept = () if over else tuple(one for one in known if (one.version, one.plan_version) == now)
+        if len(kept) < len(known):
+            draft.set(no_change=kept)
+    found = _reason(draft) if looks else None
+    if found is not None:
+        _count(draft, *found)
+
+
+def _count(draft: Draft, reason: NoChangeReason, message: str) -> None:
+    state, now_ms = draft.state, draft.now_ms
+    others = tuple(one for one in state.no_change if one.reason is not reason)
+    known = next((one for one in state.no_change if one.reason is reason), None)
+    if known is None:
+        version, plan_version = state.requirements.version, state.plan_version
+        one = NoChange(reason, message, version, plan_version, 1, now_ms, now_ms)
+    else:
+        one = evolve(known, message=message, count=known.count + 1, last_ms=now_ms)
+    draft.set(no_change=(*others, one))
+
+
+def _reason(draft: Draft) -> tuple[NoChangeReason, str] | None:
+    """Why nothing is done now; None if something is, or if there is nothing to do and nobody asked for anything."""
+    state, phase = draft.state, draft.state.phase
+    # What is not decided yet of a BATCH job is decided when its region starts, whatever it holds now.
+    if state.graph.runs_by_regions:
+        return None
+    if isinstance(phase, WaitingForResources):
+        return _of_waiting(state, phase.manager)
+    if isinstance(phase, Executing):
+        return _of_executing(draft, phase.manager)
+    return None
+
+
+def _of_waiting(state: JobState, manager: Manager) -> tuple[NoChangeReason, str] | None:
+    if state.attempt_alive:
+        return None
+    if state.cluster_unreachable:
+        return _UNREACHABLE
+    missing = state.declared_minimal - state.usable_slots
+    if missing > 0:
+        sentence = f"{missing} more slot(s) are needed for the lower bounds, without which it is not started."
+        return NoChangeReason.SLOTS_MISSING, sentence
+    return NoChangeReason.STABILIZATION, "More of the slots that are wanted may come before it is started."
+
+
+def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] | None:
+    state = draft.state
+    view = attainable_now(draft)
+    if view.parallelism is None:
+        sentence = (
+            f"The lower bounds need {state.declared_minimal} slots, and {state.usable_slots} can be used."
+        )
+        return NoChangeReason.SLOTS_MISSING, sentence
+    if view.rung is not None:
+        if not view.outlook.sufficient:
+            return _UNREACHABLE
+        if manager.stage == "Cooldown":
+            return NoChangeReason.COOLDOWN, f"A change by {view.rung} waits for the end of the cooldown."
+        sentence = f"A change by {view.rung} waits until the slots have been stable, or for a batch."
+        return NoChangeReason.STABILIZATION, sentence
+    if state.taken_back is not None:
+        number = state.taken_back.record
+        what = f"Rescale {number}" if number else "A rescale"
+        return (
+            NoChangeReason.TAKEN_BACK,
+            f"{what} was taken back, and is not tried again unless that is asked for.",
+        )
+    if state.usable_slots < state.wanted_slots:
+        sentence = f"The upper bounds need {state.wanted_slots} slots, and {state.usable_slots} can be used."
+        return NoChangeReason.SLOTS_MISSING, sentence
+    if state.wanted_slots < state.declared_slots:
+        sentence = f"The upper bounds need {state.declared_slots} slots, and the cap is {state.share.cap}."
+        return NoChangeReason.CAP, sentence
+    refused = state.repartition_refused
+    if refused is not None and refused.requirements_uuid == state.requirements.uuid:
+        return NoChangeReason.REPARTITION_REFUSED, refused.error
+    if draft.event_kind == "RequirementsUpdated":
+        return NoChangeReason.BOUNDS_MET, "The bounds ask for no other parallelism than is in force."
+    return None
+
+
+_UNREACHABLE: Final = (
+    NoChangeReason.CLUSTER_UNREACHABLE,
+    "Nothing is started or stopped before the cluster is reachable again.",
+)

@@ -1,0 +1,38 @@
+"""What the state of a job remembers of decisions not to act; `no_change` has the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class NoChangeReason(StrEnum):
+    SLOTS_MISSING = "slots-missing"
+    CAP = "cap"
+    COOLDOWN = "cooldown"
+    STABILIZATION = "stabilization"
+    CLUSTER_UNREACHABLE = "cluster-unreachable"
+    TAKEN_BACK = "taken-back"
+    REPARTITION_REFUSED = "repartition-refused"
+    BOUNDS_MET = "bounds-met"
+
+
+@dataclass(frozen=True, slots=True)
+class NoChange:
+    """The scheduler has looked ``count`` times and left the job as it is for one ``reason``; ``message``: a sentence.
+
+    ``version``: that of the requirements, ``plan_version``: that of the newest plan. With another one of either the
+    count begins anew.
+    """
+
+    reason: NoChangeReason
+    message: str
+    version: int
+    plan_version: int
+    count: int
+    first_ms: int
+    last_ms: int
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.reason, self.version, self.plan_version
