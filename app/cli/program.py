@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from app.cli import (
+    autoscale,
     cluster,
     decisions,
     demo,
@@ -59,6 +60,7 @@ for _name, _function, _summary in (
     ("jobs", jobs.jobs, "List the jobs."),
     ("show", jobs.show, "Show one job and its vertices."),
     ("require", require.require, "Change bounds of parallelism."),
+    ("autoscale", autoscale.autoscale, "Declare upper bounds by the load of a job."),
     ("share", share.share, "Show or change the weight, priority and cap of a job."),
     ("rescales", rescales.rescales, "Show the rescale history of a job."),
     ("decisions", decisions.decisions, "Show what was decided for a batch job."),

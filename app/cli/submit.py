@@ -108,7 +108,18 @@ def read_submitted(path: Path, options: ProgramOptions) -> Submitted:
 
 
 def read_graph(path: Path) -> dict[str, Any]:
-    """The graph document of a YAML or JSON file, read as the server reads it, its relative paths made absolute.
+    """The graph document of a YAML or JSON file, its relative paths made absolute.
+
+    Raises:
+        UsageError: the file cannot be read, or is not a mapping.
+    """
+    document = read_document(path, "graph", "a mapping with name, type and vertices")
+    resolve_paths(document, path.parent.absolute())
+    return document
+
+
+def read_document(path: Path, noun: str, expected: str) -> dict[str, Any]:
+    """The mapping in a YAML or JSON file, read as the server reads it. ``noun`` and ``expected`` say what it should be.
 
     Raises:
         UsageError: the file cannot be read, or is not a mapping.
@@ -118,19 +129,18 @@ def read_graph(path: Path) -> dict[str, Any]:
             # One byte more than is allowed: what is endless, such as a device, is refused like what is too large.
             content = file.read(BODY_LIMIT_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"The graph {path} cannot be read: {error.strerror}.") from None
+        raise UsageError(f"The {noun} {path} cannot be read: {error.strerror}.") from None
     if len(content) > BODY_LIMIT_BYTES:
-        raise UsageError(f"The graph {path} is too large: at most {BODY_LIMIT_BYTES} bytes are allowed.")
+        raise UsageError(f"The {noun} {path} is too large: at most {BODY_LIMIT_BYTES} bytes are allowed.")
     if not content.strip():
-        raise UsageError(f"The graph {path} is empty: a mapping with name, type and vertices is expected.")
+        raise UsageError(f"The {noun} {path} is empty: {expected} is expected.")
     try:
         is_json = path.suffix.lower() == ".json"
         document = decode_json_strict(content) if is_json else decode_yaml_strict(content)
     except (StrictJsonError, StrictYamlError) as error:
-        raise UsageError(f"The graph {path} cannot be used.", *error.errors) from None
+        raise UsageError(f"The {noun} {path} cannot be used.", *error.errors) from None
     if not isinstance(document, dict):
-        raise UsageError(f"The graph {path} should be a mapping with name, type and vertices.")
-    resolve_paths(document, path.parent.absolute())
+        raise UsageError(f"The {noun} {path} should be {expected}.")
     return document
 
 

@@ -50,6 +50,7 @@ def _of_batches(view: JobView, now_ms: int) -> dict[str, float]:
         "lastBatchTimestamp": last.at_ms,
         "lastCompletedCheckpointId": min(report.batch_id for report in reports),
     }
+    metrics["isIdle"] = int(all(view.load.is_idle(query) for query in view.load.queries.values()))
     ahead = [outlook(query, now_ms) for query in view.load.queries.values()]
     metrics["numRecordsInPerSecond"] = round(sum(each.rows_per_second for each in ahead), 3)
     metrics["batchTimeMsPerSecond"] = round(max(each.batch_ms_per_second for each in ahead), 3)

@@ -1,0 +1,103 @@
+"""How long Spark's batches take with other numbers of tasks: the model that decisions are made by.
+
+Spark runs the stages of a micro-batch one after another, so the times of the vertices of a query add up, and when the
+sum reaches a second per second the query can do no more. With q tasks instead of p, the time of a vertex is divided by
+q / p, except for what its longest task takes beyond the average one: that is one key or one file, which no further
+task shares. The time in which no task works (planning, offsets, commits) is per batch, whatever its rows.
+
+docs/autoscaler.md derives it, and says where it is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from app.autoscaler.seen import Load, Snapshot, Vertex
+
+LEAST_GAIN_MS: Final = 1.0
+"""One more slot that saves less than this of each second is not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The least and the greatest upper bound that a vertex may be given."""
+
+    least: int
+    most: int
+
+    def clamp(self, value: int) -> int:
+        return max(self.least, min(self.most, value))
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the batches of a job have to do: ``factor`` times the rows of the measured time, in batches that may take
+    ``batch_ms``."""
+
+    seen: Snapshot
+    load: Load
+    factor: float
+    batch_ms: float
+
+    def needed_ms(self, tasks: Mapping[str, int]) -> list[float]:
+        """What each query needs of each second with so many tasks per vertex id."""
+        taken = {each.id: vertex_ms(each, tasks[each.id]) * self.factor for each in self.seen.vertices}
+        fixed_ms = self.fixed_ms
+        return [fixed_ms + sum(taken[vertex_id] for vertex_id in query) for query in self.seen.queries]
+
+    @property
+    def fixed_ms(self) -> float:
+        """What planning and committing take of each second.
+
+        Where batches are shorter than they may be, longer ones would need it less often; Spark makes them longer by
+        itself when a batch takes longer than the pause to the next.
+        """
+        load = self.load
+        measured_ms = load.fixed_share * load.batch_ms_per_second
+        return min(measured_ms, 1000.0 * load.fixed_share * load.batch_ms / self.batch_ms)
+
+    def utilization(self, tasks: Mapping[str, int]) -> float:
+        """Of the query that is closest to its limit, which is 1."""
+        return max(self.needed_ms(tasks), default=0.0) / 1000
+
+
+def vertex_ms(vertex: Vertex, tasks: int) -> float:
+    """What a vertex takes of each second with so many tasks, for the rows that were measured."""
+    uneven_ms = vertex.busy_ms * max(0.0, vertex.skew - 1.0)
+    return vertex.busy_ms * vertex.parallelism / tasks + uneven_ms
+
+
+def fitting_tasks(demand: Demand, limits: Mapping[str, Limits], target: float) -> dict[str, int]:
+    """The fewest slots with which every query needs at most ``target`` of the time, as tasks per vertex id.
+
+    A slot that a job holds for one stage is idle in its others, so every vertex of a slot sharing group gets as many
+    tasks as the group has slots, as far as its limits allow. Of several groups the one that gains most gets the next
+    slot. Where no slot gains anything any more it ends, though the target is not reached.
+    """
+    vertices = demand.seen.vertices
+    groups = sorted({each.group for each in vertices})
+    slots = {
+        group: max(limits[each.id].least for each in vertices if each.group == group) for group in groups
+    }
+    highest = {
+        group: max(limits[each.id].most for each in vertices if each.group == group) for group in groups
+    }
+
+    def tasks_of(slots: Mapping[str, int]) -> dict[str, int]:
+        return {each.id: limits[each.id].clamp(slots[each.group]) for each in vertices}
+
+    def missing_ms(slots: Mapping[str, int]) -> float:
+        return sum(max(0.0, each - 1000 * target) for each in demand.needed_ms(tasks_of(slots)))
+
+    missing = missing_ms(slots)
+    while missing > 0:
+        more = [slots | {group: slots[group] + 1} for group in groups if slots[group] < highest[group]]
+        if not more:
+            break
+        least, chosen = min(((missing_ms(each), place) for place, each in enumerate(more)))
+        if missing - least < min(LEAST_GAIN_MS, missing):
+            break
+        slots, missing = more[chosen], least
+    return tasks_of(slots)

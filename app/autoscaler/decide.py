@@ -1,0 +1,204 @@
+"""The decision: from what is seen of a job and a policy to new upper bounds, with the reason in words.
+
+Pure: the same snapshot and policy give the same decision, and nobody is asked or told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple
+
+from app.autoscaler.batch_time import Demand, Limits, fitting_tasks
+from app.autoscaler.policy import Policy, Range
+from app.autoscaler.seen import Action, Decision, Load, Recommendation, Snapshot, Vertex
+
+QUIET_LEAST_MS = 30_000
+"""Batches that stay away for less long, or for less than five times the last one, are not missed."""
+
+
+def decide(seen: Snapshot, policy: Policy) -> Decision:
+    """What to declare now. The lower bounds stay as they are, and no upper bound goes below them."""
+    period = policy.period(seen.now_ms)
+    if period is not None and period.pause:
+        return _nothing(seen, "The schedule pauses the autoscaler now.")
+    if (seen.status, seen.scheduler_state) != ("RUNNING", "Executing"):
+        return _nothing(seen, f"The job is {seen.status} ({seen.scheduler_state}), not in a steady run.")
+    limits = limits_of(seen, policy)
+    outside = {
+        each.id: limits[each.id].clamp(each.upper)
+        for each in seen.vertices
+        if limits[each.id].clamp(each.upper) != each.upper
+    }
+    if outside:
+        reason = f"The limits of the policy ask for it: {_changes(seen, outside)}."
+        return _act(policy, Decision(Action.SCALE, reason, outside, recommended=seen.recommended))
+    trouble = _no_figures(seen, policy)
+    if trouble is not None or seen.load is None:
+        return _nothing(seen, trouble or "Nothing was measured yet.")
+    return _by_load(seen, seen.load, policy, limits)
+
+
+def limits_of(seen: Snapshot, policy: Policy) -> dict[str, Limits]:
+    """Per vertex id. What is declared as lower bound, and the max parallelism, hold above all."""
+    period = policy.period(seen.now_ms)
+    found = {}
+    for vertex in seen.vertices:
+        own = policy.vertices.get(vertex.name, Range())
+        base = policy.parallelism
+        least = _first(period.min if period else None, base.min, 1)
+        most = _first(period.max if period else None, base.max, vertex.most)
+        most = min(most, _first(own.max, vertex.most), vertex.most)
+        least = min(max(least, own.min or 1), most)
+        found[vertex.id] = Limits(max(least, vertex.lower), max(most, vertex.lower))
+    return found
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def _no_figures(seen: Snapshot, policy: Policy) -> str | None:
+    """Why nothing can be decided by the load; None if it can."""
+    ran_ms = seen.now_ms - seen.since_ms
+    if ran_ms < policy.stabilization_ms:
+        return (
+            f"The job has run for {ran_ms / 1000:.0f} s since its last rescale, start or takeover: nothing is decided "
+            f"before {policy.stabilization_ms / 1000:.0f} s."
+        )
+    load = seen.load
+    if load is None or load.length_ms <= 0:
+        return "Nothing was measured yet since the last rescale, start or takeover."
+    figures = [value for value in astuple(load) if value is not None]
+    figures += [value for each in seen.vertices for value in (each.busy_ms, each.skew)]
+    if not all(math.isfinite(value) and (value >= 0 or value == load.growth_per_second) for value in figures):
+        return "A figure of the load is not a number that can be: nothing is decided by it."
+    if not seen.is_idle and seen.quiet_ms > max(QUIET_LEAST_MS, 5 * load.batch_ms):
+        return (
+            f"No batch was committed for {seen.quiet_ms / 1000:.0f} s: one takes long, or hangs, or a source does not "
+            "answer, and nothing says which."
+        )
+    if load.rows_per_second <= 0 and (load.backlog_rows or load.arrival_per_second):
+        return "Rows wait at the sources, but none was processed: nothing says how long a row takes."
+    if load.rows_per_second > 0 and not any(each.busy_ms for each in seen.vertices):
+        return "Rows were processed, but Spark told no time of tasks: nothing says how long a row takes."
+    return None
+
+
+def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Limits]) -> Decision:
+    backlog_per_second = (load.backlog_rows or 0.0) * 1000 / policy.catch_up_ms
+    wanted_per_second = load.arrival_per_second + backlog_per_second
+    factor = wanted_per_second / load.rows_per_second if load.rows_per_second > 0 else 0.0
+    demand = Demand(seen, load, factor, policy.batch_ms)
+    fit = fitting_tasks(demand, limits, policy.target_utilization)
+    now_used = demand.utilization({each.id: each.parallelism for each in seen.vertices})
+    window_ms = policy.scale_down_window_ms
+    history = (*_recent(seen, window_ms), Recommendation(seen.now_ms, fit))
+    higher = {each.id: fit[each.id] for each in seen.vertices if fit[each.id] > each.upper}
+    highest = {each.id: max(one.tasks.get(each.id, each.upper) for one in history) for each in seen.vertices}
+    lower = {each.id: highest[each.id] for each in seen.vertices if highest[each.id] < each.upper}
+    load_words = _load_words(load, policy, wanted_per_second, now_used)
+
+    def decision(action: Action, words: str, upper: Mapping[str, int], then: Mapping[str, int]) -> Decision:
+        expected = demand.utilization(then)
+        found = Decision(
+            action, f"{load_words} {words}", upper, now_used, expected, wanted_per_second, history
+        )
+        return _act(policy, found)
+
+    if now_used > policy.max_utilization:
+        if higher:
+            then = {each.id: higher.get(each.id, each.upper) for each in seen.vertices}
+            words = (
+                f"That is more than {_percent(policy.max_utilization)}: {_changes(seen, higher)}, which should make it "
+                f"{_percent(demand.utilization(then))}."
+            )
+            return decision(Action.SCALE, words, higher, then)
+        return decision(Action.NONE, _no_more(seen, limits), {}, fit)
+    if not lower:
+        fewer = any(fit[each.id] < each.upper for each in seen.vertices)
+        words = "A higher parallelism was recommended" if fewer else "The parallelism fits"
+        return decision(
+            Action.NONE,
+            f"{words} within the last {window_ms / 1000:.0f} s." if fewer else f"{words}.",
+            {},
+            fit,
+        )
+    then = {each.id: lower.get(each.id, each.upper) for each in seen.vertices}
+    watched_ms = seen.now_ms - history[0].at_ms
+    if watched_ms < window_ms:
+        words = (
+            f"Fewer tasks would do, but that has been seen for {watched_ms / 1000:.0f} s of the "
+            f"{window_ms / 1000:.0f} s that it takes."
+        )
+        return decision(Action.NONE, words, {}, then)
+    words = (
+        f"No more was recommended for {window_ms / 1000:.0f} s: {_changes(seen, lower)}, which should make it "
+        f"{_percent(demand.utilization(then))}."
+    )
+    return decision(Action.SCALE, words, lower, then)
+
+
+def _recent(seen: Snapshot, window_ms: int) -> tuple[Recommendation, ...]:
+    """What was recommended in the window, with the last one before it, unless that is so old that nobody looked
+    meanwhile."""
+    inside = [each for each in seen.recommended if each.at_ms > seen.now_ms - window_ms]
+    before = [each for each in seen.recommended if each.at_ms <= seen.now_ms - window_ms][-1:]
+    return (*(each for each in before if each.at_ms > seen.now_ms - 2 * window_ms), *inside)
+
+
+def _no_more(seen: Snapshot, limits: Mapping[str, Limits]) -> str:
+    short = [each for each in seen.vertices if each.parallelism < each.upper]
+    if short:
+        told = ", ".join(f"{each.name} has {each.parallelism} of {each.upper}" for each in short)
+        return f"The job lacks slots, not bounds: {told} tasks."
+    if all(each.upper >= limits[each.id].most for each in seen.vertices):
+        return "All vertices are at the limits of the policy, or at their max parallelism."
+    return (
+        "More tasks would save no time: the longest task of a vertex, or planning and committing, takes it."
+    )
+
+
+def _load_words(load: Load, policy: Policy, wanted_per_second: float, used: float) -> str:
+    parts = [f"{_number(load.arrival_per_second)} rows/s arrive"]
+    if load.growth_per_second is None and load.backlog_rows is None:
+        parts = [f"{_number(load.rows_per_second)} rows/s are processed, the backlog is not known"]
+    elif load.backlog_rows:
+        waits = f"{_number(load.backlog_rows)} wait, to be worked off in {policy.catch_up_ms / 1000:.0f} s"
+        parts.append(f"{waits}: {_number(wanted_per_second)} rows/s")
+    return f"{', '.join(parts)}. The parallelism in force needs {_percent(used)} of the time for them."
+
+
+def _changes(seen: Snapshot, upper: Mapping[str, int]) -> str:
+    """`slow from 2 to 4 tasks, store from 1 to 4`"""
+
+    def told(vertex: Vertex) -> str:
+        return f"{vertex.name} from {vertex.upper} to {upper[vertex.id]}"
+
+    return "at most so many tasks of " + ", ".join(told(each) for each in seen.vertices if each.id in upper)
+
+
+def _nothing(seen: Snapshot, reason: str) -> Decision:
+    return Decision(Action.NONE, reason, recommended=seen.recommended)
+
+
+def _act(policy: Policy, found: Decision) -> Decision:
+    if found.action is not Action.SCALE or not policy.recommend_only:
+        return found
+    return Decision(
+        Action.RECOMMEND,
+        f"{found.reason} It is only recommended.",
+        found.upper,
+        found.utilization,
+        found.expected,
+        found.rows_per_second,
+        found.recommended,
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.1f}"
