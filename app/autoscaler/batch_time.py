@@ -51,11 +51,14 @@ class Demand:
     def fixed_ms(self) -> float:
         """What planning and committing take of each second.
 
-        Where batches are shorter than they may be, longer ones would need it less often; Spark makes them longer by
-        itself when a batch takes longer than the pause to the next.
+        A backlog is there when batches have as many rows as the source may give: the more rows, the more batches.
+        Else Spark makes batches longer by itself when more rows come, and needs fewer of them; how long they may become
+        says the policy.
         """
         load = self.load
         measured_ms = load.fixed_share * load.batch_ms_per_second
+        if load.backlog_rows:
+            return measured_ms * self.factor
         return min(measured_ms, 1000.0 * load.fixed_share * load.batch_ms / self.batch_ms)
 
     def utilization(self, tasks: Mapping[str, int]) -> float:

@@ -50,7 +50,10 @@ def look(
     vertices = [
         _vertex(each, requirements[each["id"]], measured, busy[each["id"]]) for each in details["vertices"]
     ]
-    tasks_ms = max((sum(busy[vertex_id].longest_ms for vertex_id in query) for query in queries), default=0.0)
+    tasks_ms = max(
+        (sum(busy[vertex_id].average_ms * busy[vertex_id].skew for vertex_id in query) for query in queries),
+        default=0.0,
+    )
     return Snapshot(
         now_ms=details["now"],
         status=details["state"],
@@ -69,22 +72,25 @@ def look(
 
 @dataclass(frozen=True, slots=True)
 class _Busy:
-    """Of each second of the last minute: by the average task of a vertex, and by the longest one of each batch."""
+    """Of the last minute: of each second, by the average task of a vertex; and how many times as long as the median
+    task the longest one takes, which is not known of all vertices."""
 
-    average_ms: float = 0.0
-    longest_ms: float = 0.0
+    average_ms: float
+    skew: float
 
 
 def _busy(get: Get, job_id: str, vertex_id: str) -> _Busy:
-    path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics?get=busyTimeMsPerSecond&agg=avg,max"
-    for each in get(path):
-        return _Busy(each["avg"], each.get("max", each["avg"]))
-    return _Busy()
+    path = (
+        f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics?get=busyTimeMsPerSecond,taskTimeSkew&agg=avg"
+    )
+    found = {each["id"]: each["avg"] for each in get(path)}
+    return _Busy(found.get("busyTimeMsPerSecond", 0.0), found.get("taskTimeSkew", 1.0))
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Whole steps since the last change. ``backlog``: with the end of its step, where it is known."""
+    """Whole steps since the last change. ``backlog``: with the end of its step, where it is known; that after the last
+    batch too."""
 
     length_ms: int
     rows_per_second: float
@@ -113,7 +119,7 @@ def _measured(steps: Json, since_ms: int, now_ms: int, *, window_ms: int, is_idl
         _mean(steps["numRecordsInPerSecond"], whole),
         tuple(
             (starts[place] + step_ms, rows)
-            for place in whole
+            for place in sorted({*whole, last})
             if (rows := steps["pendingRecords"][place]) is not None
         ),
         {vertex_id: _mean(values, whole) for vertex_id, values in steps["busyTimeMsPerSecond"].items()},
@@ -161,7 +167,7 @@ def _vertex(details: Json, declared: Json, measured: _Measured | None, busy: _Bu
         upper=bounds["upperBound"],
         most=max(details["maxParallelism"], bounds["upperBound"]),
         busy_ms=0.0 if measured is None else measured.busy_ms.get(details["id"], 0.0),
-        skew=busy.longest_ms / busy.average_ms if busy.average_ms > 0 else 1.0,
+        skew=busy.skew,
     )
 
 
@@ -170,11 +176,13 @@ def queries_of(nodes: Sequence[Json]) -> tuple[tuple[str, ...], ...]:
     inputs = {node["id"]: [edge["id"] for edge in node.get("inputs", ())] for node in nodes}
     read = {vertex_id for many in inputs.values() for vertex_id in many}
 
-    def ancestors(vertex_id: str, found: dict[str, None]) -> dict[str, None]:
-        if vertex_id not in found:
-            found[vertex_id] = None
-            for each in inputs[vertex_id]:
-                ancestors(each, found)
-        return found
+    def query_of(sink: str) -> tuple[str, ...]:
+        found = {sink: None}
+        left = [sink]
+        while left:
+            new = [each for each in inputs[left.pop()] if each not in found]
+            found |= dict.fromkeys(new)
+            left += new
+        return tuple(found)
 
-    return tuple(tuple(ancestors(vertex_id, {})) for vertex_id in inputs if vertex_id not in read)
+    return tuple(query_of(vertex_id) for vertex_id in inputs if vertex_id not in read)

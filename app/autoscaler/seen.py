@@ -12,7 +12,7 @@ class Vertex:
     """``parallelism`` is in force, ``lower`` and ``upper`` are declared, ``most`` is the max parallelism: of a stateful
     vertex its number of state partitions.
 
-    ``busy_ms``: of each second, by its average task. ``skew``: how many times as long its longest task is busy.
+    ``busy_ms``: of each second, by its average task. ``skew``: how many times as long the longest one is.
     """
 
     id: str

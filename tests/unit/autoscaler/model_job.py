@@ -1,0 +1,165 @@
+"""A job in virtual time behind what the REST API says of it: batches that follow each other, a curve of arrivals, and
+tasks that share the work of a batch, though not quite evenly."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from app.autoscaler.loop import Loop, Refusal, Turn
+from app.worker.job.load_steps import LoadSteps
+
+START_MS = 1_795_000_000_000
+VERTEX = "slow"
+FIXED_MS = 300
+
+
+@dataclass
+class ModelJob:
+    """``row_ms``: what a row takes a task. ``loss``: the part of a batch's work that each further task adds to it.
+    ``arrival``: rows per second at a time in ms since the start."""
+
+    arrival: Callable[[int], float]
+    row_ms: float = 20.0
+    loss: float = 0.02
+    limit_rows: int = 2_000
+    lower: int = 1
+    upper: int = 1
+    most: int = 32
+    seed: int = 1
+    now_ms: int = START_MS
+    since_ms: int = START_MS
+    parallelism: int = 1
+    arrived: float = 0.0
+    done: int = 0
+    refusals: deque[Refusal] = field(default_factory=deque)
+    declared: list[tuple[int, int, str]] = field(default_factory=list)
+    slot_ms: int = 0
+    backlogs: list[float] = field(default_factory=list)
+    status: str = "RUNNING"
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+        self.steps = LoadSteps()
+        self.version = 1
+        # Of the last minute: end, length, time of tasks.
+        self.batches: deque[tuple[int, int, float]] = deque()
+        # The batch that runs: its rows, its start and its end.
+        self.batch: tuple[int, int, int] | None = None
+
+    # -- time
+
+    def run_to(self, end_ms: int) -> None:
+        while self.now_ms < end_ms:
+            next_ms = end_ms if self.batch is None else self.batch[2]
+            step_ms = max(1, min(1_000, end_ms - self.now_ms, next_ms - self.now_ms))
+            self.arrived += self.arrival(self.now_ms - START_MS) * step_ms / 1000
+            self.slot_ms += self.parallelism * step_ms
+            self.now_ms += step_ms
+            if self.batch is not None and self.batch[2] <= self.now_ms:
+                self._end(*self.batch)
+            if self.batch is None and (rows := min(self.limit_rows, int(self.arrived) - self.done)) > 0:
+                if self.parallelism != self.upper:
+                    self.parallelism, self.since_ms = self.upper, self.now_ms
+                self.batch = (rows, self.now_ms, self.now_ms + FIXED_MS + round(self._work_ms(rows)))
+        self.backlogs.append(self.arrived - self.done)
+
+    def _work_ms(self, rows: int) -> float:
+        """Of each task."""
+        spread = 1 + self.loss * (self.parallelism - 1)
+        return rows * self.row_ms * spread / self.parallelism * self.dice.uniform(0.95, 1.05)
+
+    def _end(self, rows: int, start_ms: int, end_ms: int) -> None:
+        self.batch = None
+        self.done += rows
+        work_ms = float(end_ms - start_ms - FIXED_MS)
+        waiting = max(0, int(self.arrived) - self.done - self.limit_rows)
+        self.steps.note(start_ms, end_ms, rows=rows, backlog_rows=waiting, busy_ms={VERTEX: work_ms})
+        self.batches.append((end_ms, end_ms - start_ms, work_ms))
+        while self.batches[0][0] < end_ms - 60_000:
+            self.batches.popleft()
+
+    # -- the REST API
+
+    def get(self, path: str) -> tuple[Any, str | None]:
+        if self.refusals:
+            raise self.refusals.popleft()
+        place = urlsplit(path)
+        wanted = parse_qs(place.query).get("get", [""])[0].split(",")
+        last = place.path.rpartition("/")[2]
+        if last == "resource-requirements":
+            bounds = {"lowerBound": self.lower, "upperBound": self.upper}
+            return {VERTEX: {"parallelism": bounds}}, f'"{self.version}"'
+        if last == "load":
+            return self._load(), None
+        if place.path.endswith("/subtasks/metrics"):
+            busy_ms = sum(work for _, _, work in self.batches) / 60
+            return [{"id": "busyTimeMsPerSecond", "avg": busy_ms}, {"id": "taskTimeSkew", "avg": 1.02}], None
+        if last == "metrics":
+            values = self._metrics()
+            return [{"id": name, "value": str(values[name])} for name in wanted if name in values], None
+        return self._details(), None
+
+    def _metrics(self) -> dict[str, float]:
+        if not self.batches:
+            return {"lastCheckpointDuration": -1}
+        end_ms, took_ms, _ = self.batches[-1]
+        return {
+            "batchTimeMsPerSecond": sum(took for _, took, _ in self.batches) / 60,
+            "lastCheckpointDuration": took_ms,
+            "lastBatchTimestamp": end_ms,
+            "isIdle": int(self.batch is None),
+        }
+
+    def _load(self) -> dict[str, Any]:
+        read = self.steps.read(5_000, self.now_ms)
+        return {
+            "stepInMillis": read.step_ms,
+            "startTimestampsInMillis": read.starts_ms,
+            "numRecordsInPerSecond": read.rows_per_second,
+            "pendingRecords": read.backlog_rows,
+            "longestBatchInMillis": read.longest_batch_ms,
+            "busyTimeMsPerSecond": read.busy_ms_per_second,
+        }
+
+    def _details(self) -> dict[str, Any]:
+        vertex = {
+            "id": VERTEX,
+            "name": VERTEX,
+            "slotSharingGroupId": "default",
+            "parallelism": self.parallelism,
+            "maxParallelism": self.most,
+        }
+        return {
+            "jid": "job",
+            "state": self.status,
+            "schedulerState": "Executing",
+            "now": self.now_ms,
+            "timestamps": {"RUNNING": self.since_ms},
+            "vertices": [vertex],
+            "plan": {"nodes": [{"id": VERTEX}]},
+        }
+
+    def put(self, path: str, body: Any, *, if_match: str | None, reason: str) -> None:
+        assert path == "/jobs/job/resource-requirements"
+        if if_match != f'"{self.version}"':
+            raise Refusal(412, f"The requirements are at version {self.version}.")
+        bounds = body[VERTEX]["parallelism"]
+        assert bounds["lowerBound"] == self.lower <= bounds["upperBound"]
+        self.version += 1
+        self.declared.append((self.now_ms, bounds["upperBound"], reason))
+        self.upper = bounds["upperBound"]
+
+
+def drive(job: ModelJob, loop: Loop, length_ms: int) -> list[Turn]:
+    """Let the loop drive the job for so long."""
+    turns = []
+    end_ms = job.now_ms + length_ms
+    while job.now_ms < end_ms:
+        turns.append(loop.turn())
+        job.run_to(min(end_ms, job.now_ms + turns[-1].pause_ms))
+    return turns

@@ -1,0 +1,125 @@
+"""The loop around a job in virtual time: a day's curve, constant loads, refusals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from app.autoscaler.loop import Loop, Refusal
+from app.autoscaler.policy import Policy, Range
+from app.autoscaler.seen import Action
+from tests.unit.autoscaler.model_job import START_MS, ModelJob, drive
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+POLICY = Policy(interval_ms=30_000, parallelism=Range(2, 20))
+
+
+def day(at_ms: int) -> float:
+    """100 rows per second at night, 500 in the afternoon: two to ten tasks' worth of work."""
+    return 300 - 200 * math.cos(2 * math.pi * at_ms / (24 * HOUR_MS))
+
+
+def test_a_day_is_followed_without_flapping() -> None:
+    job = ModelJob(day, lower=2, upper=8, parallelism=8)
+    drive(job, Loop(job, "job", POLICY), 24 * HOUR_MS)
+    levels = [upper for _, upper, _ in job.declared]
+    # Up with the morning and down with the evening, once over each level.
+    turns = [one < two for one, two in pairwise(levels)]
+    changes_of_direction = sum(one != two for one, two in pairwise(turns))
+    assert changes_of_direction <= 2
+    assert len(levels) <= 24 and min(levels) >= 2 and max(levels) <= 20
+    # A backlog of ten seconds at most, and fewer slots than the afternoon needs all day.
+    assert max(job.backlogs) < 10 * 500
+    assert job.slot_ms < 0.75 * 24 * HOUR_MS * max(levels)
+
+
+@pytest.mark.parametrize(("rows_per_second", "seed"), [(10, 1), (60, 2), (130, 3), (333, 4), (700, 5)])
+def test_a_constant_load_is_settled_and_stays_so(rows_per_second: int, seed: int) -> None:
+    job = ModelJob(lambda _: rows_per_second, upper=6, parallelism=6, seed=seed)
+    loop = Loop(job, "job", replace(POLICY, parallelism=Range(max=30)))
+    drive(job, loop, 2 * HOUR_MS)
+    settled = job.upper
+    assert len(job.declared) <= 4
+    drive(job, loop, 4 * HOUR_MS)
+    assert [upper for at_ms, upper, _ in job.declared if at_ms > START_MS + 2 * HOUR_MS] == []
+    # As many as the work needs, and at most twice as many.
+    needed = rows_per_second * job.row_ms / 1000
+    assert needed < settled <= max(2, 2.5 * needed)
+
+
+def test_a_sudden_load_is_caught_up_with() -> None:
+    job = ModelJob(lambda at_ms: 40 if at_ms < HOUR_MS else 400, upper=2, parallelism=2)
+    loop = Loop(job, "job", replace(POLICY, interval_ms=10_000))
+    drive(job, loop, HOUR_MS + 12 * MINUTE_MS)
+    assert job.backlogs[-1] < 10 * 400
+    assert job.upper >= 9
+
+
+def test_only_recommended_is_never_declared() -> None:
+    job = ModelJob(day, upper=8, parallelism=8)
+    turns = drive(job, Loop(job, "job", replace(POLICY, recommend_only=True)), 6 * HOUR_MS)
+    assert job.declared == [] and job.version == 1
+    found = {turn.decision.action for turn in turns if turn.decision is not None}
+    assert found == {Action.NONE, Action.RECOMMEND}
+
+
+def test_the_reason_is_written_with_the_bounds() -> None:
+    job = ModelJob(lambda _: 400, upper=2, parallelism=2)
+    drive(job, Loop(job, "job", POLICY), 10 * MINUTE_MS)
+    assert job.declared and all(reason.startswith("autoscaler: ") for _, _, reason in job.declared)
+
+
+def test_refusals_are_waited_out_for_longer_and_longer() -> None:
+    job = ModelJob(day, upper=8, parallelism=8)
+    loop = Loop(job, "job", POLICY)
+    statuses = (503, 429, None, 412, 409, 500)
+    job.refusals.extend(Refusal(status, f"No: {status}.") for status in statuses)
+    turns = [loop.turn() for _ in range(len(statuses) + 1)]
+    assert [turn.pause_ms for turn in turns] == [60_000, 120_000, 240_000, 300_000, 300_000, 300_000, 30_000]
+    assert [turn.trouble for turn in turns] == [*(f"No: {status}." for status in statuses), None]
+    assert job.declared == []
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_refusal_that_waiting_does_not_change_ends_it(status: int) -> None:
+    job = ModelJob(day)
+    job.refusals.append(Refusal(status, "No."))
+    with pytest.raises(Refusal):
+        Loop(job, "job", POLICY).turn()
+
+
+def test_what_another_declared_meanwhile_is_not_written_over() -> None:
+    job = ModelJob(lambda _: 400, upper=2, parallelism=2)
+    loop = Loop(job, "job", POLICY)
+    put = job.put
+
+    def after_another(path: str, body: Any, *, if_match: str | None, reason: str) -> None:
+        if job.version == 1:
+            job.version, job.upper = 2, 3
+        put(path, body, if_match=if_match, reason=reason)
+
+    job.put = after_another  # type: ignore[method-assign]
+    turns = drive(job, loop, 5 * MINUTE_MS)
+    refused = [turn for turn in turns if turn.trouble]
+    assert [turn.trouble for turn in refused] == ["The requirements are at version 2."]
+    assert job.declared and all(upper > 3 for _, upper, _ in job.declared)
+
+
+def test_an_ended_job_ends_the_loop() -> None:
+    job = ModelJob(day, status="FINISHED")
+    assert Loop(job, "job", POLICY).turn().ended == "FINISHED"
+
+
+def test_after_a_takeover_it_measures_anew() -> None:
+    """Another server begins its figures at 0, and says so by the time since when the job runs."""
+    job = ModelJob(day, upper=8, parallelism=8)
+    loop = Loop(job, "job", POLICY)
+    drive(job, loop, 10 * MINUTE_MS)
+    job.since_ms = job.now_ms
+    turn = loop.turn()
+    assert turn.decision is not None and "start or takeover" in turn.decision.reason
