@@ -202,6 +202,17 @@ def test_metrics_of_a_job() -> None:
     assert {name: found[name] for name in expected} == expected
 
 
+def test_a_job_is_idle_once_all_its_queries_have_said_so_since_their_batches() -> None:
+    batches = Batches()
+    batches.batch(0, 2, 100)
+    assert job_metrics(batches.view(), at_ms(3))["isIdle"] == "0"
+    told = Report(1, at_ms(4), "idle", idle_queries=tuple(batches.graph.by_id))
+    batches.load.note(told, 1, batches.graph, at_ms(4))
+    assert job_metrics(batches.view(), at_ms(5))["isIdle"] == "1"
+    batches.batch(5, 6, 100)
+    assert job_metrics(batches.view(), at_ms(7))["isIdle"] == "0"
+
+
 def executor(executor_id: str, used: int, gc_ms: int) -> ExecutorLoad:
     return ExecutorLoad(executor_id, "host", used, 400, gc_ms, 7, 1, 5, 1, 900)
 

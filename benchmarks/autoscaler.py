@@ -1,0 +1,194 @@
+"""What an autoscaled job costs and how far it falls behind, against a fixed maximum and a fixed mean.
+
+    python benchmarks/autoscaler.py [--seconds 300] [--days 1] [--only autoscaled] [--json FILE] [--svg FILE]
+
+Three jobs run `examples/autoscaler/day.py` at the same time, on a server of their own: their input follows a day that
+is replayed in `--seconds`, and each row takes a task 20 ms of waiting. One has the bounds that `slotwise autoscale`
+declares by `examples/autoscaler/quick.yaml`, one the maximum of that policy, and one what the mean rate needs. Each
+second it is noted how many slots each job uses, and how many rows that have come are not processed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from _autoscaler_plot import plot
+from _servers import Server, server, wait_for
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples/autoscaler"
+POLICY = EXAMPLES / "quick.yaml"
+AUTOSCALED = "autoscaled"
+START_AFTER_S = 120.0
+SAMPLE_S = 1.0
+
+
+def day_module() -> Any:
+    spec = importlib.util.spec_from_file_location("day", EXAMPLES / "day.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Measured:
+    """Of one job, each second from the first midnight on. ``changes``: of its bounds, by the autoscaler."""
+
+    name: str
+    floor: int
+    at_s: list[float] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    backlog: list[int] = field(default_factory=list)
+    changes: int = 0
+
+    def summary(self) -> dict[str, Any]:
+        length_s = self.at_s[-1] - self.at_s[0]
+        return {
+            "slot-seconds": round(sum(self.slots) / len(self.slots) * length_s),
+            "p95 backlog": round(statistics.quantiles(self.backlog, n=20)[-1]),
+            "max backlog": max(self.backlog),
+            "least slots": min(self.slots),
+            "most slots": max(self.slots),
+            "changes per hour": round(self.changes * 3600 / length_s, 1),
+        }
+
+
+def submit(running: Server, name: str, bounds: tuple[int, int], seconds: float, start_s: float) -> str:
+    each = {"lowerBound": bounds[0], "upperBound": bounds[1]}
+    document = {
+        "name": name,
+        "script": "day.py",
+        "args": ["--seconds", str(seconds), "--start", str(start_s)],
+        "bounds": {"day": each, "store": each},
+    }
+    files = [
+        ("graph", ("graph.json", json.dumps(document).encode(), "application/json")),
+        ("files", ("day.py", (EXAMPLES / "day.py").read_bytes(), "application/octet-stream")),
+    ]
+    answer = running.http.post("/jobs", files=files, timeout=300)
+    answer.raise_for_status()
+    return str(answer.json()["jobid"])
+
+
+def look(running: Server, job_id: str) -> tuple[int, int]:
+    """The slots that a job uses, and the rows that it has processed."""
+    vertices = running.get(f"/jobs/{job_id}")["vertices"]
+    source = next(each["id"] for each in vertices if each["name"] == "day")
+    counted = running.get(f"/jobs/{job_id}/vertices/{source}/subtasks/metrics?get=numRecordsIn&agg=sum")
+    return max(each["parallelism"] for each in vertices), round(counted[0]["sum"]) if counted else 0
+
+
+def measure(
+    running: Server, jobs: dict[str, str], floor: int, seconds: float, days: int, start_s: float
+) -> list[Measured]:
+    due = day_module().due
+    found = {name: Measured(name, floor if name == AUTOSCALED else 1) for name in jobs}
+    while (at_s := time.time() - start_s) < seconds * days:
+        for name, job_id in jobs.items():
+            slots, rows = look(running, job_id)
+            now_s = time.time() - start_s
+            found[name].at_s.append(now_s)
+            found[name].slots.append(slots)
+            found[name].backlog.append(max(0, due(now_s, seconds) - rows))
+        time.sleep(max(0.0, start_s + at_s + SAMPLE_S - time.time()))
+    return list(found.values())
+
+
+def run(options: argparse.Namespace) -> list[Measured]:
+    highest = yaml.safe_load(POLICY.read_text(encoding="utf-8"))["parallelism"]["max"]
+    day = day_module()
+    # The mean rate is 100 rows per second.
+    mean = math.ceil(100 * day.ROW_MS / 1000 / 0.7)
+    bounds = {
+        AUTOSCALED: (options.floor, max(2, options.floor)),
+        "fixed maximum": (1, highest),
+        "fixed mean": (1, mean),
+    }
+    chosen = {name: each for name, each in bounds.items() if options.only in (None, name)}
+    with (
+        server(slots=sum((highest, highest, mean)), warm_drivers="0") as running,
+        tempfile.TemporaryFile() as turns,
+    ):
+        start_s = time.time() + START_AFTER_S
+        jobs = {name: submit(running, name, each, options.seconds, start_s) for name, each in chosen.items()}
+        for job_id in jobs.values():
+            wait_for("the jobs", lambda job_id=job_id: running.get(f"/jobs/{job_id}")["state"] == "RUNNING")
+        print(f"running {start_s - time.time():.0f} s before midnight", file=sys.stderr)
+        command = [
+            sys.executable,
+            "-m",
+            "app.cli",
+            "autoscale",
+            jobs[AUTOSCALED],
+            "--policy",
+            str(POLICY),
+            "--json",
+        ]
+        scaler = subprocess.Popen([*command, "--server", running.url], stdout=turns, stderr=turns)
+        try:
+            time.sleep(max(0.0, start_s - time.time()))
+            found = measure(running, jobs, options.floor, options.seconds, options.days, start_s)
+        finally:
+            scaler.terminate()
+            scaler.wait()
+        turns.seek(0)
+        told = turns.read().decode().splitlines()
+        (auto,) = (each for each in found if each.name == AUTOSCALED)
+        decisions = [json.loads(line) for line in told if line.startswith("{")]
+        auto.changes = sum(
+            each["declared"] and each["timestampInMillis"] / 1000 >= start_s for each in decisions
+        )
+        for line in told:
+            if not line.startswith("{"):
+                print(line, file=sys.stderr)
+        for each in decisions:
+            if each["declared"]:
+                print(
+                    f"{each['timestampInMillis'] / 1000 - start_s:6.0f} s: {each['reason']}", file=sys.stderr
+                )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=300, help="of a day")
+    parser.add_argument("--days", type=int, default=1)
+    parser.add_argument("--floor", type=int, default=1, help="the lower bounds of the autoscaled job")
+    parser.add_argument("--only", choices=(AUTOSCALED,), help="without the fixed ones")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where all samples are written")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="where the curves are drawn")
+    options = parser.parse_args()
+    found = run(options)
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(each) for each in found]), encoding="utf-8")
+    if options.svg is not None:
+        due = day_module().due
+        arrivals = [
+            (at_s, due(at_s + 1, options.seconds) - due(at_s, options.seconds)) for at_s in found[0].at_s
+        ]
+        options.svg.write_text(plot([asdict(each) for each in found], arrivals), encoding="utf-8")
+    table = Table("job", *found[0].summary())
+    for each in found:
+        table.add_row(each.name, *(f"{value:,}" for value in each.summary().values()))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
