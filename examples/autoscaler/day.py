@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 ROW_MS = 20
 PARTS = 8
-BATCH_ROWS = 600
+BATCH_ROWS = 400
 
 
 def due(seconds: float, day_s: float) -> int:
