@@ -15,7 +15,7 @@ BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 # Further arguments: make serve ARGS='--port 9000', make unit ARGS='-k slots -x'
 ARGS ?=
 
-.PHONY: help setup java postgres demo serve test lint format docs bench clean long $(LAYERS)
+.PHONY: help setup java postgres promtool demo serve test lint format docs bench clean long $(LAYERS)
 
 help:
 	@echo 'make demo         a year of real flights through a job that is rescaled, killed and checked'
@@ -40,6 +40,9 @@ java:
 
 postgres:
 	@.ci/postgres
+
+promtool: setup
+	@.ci/promtool
 
 demo: java setup
 	$(BIN)/slotwise demo $(ARGS)

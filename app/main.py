@@ -23,6 +23,7 @@ from app.api.auth import TokenFile, TokenFileError
 from app.api.event_streams import STREAMS_MAX
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
+from app.api.monitoring.meters import Meters
 from app.api.server import Server, raise_descriptor_limit
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.driveruser import DriverUser, DriverUserError
@@ -83,6 +84,7 @@ class _Running:
     control_planes: ControlPlanes
     forwarding: Forwarding | None
     info: ServerInfo
+    meters: Meters
 
 
 async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> None:
@@ -115,6 +117,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
                 forwarding=running.forwarding,
                 # Those who follow events leave connections to everybody else.
                 streams_max=min(STREAMS_MAX, connections_max // 2),
+                meters=running.meters,
             )
             server = Server(app, connections_max=connections_max, let_go=control_plane.close)
             _spare_collector()
@@ -170,6 +173,7 @@ async def _running(
         store = await open_store(settings.place_of_jobs, settings.url, membership, lease_ttl_ms)
     except StoreError as error:
         raise StartRefused(str(error)) from error
+    meters = Meters(store)
     clock = SystemClock()
     spark = _spark_cluster(settings, clock, membership.home)
     host = new_host(spark)
@@ -209,7 +213,7 @@ async def _running(
         host.refill()
         if settings.appcds:
             background = asyncio.create_task(archive.ensure())
-        yield _Running(control_plane, control_planes, forwarding, _info(settings, url, spark))
+        yield _Running(control_plane, control_planes, forwarding, _info(settings, url, spark), meters)
     finally:
         if background is not None:
             await archive.close()

@@ -72,9 +72,7 @@ class Settings(BaseModel):
         description="Directory for the files of jobs, checkpoints above all; default: jobs in the data directory. With "
         "a cluster all its hosts have to see it under this path.",
     )
-    database_url: str | None = Field(
-        None, description="SQLAlchemy URL; default: SQLite in the data directory."
-    )
+    database_url: str | None = Field(None, description="SQLAlchemy URL; default: SQLite in data_dir.")
     results_url: str | None = Field(
         None,
         description="Where results of BATCH jobs lie: an absolute path, or the URI of a directory of a Hadoop file "
@@ -164,9 +162,7 @@ class Settings(BaseModel):
         1, ge=0, le=64, description="Drivers kept warm, so that a restart takes about a second."
     )
     driver_memory_mb: int = Field(1024, ge=256, description="Heap of each driver's JVM.")
-    driver_java_options: str = Field(
-        "", description="Further options for each driver's JVM, separated by spaces."
-    )
+    driver_java_options: str = Field("", description="Options for each driver's JVM, separated by spaces.")
     appcds: bool = Field(
         True, description="Build and use a class data archive, which makes drivers start faster."
     )
@@ -204,6 +200,9 @@ class Settings(BaseModel):
     )
     ended_jobs_max_count: int = Field(
         1000, ge=1, description="Beyond this many ended jobs, those that ended first are forgotten."
+    )
+    metrics_jobs_max: int = Field(
+        500, ge=0, le=10_000, description="Of so many jobs GET /metrics has figures of their own."
     )
     validate_states: bool = Field(False, description="Check the scheduler's invariants after every step.")
     log_format: Literal["auto", "console", "json"] = Field(

@@ -16,6 +16,8 @@ from app.api.event_streams import STREAMS_MAX, Streams
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
 from app.api.middleware import Exchange, Identity, Origins
+from app.api.monitoring.exposition import Exposition
+from app.api.monitoring.meters import Meters
 from app.api.openapi import openapi_document
 from app.api.record_cache import AnswerCache, EndedJobCache, RecordCache
 from app.api.render.jobs import job_overview
@@ -59,11 +61,12 @@ def create_app(
     control_planes: ControlPlanes | None = None,
     forwarding: Forwarding | None = None,
     streams_max: int = STREAMS_MAX,
+    meters: Meters | None = None,
 ) -> SlotwiseApi:
     """The REST API over ``control_plane``. ``tokens``: who may call; None: everyone on this machine.
 
     ``clock``: what answers show as `now`. ``control_planes`` and ``forwarding``: where several share the jobs.
-    ``streams_max``: how many clients may follow events.
+    ``streams_max``: how many clients may follow events. ``meters``: what counts the commits of the store too.
     """
     if tokens is not None:
         told = info.warnings
@@ -74,7 +77,15 @@ def create_app(
     app.state.clock = clock or SystemClock()
     app.state.records = RecordCache(_record_bytes)
     app.state.answers = AnswerCache()
-    app.state.streams = Streams(streams_max)
+    app.state.streams = streams = Streams(streams_max)
+    meters = meters or Meters()
+    app.state.exposition = Exposition(
+        meters,
+        control_plane.census,
+        lambda: streams.count,
+        jobs_max=info.settings.metrics_jobs_max,
+        version=info.version,
+    )
     app.state.tokens = tokens
     app.state.ended_jobs = EndedJobCache(_ended_job_bytes)
     app.state.control_planes = control_planes
@@ -83,7 +94,7 @@ def create_app(
     # The last one is the outermost.
     app.add_middleware(Identity, tokens=tokens)
     app.add_middleware(Origins, local_only=tokens is None)
-    app.add_middleware(Exchange)
+    app.add_middleware(Exchange, meters=meters)
     return app
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
@@ -18,9 +18,11 @@ log = structlog.get_logger()
 
 ANONYMOUS = "anonymous"
 PRINCIPAL = "slotwise.principal"
+METRICS_ONLY = "slotwise.metrics_only"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _SHA256 = re.compile(r"sha256:[0-9a-fA-F]{64}\Z")
+_METRICS_ONLY = "metrics-only:"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+\Z")
 _MIN_TOKEN_LENGTH = 16
 _LOOK_EVERY_S = 1.0
@@ -36,31 +38,36 @@ class TokenFileError(ValueError):
 
 class Tokens:
     """Names by the SHA-256 of their tokens. A look-up in a table of digests tells an attacker nothing by its
-    time.
+    time. ``metrics_only``: those of tokens that are for `GET /metrics` and nothing else.
     """
 
-    def __init__(self, names_by_digest: dict[bytes, str]) -> None:
+    def __init__(self, names_by_digest: dict[bytes, str], metrics_only: Collection[bytes] = ()) -> None:
         self._names = names_by_digest
+        self._metrics_only = frozenset(metrics_only)
 
     def name_of(self, token: bytes) -> str | None:
-        return self._names.get(hashlib.sha256(token).digest())
+        """The name of the user whose token this is."""
+        digest = hashlib.sha256(token).digest()
+        return None if digest in self._metrics_only else self._names.get(digest)
 
     def problems(self) -> list[str]:
         """What is not well with where they come from, in sentences."""
         return []
 
     def authenticate(self, headers: list[tuple[bytes, bytes]]) -> str | None:
-        """The name of the caller, None if the request has no valid token."""
-        found = [value for name, value in headers if name == b"authorization"]
-        if len(found) != 1:
-            return None
-        scheme, _, token = found[0].strip().partition(b" ")
-        return self.name_of(token.strip()) if scheme.lower() == b"bearer" else None
+        """The name of the caller, None if the request has no valid token of a user."""
+        token = _bearer(headers)
+        return None if token is None else self.name_of(token)
+
+    def is_for_metrics(self, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Whether the request has a token that is for metrics only."""
+        token = _bearer(headers)
+        return token is not None and hashlib.sha256(token).digest() in self._metrics_only
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Read a token file: lines `name:token` or `name:sha256:<hex>`; empty lines and lines from `#` on are
-        passed over.
+        """Read a token file: lines `name:token` or `name:sha256:<hex>`, with `metrics-only:` behind the first colon
+        where it is for metrics only; empty lines and lines from `#` on are passed over.
 
         Raises:
             TokenFileError: it cannot be read, others may read it, it names no token, or a line is wrong.
@@ -76,12 +83,13 @@ class Tokens:
         if mode & stat.S_IROTH:
             raise TokenFileError([f"The token file {path} may be read by everyone: run chmod 600 {path}."])
         names: dict[bytes, str] = {}
+        metrics_only: list[bytes] = []
         errors: list[str] = []
         for number, line in enumerate(lines, 1):
             text = line.strip()
             if not text or text.startswith("#"):
                 continue
-            problem = _add(names, text)
+            problem = _add(names, metrics_only, text)
             if problem:
                 # The line itself is not shown: it may hold a secret.
                 errors.append(f"The token file {path}, line {number}: {problem}.")
@@ -89,7 +97,7 @@ class Tokens:
             errors.append(f"The token file {path} has no token: add a line such as name:token.")
         if errors:
             raise TokenFileError(errors)
-        return cls(names)
+        return cls(names, metrics_only)
 
 
 class TokenFile(Tokens):
@@ -109,7 +117,7 @@ class TokenFile(Tokens):
         # Before it is read: what is written meanwhile is seen at the next look.
         self._seen = self._identity()
         self._looked_s = now_s()
-        super().__init__(Tokens.read(path)._names)
+        self._take(Tokens.read(path))
 
     def name_of(self, token: bytes) -> str | None:
         self._look()
@@ -129,13 +137,16 @@ class TokenFile(Tokens):
             return
         self._seen = identity
         try:
-            self._names = Tokens.read(self._path)._names
+            self._take(Tokens.read(self._path))
         except TokenFileError as error:
             self._problems = [f"{error} The tokens that were read before hold until it is mended."]
             log.error("the token file has changed and cannot be used", error=str(error))
         else:
             self._problems = []
             log.info("the token file was read again", names=sorted(set(self._names.values())))
+
+    def _take(self, tokens: Tokens) -> None:
+        self._names, self._metrics_only = tokens._names, tokens._metrics_only
 
     def _identity(self) -> tuple[int, ...]:
         """Another one when the file, its content or its mode has changed; empty: it is not there."""
@@ -146,8 +157,18 @@ class TokenFile(Tokens):
         return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _add(names: dict[bytes, str], text: str) -> str | None:
+def _bearer(headers: list[tuple[bytes, bytes]]) -> bytes | None:
+    found = [value for name, value in headers if name == b"authorization"]
+    if len(found) != 1:
+        return None
+    scheme, _, token = found[0].strip().partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
+
+
+def _add(names: dict[bytes, str], metrics_only: list[bytes], text: str) -> str | None:
     name, colon, secret = text.partition(":")
+    is_for_metrics = secret.startswith(_METRICS_ONLY)
+    secret = secret.removeprefix(_METRICS_ONLY)
     if not colon or not _NAME.match(name):
         return "name:token or name:sha256:<64 hexadecimal digits> is expected"
     if secret.startswith("sha256:"):
@@ -161,4 +182,6 @@ def _add(names: dict[bytes, str], text: str) -> str | None:
     if digest in names:
         return "the same token is there twice"
     names[digest] = name
+    if is_for_metrics:
+        metrics_only.append(digest)
     return None

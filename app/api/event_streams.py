@@ -39,6 +39,10 @@ class Streams:
         self._most_each = max(1, most // 4)
         self._open: Counter[str] = Counter()
 
+    @property
+    def count(self) -> int:
+        return self._open.total()
+
     def opened(self, principal: str) -> None:
         """
         Raises:
@@ -51,7 +55,7 @@ class Streams:
                 "close some of them.",
                 headers=RETRY,
             )
-        if self._open.total() >= self._most:
+        if self.count >= self._most:
             raise ApiError(
                 503,
                 f"{self._most} clients follow events already, which is the most: try again.",

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
+import time
 
 import structlog
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.auth import ANONYMOUS, PRINCIPAL, Tokens
+from app.api.auth import ANONYMOUS, METRICS_ONLY, PRINCIPAL, Tokens
 from app.api.errors import error_response
 from app.api.held_bytes import DRIVERS_LIMIT_BYTES, HeldBytes
+from app.api.monitoring.meters import NO_ROUTE, Meters
 
 log = structlog.get_logger()
 
@@ -36,11 +38,12 @@ def route_path(scope: Scope) -> str:
 
 class Exchange:
     """One request and its answer, the outermost layer: paths with and without `/v1`, the request id, HEAD without a
-    body, the bytes that bodies hold, and a crash of ours as a 500.
+    body, the bytes that bodies hold, a crash of ours as a 500, and how long it all took.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, meters: Meters) -> None:
         self._app = app
+        self._meters = meters
         self._held = HeldBytes()
         # Slow uploads of clients are in no driver's way.
         self._held_of_drivers = HeldBytes(DRIVERS_LIMIT_BYTES, 0)
@@ -64,20 +67,27 @@ class Exchange:
             await answer.fail(scope, receive)
         finally:
             held.release(scope)
+            if answer.status is not None:
+                route = scope.get("route")
+                self._meters.answered(
+                    scope["method"], NO_ROUTE if route is None else route.path, answer.status, answer.took_s
+                )
 
 
 class _Answer:
-    """What is sent for one request."""
+    """What is sent for one request. ``status`` and ``took_s``, until it began: once it has begun."""
 
     def __init__(self, send: Send, request_id: bytes | None, *, is_head: bool) -> None:
         self._send = send
         self._request_id = request_id
         self._is_head = is_head
-        self._started = False
+        self._began_s = time.perf_counter()
+        self.status: int | None = None
+        self.took_s = 0.0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._started = True
+            self.status, self.took_s = message["status"], time.perf_counter() - self._began_s
             if self._request_id is not None:
                 message["headers"] = [*message["headers"], (b"x-request-id", self._request_id)]
         elif self._is_head:
@@ -94,7 +104,7 @@ class _Answer:
             method=scope["method"],
             path=scope["path"],
         )
-        if self._started:
+        if self.status is not None:
             # Half an answer is out: breaking the connection is the only way left to say that it is not whole.
             raise
         sentence = f"An internal error occurred; the server's log has it under the error id {error_id}."
@@ -179,5 +189,7 @@ class Identity:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             tokens = self._tokens
-            scope[PRINCIPAL] = ANONYMOUS if tokens is None else tokens.authenticate(scope["headers"])
+            principal = ANONYMOUS if tokens is None else tokens.authenticate(scope["headers"])
+            scope[PRINCIPAL] = principal
+            scope[METRICS_ONLY] = tokens is not None and tokens.is_for_metrics(scope["headers"])
         await self._app(scope, receive, send)

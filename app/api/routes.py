@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.answers import BytesResponse, model_bytes
-from app.api.auth import PRINCIPAL
+from app.api.auth import METRICS_ONLY, PRINCIPAL
 from app.api.calls import Calls
 from app.api.errors import UNAUTHORIZED, ApiError, bad_request
 from app.api.middleware import route_path
@@ -34,9 +34,11 @@ _ROUTE_PARAMETER = re.compile(r"{(\w+)}\Z")
 
 
 class Access(Enum):
-    """Who may call an operation. DRIVER: it checks the credentials of an attempt itself."""
+    """Who may call an operation. METRICS: a user, or whose token is for this only. DRIVER: it checks the credentials of
+    an attempt itself."""
 
     USER = "user"
+    METRICS = "metrics"
     PUBLIC = "public"
     DRIVER = "driver"
 
@@ -103,6 +105,12 @@ class PublicOperation(Operation):
     access = Access.PUBLIC
 
 
+class MetricsOperation(Operation):
+    """Tells of the server that is asked. A token that is for metrics only will do."""
+
+    access = Access.METRICS
+
+
 class DriverOperation(Operation):
     """For drivers, who ask the server that they were started by."""
 
@@ -141,6 +149,11 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]], known: dict[bytes, st
             found.add(name)
 
 
+def _is_open(access: Access | None, scope: Scope) -> bool:
+    """Whether an operation may be called by somebody without the name of a user."""
+    return access in (Access.PUBLIC, Access.DRIVER) or (access is Access.METRICS and scope[METRICS_ONLY])
+
+
 @dataclass(slots=True)
 class _Node:
     children: dict[str, _Node] = field(default_factory=dict)
@@ -177,7 +190,7 @@ class Routes(APIRouter):
         method: str = scope["method"]
         # HEAD is GET without the body.
         route = node.routes.get("GET" if method == "HEAD" else method) if node is not None else None
-        if scope[PRINCIPAL] is None and (route is None or route.access is Access.USER):
+        if scope[PRINCIPAL] is None and not _is_open(None if route is None else route.access, scope):
             raise ApiError(401, UNAUTHORIZED, headers={"WWW-Authenticate": 'Bearer realm="slotwise"'})
         if node is None:
             # What was added to the application later, or nothing.

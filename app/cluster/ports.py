@@ -130,6 +130,11 @@ class DriverHost(Protocol):
         """Why a driver takes longer to start now than it will later, in a sentence; empty if it does not."""
         ...
 
+    @property
+    def warm_ready(self) -> int:
+        """How many drivers are warm and wait for a job."""
+        ...
+
     async def acquire(
         self, java_options: tuple[str, ...] = (), runtime: Runtime | None = None
     ) -> DriverHandle:

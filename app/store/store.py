@@ -59,6 +59,10 @@ class Store:
         self._probe_at = 0.0
         self.tell_events: Callable[[], None] = lambda: None
         """Called when events were committed by `commit`: there is something to read for those who follow them."""
+        self.tell_commit: Callable[[UnitOfWork, float], None] = lambda _unit, _seconds: None
+        """Called with what `commit` has made durable, and how long that took."""
+        self.tell_failure: Callable[[StoreError], None] = lambda _error: None
+        """Called with why `commit` could not."""
         self._pool = None if inline else ThreadPoolExecutor(READERS, "slotwise-store-reader")
 
     @classmethod
@@ -113,6 +117,11 @@ class Store:
         store._writer.start()
         return store
 
+    @property
+    def transactions(self) -> int:
+        """How many have written units of `commit`."""
+        return self._writer.groups
+
     async def close(self) -> None:
         """Finish what is queued, then let go of the database. Later calls are refused."""
         if self._pool is None:
@@ -142,7 +151,13 @@ class Store:
             ConstraintViolated: a row breaks a rule of the schema.
             StoreUnavailable: nothing was written, save for an `OutcomeUnknown`: see there.
         """
-        await self._writer.submit(unit=unit)
+        began_s = time.perf_counter()
+        try:
+            await self._writer.submit(unit=unit)
+        except StoreError as error:
+            self.tell_failure(error)
+            raise
+        self.tell_commit(unit, time.perf_counter() - began_s)
         if any(isinstance(write, AddEvents) for write in unit.writes):
             self.tell_events()
 

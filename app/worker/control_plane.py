@@ -50,6 +50,7 @@ from app.worker.retrying import reading
 from app.worker.slots.doorbell import Bells
 from app.worker.slots.task_managers import Shown, members_of_host, pool_of
 from app.worker.views import (
+    Census,
     DryRun,
     Explanation,
     Fenced,
@@ -179,6 +180,22 @@ class ControlPlane:
 
     def job(self, job_id: str) -> JobView:
         return self._keeper.find(job_id)
+
+    def census(self) -> Census:
+        keeper = self._keeper
+        views = [job.view() for job in keeper.jobs.values()]
+        return Census(
+            jobs=sorted(views, key=lambda view: (view.submitted_ms, view.job_id)),
+            unreadable=len(keeper.unreadable.all()),
+            slots=keeper.broker.total,
+            free_slots=keeper.broker.free,
+            warm_drivers=self._host.warm_ready,
+            members=1 + len(keeper.peers),
+            is_sure=keeper.is_sure(),
+            batches=keeper.batches,
+            records=keeper.records,
+            transactions=self._store.transactions,
+        )
 
     def unreadable_jobs(self) -> Sequence[UnreadableJob]:
         return newest_first(self._keeper.unreadable.all())

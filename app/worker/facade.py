@@ -15,6 +15,7 @@ from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.slot_shares import SlotShareUpdate
 from app.worker.requests.views_of_logs import AttemptView, LogPart
 from app.worker.views import (
+    Census,
     DryRun,
     Explanation,
     JobView,
@@ -65,6 +66,10 @@ class ControlPlaneFacade(Protocol):
         ...
 
     def job(self, job_id: str) -> JobView: ...
+
+    def census(self) -> Census:
+        """What this control plane owns and has counted. It reads nothing from the database."""
+        ...
 
     def unreadable_jobs(self) -> Sequence[UnreadableJob]:
         """Jobs that are stored and cannot be read here, newest first. They are not among `jobs`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.model.plan import Rung
@@ -102,6 +103,26 @@ class JobView:
     def last_batches(self) -> dict[str, Report]:
         """The latest batch report per query id."""
         return {query_id: seen.report for query_id, seen in self.load.latest.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What a control plane owns now, and what it has counted since it began.
+
+    ``jobs``: those that it owns, oldest first. ``slots`` and ``free_slots``: of the pool, which it may share with
+    others; ``members``: how many these are with itself. ``batches`` and ``records``: what drivers reported.
+    """
+
+    jobs: Sequence[JobView]
+    unreadable: int
+    slots: int
+    free_slots: int
+    warm_drivers: int
+    members: int
+    is_sure: bool
+    batches: int
+    records: int
+    transactions: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,6 +284,7 @@ class ProtocolHost:
     """A `DriverHost` of protocol drivers. ``hold``: drivers commit no batch until `release`."""
 
     slow_start = ""
+    warm_ready = 0
 
     def __init__(self, app: Callable[[], ASGIApp]) -> None:
         self._app = app

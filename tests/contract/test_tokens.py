@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from app.api.auth import TokenFile, TokenFileError, Tokens
-from tests.contract.world import GRAPH, World, bounds, open_world
+from tests.contract.world import GRAPH, World, bounds, eventually, open_world
 
 TOKEN = "correct-horse-battery-staple"
 OTHER = "another-token-of-length"
@@ -90,10 +90,44 @@ async def test_with_tokens_any_host_name_may_be_used_but_no_other_origin(guarded
     assert (await guarded.http.post("/jobs", json=GRAPH, headers=foreign)).status_code == 403
 
 
+async def test_a_token_for_metrics_reads_them_and_nothing_else(sqlite_url: str, tmp_path: Path) -> None:
+    digest = hashlib.sha256(OTHER.encode()).hexdigest()
+    text = f"alice:{TOKEN}\nprometheus:metrics-only:sha256:{digest}\n"
+    async with open_world(sqlite_url, tmp_path, tokens=TokenFile(token_file(tmp_path, text))) as world:
+
+        async def status(path: str, token: str | None, method: str = "GET") -> int:
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            return (await world.http.request(method, path, headers=headers)).status_code
+
+        for path in ("/metrics", "/v1/metrics", "/metrics/"):
+            assert [await status(path, token) for token in (TOKEN, OTHER, None, "wrong")] == [
+                200,
+                200,
+                401,
+                401,
+            ]
+        for path in ("/jobs", "/jobmanager/metrics", "/events", "/nope", "/config"):
+            assert await status(path, OTHER) == 401, path
+        assert [await status("/metrics", OTHER, method) for method in ("HEAD", "POST", "OPTIONS")] == [
+            200,
+            401,
+            401,
+        ]
+        token_file(tmp_path, f"alice:{TOKEN}\nprometheus:sha256:{digest}\n")
+        await eventually(lambda: _is(status("/jobs", OTHER), 200), "the token is one of a user now")
+
+
+async def _is(found: Awaitable[int], wanted: int) -> bool:
+    return await found == wanted
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
         ("", "no token"),
+        (f"prometheus:metrics-only:{TOKEN}\nalice:{TOKEN}\n", "line 2"),
+        ("prometheus:metrics-only:\n", "line 1"),
+        ("prometheus:metrics-only:sha256:12\n", "line 1"),
         ("# nothing\n", "no token"),
         ("alice\n", "line 1"),
         ("alice:short\n", "line 1"),

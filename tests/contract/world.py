@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from app.api.app import create_app
 from app.api.auth import Tokens
 from app.api.info import ServerInfo
+from app.api.monitoring.meters import Meters
 from app.settings import Settings
 from app.store.store import Store
 from app.worker.clock import SystemClock
@@ -157,7 +158,7 @@ async def open_world(
     )
     settings = Settings(data_dir=directory, database_url=url, slots=slots, port=8081)
     info = ServerInfo(version="0.1.0", slots=slots, url="http://127.0.0.1:8081", settings=settings)
-    apps.append(create_app(control_plane, info=info, tokens=tokens))
+    apps.append(create_app(control_plane, info=info, tokens=tokens, meters=Meters(store)))
     http = httpx.AsyncClient(
         transport=httpx.ASGITransport(apps[0]), base_url="http://localhost", timeout=PATIENCE_S
     )

@@ -38,11 +38,12 @@ def job_metrics(view: JobView, now_ms: int) -> dict[str, str]:
     metrics["numRescales"] = state.num_rescales
     metrics["lastCheckpointDuration"] = -1
     if view.last_batches:
-        metrics |= _of_batches(view, now_ms)
+        metrics |= batch_figures(view, now_ms)
     return {name: str(value) for name, value in metrics.items()}
 
 
-def _of_batches(view: JobView, now_ms: int) -> dict[str, float]:
+def batch_figures(view: JobView, now_ms: int) -> dict[str, float]:
+    """Name to value, of a job that has had a batch."""
     reports = list(view.last_batches.values())
     last = max(reports, key=lambda report: report.at_ms)
     metrics: dict[str, float] = {

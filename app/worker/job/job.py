@@ -199,6 +199,8 @@ class Job:
         self.load.note(report, attempt, self.state.graph, now_ms, newest_ms)
         if report.type == "batch":
             self._meter.note(report)
+            self._keeper.batches += 1
+            self._keeper.records += report.input_rows
         elif report.type == "region-progress" and self._is_current_run(report):
             self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)

@@ -83,6 +83,7 @@ class FakeHost:
     """Implements `app.cluster.ports.DriverHost`. ``refuse`` makes `acquire` fail with that sentence."""
 
     slow_start = ""
+    warm_ready = 0
 
     def __init__(self) -> None:
         self.drivers: list[FakeDriver] = []

@@ -1,0 +1,1 @@
+"""What Prometheus is told (docs/monitoring.md): what this server has counted, and what it owns at that moment."""

@@ -1,0 +1,155 @@
+"""What this server counts as it goes: requests, commits, and what the committed events tell of jobs.
+
+Every label has a fixed set of values, whatever clients send: routes are templates, methods those of HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+
+from app.model.public_event import PublicEvent, PublicEventType
+from app.model.rescale import TerminalState
+from app.model.status import TERMINAL_STATUSES
+from app.store.errors import LeaseLost, StoreError, StoreUnavailable
+from app.store.store import Store
+from app.store.writes import AddEvents, UnitOfWork
+
+# When a counter began is what nobody asks here, and it doubles the number of series.
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+NO_ROUTE: Final = "none"
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_OTHER_METHOD: Final = "other"
+
+_REQUEST_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
+_COMMIT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_RESCALE_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class _Group:
+    """Some meters of a registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
+
+
+class Meters(_Group):
+    """Of one server. ``store``: what it commits is counted. ``registry`` is what a scrape reads."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.registry = CollectorRegistry()
+        super().__init__(self.registry)
+        ProcessCollector(registry=self.registry)
+        self._jobs = _JobMeters(self.registry)
+        self._requests = self._counter(
+            "slotwise_http_requests", "Requests that were answered.", "method", "route", "status"
+        )
+        self._request_seconds = self._histogram(
+            "slotwise_http_request_seconds",
+            "Time until the answer to a request began.",
+            _REQUEST_BUCKETS_S,
+            "method",
+            "route",
+        )
+        self._commit_seconds = self._histogram(
+            "slotwise_store_commit_seconds",
+            "Time from a change of a job until it was durable.",
+            _COMMIT_BUCKETS_S,
+        )
+        self._failed_commits = self._counter(
+            "slotwise_store_commit_failures", "Changes that could not be written.", "reason"
+        )
+        # From the start, so that the first one is an increase.
+        for reason in ("unavailable", "lease-lost", "refused"):
+            self._failed_commits.labels(reason)
+        if store is not None:
+            store.tell_commit, store.tell_failure = self._committed, self._not_committed
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered. ``route``: the template of its path, or `NO_ROUTE`."""
+        method = method if method in _METHODS else _OTHER_METHOD
+        self._requests.labels(method, route, str(status)).inc()
+        self._request_seconds.labels(method, route).observe(seconds)
+
+    def _committed(self, unit: UnitOfWork, seconds: float) -> None:
+        self._commit_seconds.observe(seconds)
+        for write in unit.writes:
+            if isinstance(write, AddEvents):
+                for event in write.events:
+                    self._jobs.note(event)
+
+    def _not_committed(self, error: StoreError) -> None:
+        reason = "refused"
+        if isinstance(error, StoreUnavailable):
+            reason = "unavailable"
+        elif isinstance(error, LeaseLost):
+            reason = "lease-lost"
+        self._failed_commits.labels(reason).inc()
+
+
+class _JobMeters(_Group):
+    """What the events tell of all jobs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        self._events = self._counter("slotwise_events_written", "Events that were stored.", "type")
+        self._submitted = self._counter("slotwise_jobs_submitted", "Jobs that were submitted here.")
+        self._ended = self._counter("slotwise_jobs_ended", "Jobs that reached a terminal status.", "status")
+        self._rescales = self._counter(
+            "slotwise_rescales", "Rescale records that ended.", "cause", "outcome", "reason", "rung"
+        )
+        self._rescale_seconds = self._histogram(
+            "slotwise_rescale_seconds",
+            "Time from the cause of a completed rescale to the first batch after it.",
+            _RESCALE_BUCKETS_S,
+            "rung",
+        )
+        self._gap_seconds = self._histogram(
+            "slotwise_rescale_output_gap_seconds", "Output gap of rescales.", _RESCALE_BUCKETS_S, "rung"
+        )
+        self._restarts = self._counter("slotwise_restarts", "Restarts of jobs or of single queries.", "scope")
+        self._failures = self._counter(
+            "slotwise_failures", "Failures that were added to exception histories."
+        )
+        self._attempts = self._counter("slotwise_attempts_ended", "Attempts that ended.", "outcome")
+        for kind in PublicEventType:
+            self._events.labels(kind.value)
+        for status in TERMINAL_STATUSES:
+            self._ended.labels(status.value)
+        for scope in ("job", "query"):
+            self._restarts.labels(scope)
+
+    def note(self, event: PublicEvent) -> None:
+        fields = event.fields
+        self._events.labels(event.type.value).inc()
+        match event.type:
+            case PublicEventType.STATUS:
+                if fields["previousStatus"] is None:
+                    self._submitted.inc()
+                elif fields["status"] in TERMINAL_STATUSES:
+                    self._ended.labels(fields["status"]).inc()
+            case PublicEventType.RESCALE_ENDED:
+                rung, outcome = fields["rung"] or "none", fields["terminalState"]
+                labels = (fields["triggerCause"], outcome, fields["terminatedReason"], rung)
+                self._rescales.labels(*labels).inc()
+                if outcome == TerminalState.COMPLETED:
+                    self._rescale_seconds.labels(rung).observe(fields["durationInMillis"] / 1000)
+                if fields["outputGapInMillis"] is not None:
+                    self._gap_seconds.labels(rung).observe(fields["outputGapInMillis"] / 1000)
+            case PublicEventType.RESTART:
+                self._restarts.labels(fields["scope"]).inc()
+            case PublicEventType.FAILURE:
+                self._failures.inc()
+            case PublicEventType.ATTEMPT_ENDED:
+                self._attempts.labels(fields["outcome"]).inc()
+            case _:
+                pass
