@@ -269,7 +269,6 @@ class SimHost:
     """Drivers as processes of the simulated world. Implements `app.cluster.ports.DriverHost`."""
 
     slow_start = ""
-    warm_ready = 0
 
     def __init__(self, incarnation: Incarnation) -> None:
         self._incarnation = incarnation

@@ -5,13 +5,15 @@ Every label has a fixed set of values, whatever clients send: routes are templat
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
+from app.model.plan import Rung
 from app.model.public_event import PublicEvent, PublicEventType
-from app.model.rescale import TerminalState
+from app.model.rescale import TerminalState, TriggerCause
 from app.model.status import TERMINAL_STATUSES
 from app.store.errors import LeaseLost, StoreError, StoreUnavailable
 from app.store.store import Store
@@ -23,10 +25,19 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 NO_ROUTE: Final = "none"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER_METHOD: Final = "other"
+_NO_RUNG: Final = "none"
 
 _REQUEST_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 _COMMIT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _RESCALE_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+# They are not written with the changes of a job.
+_NOT_OF_JOBS: Final = {
+    PublicEventType.JOB_FORGOTTEN,
+    PublicEventType.MEMBER_JOINED,
+    PublicEventType.MEMBER_LEFT,
+}
 
 
 class _Group:
@@ -68,7 +79,7 @@ class Meters(_Group):
         self._failed_commits = self._counter(
             "slotwise_store_commit_failures", "Changes that could not be written.", "reason"
         )
-        # From the start, so that the first one is an increase.
+        # From the start, here and below: of a series that begins with 1 Prometheus sees no increase.
         for reason in ("unavailable", "lease-lost", "refused"):
             self._failed_commits.labels(reason)
         if store is not None:
@@ -105,7 +116,7 @@ class _JobMeters(_Group):
         self._submitted = self._counter("slotwise_jobs_submitted", "Jobs that were submitted here.")
         self._ended = self._counter("slotwise_jobs_ended", "Jobs that reached a terminal status.", "status")
         self._rescales = self._counter(
-            "slotwise_rescales", "Rescale records that ended.", "cause", "outcome", "reason", "rung"
+            "slotwise_rescales", "Rescale records that ended.", "cause", "outcome", "rung"
         )
         self._rescale_seconds = self._histogram(
             "slotwise_rescale_seconds",
@@ -121,12 +132,19 @@ class _JobMeters(_Group):
             "slotwise_failures", "Failures that were added to exception histories."
         )
         self._attempts = self._counter("slotwise_attempts_ended", "Attempts that ended.", "outcome")
-        for kind in PublicEventType:
+        for kind in set(PublicEventType) - _NOT_OF_JOBS:
             self._events.labels(kind.value)
         for status in TERMINAL_STATUSES:
             self._ended.labels(status.value)
         for scope in ("job", "query"):
             self._restarts.labels(scope)
+        for labels in itertools.product(TriggerCause, TerminalState, (*Rung, _NO_RUNG)):
+            self._rescales.labels(*labels)
+        for rung in Rung:
+            self._rescale_seconds.labels(rung)
+            self._gap_seconds.labels(rung)
+        for outcome in ("finished", "drained", "stopped", "start-failed", "failed", "given-up"):
+            self._attempts.labels(outcome)
 
     def note(self, event: PublicEvent) -> None:
         fields = event.fields
@@ -138,9 +156,8 @@ class _JobMeters(_Group):
                 elif fields["status"] in TERMINAL_STATUSES:
                     self._ended.labels(fields["status"]).inc()
             case PublicEventType.RESCALE_ENDED:
-                rung, outcome = fields["rung"] or "none", fields["terminalState"]
-                labels = (fields["triggerCause"], outcome, fields["terminatedReason"], rung)
-                self._rescales.labels(*labels).inc()
+                rung, outcome = fields["rung"] or _NO_RUNG, fields["terminalState"]
+                self._rescales.labels(fields["triggerCause"], outcome, rung).inc()
                 if outcome == TerminalState.COMPLETED:
                     self._rescale_seconds.labels(rung).observe(fields["durationInMillis"] / 1000)
                 if fields["outputGapInMillis"] is not None:
