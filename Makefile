@@ -15,7 +15,7 @@ BENCHMARKS := $(sort $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))
 # Further arguments: make serve ARGS='--port 9000', make unit ARGS='-k slots -x'
 ARGS ?=
 
-.PHONY: help setup java postgres promtool demo serve test lint format docs bench clean long $(LAYERS)
+.PHONY: help setup java postgres promtool chromium demo serve test lint format docs bench clean long $(LAYERS)
 
 help:
 	@echo 'make demo         a year of real flights through a job that is rescaled, killed and checked'
@@ -43,6 +43,9 @@ postgres:
 
 promtool: setup
 	@.ci/promtool
+
+chromium:
+	@.ci/chromium
 
 demo: java setup
 	$(BIN)/slotwise demo $(ARGS)

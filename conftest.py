@@ -8,8 +8,8 @@ import pytest
 
 TESTS = Path(__file__).parent / "tests"
 LAYERS = ("unit", "contract", "simulation", "integration", "acceptance")
-NOT_ON_POSTGRESQL = "NOT TESTED ON POSTGRESQL"
-_SKIPPED = pytest.StashKey[int]()
+NOT_TESTED = ("NOT TESTED ON POSTGRESQL", "NOT TESTED IN A BROWSER")
+_SKIPPED = pytest.StashKey[dict[str, int]]()
 
 
 def _layer(item: pytest.Item) -> str | None:
@@ -37,10 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     skipped = terminalreporter.stats.get("skipped", [])
-    config.stash[_SKIPPED] = sum(NOT_ON_POSTGRESQL in str(report.longrepr) for report in skipped)
+    texts = [str(report.longrepr) for report in skipped]
+    config.stash[_SKIPPED] = {what: sum(what in text for text in texts) for what in NOT_TESTED}
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A run without PostgreSQL may pass on a developer's machine, but its very last line says so."""
-    if skipped := config.stash.get(_SKIPPED, 0):
-        print(f"!!!! {NOT_ON_POSTGRESQL}: {skipped} tests were skipped")
+    """A run without PostgreSQL or a browser may pass on a developer's machine, but its very last lines say so."""
+    for what, skipped in config.stash.get(_SKIPPED, {}).items():
+        if skipped:
+            print(f"!!!! {what}: {skipped} tests were skipped")

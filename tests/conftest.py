@@ -37,6 +37,18 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium. Skips where none is installed, but not in CI."""
+    path = shutil.which("chromium")
+    if path is None:
+        missing = "no chromium is on the PATH"
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(f"{missing}; in CI the dashboard must be tested in it", pytrace=False)
+        pytest.skip(f"NOT TESTED IN A BROWSER: {missing}")
+    return path
+
+
+@pytest.fixture(scope="session")
 def class_data_archive() -> Path:
     """The archive that servers build once per installation, where those of tests look for it: drivers start seconds
     faster from it."""

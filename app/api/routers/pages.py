@@ -1,25 +1,37 @@
-"""What people read: the OpenAPI document, and Swagger UI, which shows it and comes from here
-(`app/web/swagger-ui`)."""
+"""What people read: the dashboard (`app/web/dashboard`), the OpenAPI document, and Swagger UI, which shows it
+(`app/web/swagger-ui`). All of it comes from here."""
 
 from __future__ import annotations
 
+import functools
+import gzip
 import hashlib
 from base64 import b64encode
 from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import app.web
 from app.api.answers import BytesResponse
-from app.api.errors import not_found
+from app.api.auth import PRINCIPAL
+from app.api.errors import UNAUTHORIZED, ApiError, not_found
 from app.api.routes import PublicOperation
 from app.model.sentences import shown
 
-_FOLDER = Path(app.web.__file__).parent / "swagger-ui"
+_WEB = Path(app.web.__file__).parent
+_FOLDER = _WEB / "swagger-ui"
+_DASHBOARD = _WEB / "dashboard"
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_DASHBOARD_FILES = {path.name: path for path in _DASHBOARD.rglob("*") if path.suffix in _KINDS}
+_DASHBOARD_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
 _AS_TOLD = {"X-Content-Type-Options": "nosniff"}
 _PIECE_BYTES = 64 * 1024
 _NO_ICON = "data:,"
@@ -67,6 +79,43 @@ _FILES = {
     name: _Asset((_FOLDER / name).read_bytes(), media_type=kind, headers=_AS_TOLD)
     for name, kind in (("swagger-ui.css", "text/css"), ("swagger-ui-bundle.js", "text/javascript"))
 }
+
+
+@functools.cache
+def _dashboard_file(path: Path, *, compressed: bool) -> Response:
+    """Read when it is first asked for, and compressed once."""
+    content = path.read_bytes()
+    # A browser asks again each time: modules of two versions would not fit together.
+    headers = {**_AS_TOLD, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if compressed:
+        content, headers["Content-Encoding"] = gzip.compress(content, mtime=0), "gzip"
+    return _Asset(content, media_type=_KINDS[path.suffix], headers=headers)
+
+
+@functools.cache
+def _dashboard() -> Response:
+    headers = {**_AS_TOLD, "Cache-Control": "no-cache", "Vary": "Accept"}
+    page = _Asset((_DASHBOARD / "index.html").read_bytes(), media_type="text/html", headers=headers)
+    page.headers["Content-Security-Policy"] = _DASHBOARD_POLICY
+    return page
+
+
+@router.get("/")
+async def get_dashboard(request: Request) -> Response:
+    if "text/html" in request.headers.get("accept", ""):
+        return _dashboard()
+    # To programs there is nothing here, as in Flink's API.
+    if request.scope[PRINCIPAL] is None:
+        raise ApiError(401, UNAUTHORIZED, headers={"WWW-Authenticate": 'Bearer realm="slotwise"'})
+    raise HTTPException(404)
+
+
+@router.get("/ui/{asset}")
+async def get_dashboard_asset(request: Request, asset: str) -> Response:
+    if asset not in _DASHBOARD_FILES:
+        raise not_found(f"The dashboard has no file {shown(asset)}.")
+    compressed = "gzip" in request.headers.get("accept-encoding", "")
+    return _dashboard_file(_DASHBOARD_FILES[asset], compressed=compressed)
 
 
 @router.get("/docs")

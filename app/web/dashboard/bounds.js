@@ -1,0 +1,128 @@
+// Bounds changed from the page: what would happen is shown before, and nobody's change is overwritten unseen.
+
+import { html, useEffect, useState } from "./standalone.module.js";
+import { readBounds, sendBounds } from "./api.js";
+import { Dialog, Problem } from "./parts.js";
+import { useRead } from "./live.js";
+
+const TYPING_MS = 300;
+const STALE = 412;
+
+/** `fields`: {id: {lower, upper}} as typed; as the body of a PUT. What is no number is left for the server to refuse. */
+export function bodyOf(fields) {
+  const number = (text) => (/^-?\d+$/.test(text.trim()) ? Number(text) : text.trim());
+  return Object.fromEntries(
+    Object.entries(fields).map(([id, { lower, upper }]) => [
+      id,
+      { parallelism: { lowerBound: number(lower), upperBound: number(upper) } },
+    ]),
+  );
+}
+
+const fieldsOf = (bounds) =>
+  Object.fromEntries(
+    Object.entries(bounds).map(([id, { parallelism }]) => [
+      id,
+      { lower: String(parallelism.lowerBound), upper: String(parallelism.upperBound) },
+    ]),
+  );
+
+/** `vertices`: {id: {name, actual, most}}. `retry`: a rescale was taken back, so that equal bounds may be tried again. */
+export function BoundsDialog({ jobId, vertices, retry, onClose }) {
+  const declared = useRead((signal) => readBounds(jobId, signal), [jobId]);
+  const [fields, setFields] = useState(null);
+  const [reason, setReason] = useState("");
+  const [refusal, setRefusal] = useState(null);
+  const [isSending, setSending] = useState(false);
+  const version = declared.value?.version;
+  useEffect(() => {
+    // Numbers of somebody else's change are not put in place of those that were typed: they are shown beside them.
+    if (declared.value) setFields((typed) => typed ?? fieldsOf(declared.value.bounds));
+  }, [declared.value]);
+  const preview = usePreview(jobId, version, fields);
+  const isSame = fields && declared.value && JSON.stringify(bodyOf(fields)) === JSON.stringify(declared.value.bounds);
+
+  async function send(event) {
+    event.preventDefault();
+    setSending(true);
+    try {
+      await sendBounds(jobId, { version, bounds: bodyOf(fields), reason, retry: retry && isSame });
+      onClose();
+    } catch (error) {
+      setRefusal(error);
+      if (error.status === STALE) declared.refresh();
+    }
+    setSending(false);
+  }
+  const set = (id, name) => (event) => {
+    setRefusal(null);
+    setFields({ ...fields, [id]: { ...fields[id], [name]: event.target.value } });
+  };
+  const actual = (id) => preview.value?.currentParallelism?.[id] ?? vertices[id]?.actual ?? "–";
+  return html`<${Dialog} title="Bounds" onClose=${onClose}>
+    <form onSubmit=${send}>
+      <${Problem} error=${declared.error} />
+      ${fields && html`<table class="bounds">
+        <thead><tr><th>Vertex</th><th>Lower</th><th>Upper</th><th>Now</th><th>Then</th></tr></thead>
+        <tbody>
+          ${Object.entries(fields).map(([id, { lower, upper }]) => {
+            const name = vertices[id]?.name ?? id;
+            return html`<tr key=${id}>
+              <th scope="row">${name}<${Declared} typed=${fields[id]} bounds=${declared.value?.bounds[id]} /></th>
+              <td><input inputmode="numeric" aria-label=${`${name}: lower bound`} value=${lower} onInput=${set(id, "lower")} /></td>
+              <td><input inputmode="numeric" aria-label=${`${name}: upper bound`} value=${upper} onInput=${set(id, "upper")} /></td>
+              <td>${actual(id)}</td>
+              <td class="then">${preview.value?.parallelism?.[id] ?? "–"}</td>
+            </tr>`;
+          })}
+        </tbody>
+      </table>`}
+      <${Preview} ...${preview} />
+      <label class="wide">Reason, for the history <input maxlength="1000" value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>
+      ${refusal?.status === STALE && html`<p class="warning" role="alert">Somebody has changed the bounds meanwhile. Theirs are now beside yours: look again before you declare yours.</p>`}
+      <${Problem} error=${refusal} />
+      <footer>
+        <button type="button" class="plain" onClick=${() => setFields(fieldsOf(declared.value.bounds))} disabled=${!fields || isSame}>Take those in force</button>
+        <button type="submit" class="main" disabled=${!fields || isSending || (isSame && !retry)}>${isSame && retry ? "Try again" : "Declare"}</button>
+      </footer>
+    </form>
+  <//>`;
+}
+
+/** The bounds in force, where others were typed. */
+function Declared({ typed, bounds }) {
+  if (!bounds) return null;
+  const { lowerBound, upperBound } = bounds.parallelism;
+  if (typed.lower === String(lowerBound) && typed.upper === String(upperBound)) return null;
+  return html`<small> in force ${lowerBound}–${upperBound}</small>`;
+}
+
+/** {value, error}: what the server says of the bounds that are typed. */
+function usePreview(jobId, version, fields) {
+  const [state, setState] = useState({});
+  useEffect(() => {
+    if (!fields || !version) return undefined;
+    const ending = new AbortController();
+    const timer = setTimeout(async () => {
+      const found = await sendBounds(jobId, { version, bounds: bodyOf(fields), dryRun: true }, ending.signal).then(
+        (value) => ({ value }),
+        (error) => ({ error }),
+      );
+      if (!ending.signal.aborted) setState(found);
+    }, TYPING_MS);
+    return () => (clearTimeout(timer), ending.abort());
+  }, [jobId, version, fields]);
+  return state;
+}
+
+function Preview({ value, error }) {
+  if (error) return html`<section class="preview" aria-live="polite"><h3>This would be refused</h3><${Problem} error=${error} /></section>`;
+  if (!value) return html`<section class="preview" aria-live="polite"><p class="muted">Asking what would happen…</p></section>`;
+  const { slotsBefore, slotsAfter, rung, refused, explanation } = value;
+  return html`<section class="preview" aria-live="polite">
+    <h3>${refused.length ? "This would be refused" : "What would happen"}</h3>
+    <${Problem} error=${refused.length ? { sentences: refused } : null} />
+    <p>Slots <b>${slotsBefore} → ${slotsAfter ?? "–"}</b>${rung && html`, rung <b>${rung}</b>`}</p>
+    <ul>${explanation.map((sentence) => html`<li>${sentence}</li>`)}</ul>
+  </section>`;
+}

@@ -1,0 +1,82 @@
+// The graph of a job: what each vertex is, how parallel it is, and how busy.
+
+import { html, useMemo, useRef, useLayoutEffect, useState } from "./standalone.module.js";
+
+const WIDTH = 168;
+const HEIGHT = 62;
+const NARROW = 560;
+
+/** Nodes and edges with their places. `nodes`: those of `plan`, {id, inputs}. */
+export function layout(nodes, direction) {
+  const graph = new globalThis.dagre.graphlib.Graph();
+  graph.setGraph({ rankdir: direction, nodesep: 18, ranksep: 42, marginx: 4, marginy: 4 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  for (const { id } of nodes) graph.setNode(id, { width: WIDTH, height: HEIGHT });
+  for (const { id, inputs } of nodes) for (const input of inputs ?? []) graph.setEdge(input.id, id);
+  globalThis.dagre.layout(graph);
+  const { width, height } = graph.graph();
+  return {
+    width,
+    height,
+    places: Object.fromEntries(nodes.map(({ id }) => [id, graph.node(id)])),
+    edges: graph.edges().map((edge) => graph.edge(edge).points),
+  };
+}
+
+function curve(points) {
+  const [first, ...rest] = points;
+  let path = `M${first.x},${first.y}`;
+  for (let place = 0; place < rest.length - 1; place += 1) {
+    const [via, next] = [rest[place], rest[place + 1]];
+    const end = place === rest.length - 2 ? next : { x: (via.x + next.x) / 2, y: (via.y + next.y) / 2 };
+    path += `Q${via.x},${via.y} ${end.x},${end.y}`;
+  }
+  return rest.length === 1 ? `${path}L${rest[0].x},${rest[0].y}` : path;
+}
+
+/** `vertices`: {id: {name, lower, upper, actual, busy}}; busy in ms of each second, undefined if it is not known. */
+export function Graph({ nodes, vertices, selected, onSelect }) {
+  const frame = useRef();
+  const [isNarrow, setNarrow] = useState(false);
+  useLayoutEffect(() => {
+    const watcher = new ResizeObserver(([{ contentRect }]) => setNarrow(contentRect.width < NARROW));
+    watcher.observe(frame.current);
+    return () => watcher.disconnect();
+  }, []);
+  const shape = JSON.stringify(nodes.map(({ id, inputs }) => [id, (inputs ?? []).map((input) => input.id)]));
+  const drawn = useMemo(() => layout(nodes, isNarrow ? "TB" : "LR"), [shape, isNarrow]);
+  return html`<div class="graph" ref=${frame}>
+    <svg viewBox=${`0 0 ${drawn.width} ${drawn.height}`} width=${drawn.width} height=${drawn.height} role="group" aria-label="Job graph">
+      <defs>
+        <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+          <path d="M0,0L8,4L0,8z" class="arrow" />
+        </marker>
+      </defs>
+      ${drawn.edges.map((points) => html`<path class="edge" d=${curve(points)} marker-end="url(#arrow)" />`)}
+      ${nodes.map(({ id }) => html`<${Node} key=${id} place=${drawn.places[id]} vertex=${vertices[id] ?? {}}
+        isSelected=${id === selected} onSelect=${() => onSelect(id)} />`)}
+    </svg>
+  </div>`;
+}
+
+function Node({ place, vertex, isSelected, onSelect }) {
+  const { name = "", lower, upper, actual, busy } = vertex;
+  const isKnown = busy !== undefined;
+  const share = isKnown ? Math.min(1, busy / 1_000) : 0;
+  const bounds = lower === undefined ? "" : ` of ${lower}–${upper}`;
+  const load = isKnown ? `busy ${Math.round(share * 100)} %` : "";
+  const key = (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), onSelect());
+  return html`<g class="node ${isSelected ? "selected" : ""}" tabindex="0" role="button" aria-pressed=${isSelected}
+    aria-label=${`${name}: runs ${actual ?? "not"}${bounds}${load && `, ${load}`}`}
+    transform=${`translate(${place.x - WIDTH / 2},${place.y - HEIGHT / 2})`} onClick=${onSelect} onKeyDown=${key}>
+    <title>${name}</title>
+    <rect class="box" width=${WIDTH} height=${HEIGHT} rx="7" />
+    <rect class="busy" x="1" y=${HEIGHT - 7} width=${(WIDTH - 2) * share} height="6" rx="3"
+      style=${{ "--busy": `${Math.round(share * 100)}%` }} />
+    <text x="10" y="20" class="name">${shortened(name, 21)}</text>
+    <text x="10" y="41"><tspan class="number">${actual ?? "–"}</tspan><tspan class="muted">${bounds}</tspan></text>
+    <text x=${WIDTH - 10} y="41" text-anchor="end" class="muted">${load}</text>
+  </g>`;
+}
+
+const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);

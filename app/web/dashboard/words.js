@@ -1,0 +1,111 @@
+// Numbers, times, rescales and events in words. Pure, but for the time zone and the date.
+
+const UNITS = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1_000]];
+
+export function duration(ms) {
+  if (ms === null || ms === undefined || ms < 0) return "–";
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1_000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+  const place = UNITS.findIndex(([, size]) => ms >= size);
+  const [[unit, size], [small, smaller]] = [UNITS[place], UNITS[place + 1]];
+  const rest = Math.floor((ms % size) / smaller);
+  return `${Math.floor(ms / size)} ${unit}${rest ? ` ${rest} ${small}` : ""}`;
+}
+
+/** The time of day, with the date if that is not the date of `now`. */
+export function time(ms, now = Date.now()) {
+  const when = new Date(ms);
+  const clock = when.toLocaleTimeString("en-GB");
+  return when.toDateString() === new Date(now).toDateString() ? clock : `${when.toLocaleDateString("sv")} ${clock}`;
+}
+
+export function count(value) {
+  if (value === null || value === undefined) return "–";
+  const style = value >= 100_000 ? { notation: "compact", maximumFractionDigits: 1 } : { maximumFractionDigits: 0 };
+  return value.toLocaleString("en", style);
+}
+
+const CAUSES = {
+  INITIAL_SCHEDULE: "first start",
+  UPDATE_REQUIREMENT: "bounds were declared",
+  NEW_RESOURCE_AVAILABLE: "slots came or went",
+  RECOVERABLE_FAILOVER: "a failure",
+};
+export const cause = (record) => CAUSES[record.triggerCause] ?? record.triggerCause;
+
+const OUTCOMES = { COMPLETED: "completed", FAILED: "failed", IGNORED: "ignored" };
+export const outcome = (record) => OUTCOMES[record.terminalState] ?? "in progress";
+
+/** Which vertices a rescale changed, and how: "counts 2→4". */
+export function change(record) {
+  const all = Object.values(record.vertices);
+  const told = all.filter((one) => one.postRescaleParallelism !== null);
+  const changed = told.filter((one) => one.preRescaleParallelism !== one.postRescaleParallelism);
+  if (changed.length === 0) return told.length ? "unchanged" : "not decided";
+  const text = ({ jobVertexName: name, preRescaleParallelism: pre, postRescaleParallelism: post }) =>
+    pre === null ? `${name} ${post}` : `${name} ${pre}→${post}`;
+  return changed.map(text).join(", ");
+}
+
+export function took(record, now) {
+  return duration((record.endTimestampInMillis ?? now) - record.startTimestampInMillis);
+}
+
+/** What there is to say of a rescale: [[term, text], ...]. */
+export function facts(record, now) {
+  return [
+    ["Cause", cause(record)],
+    ["By", record.requestedBy],
+    ["Why", record.reason],
+    ["Parallelism", change(record)],
+    ["Rung", record.rung],
+    ["Outcome", outcome(record)],
+    ["Took", took(record, now)],
+    ["Output gap", record.outputGapInMillis === null ? null : duration(record.outputGapInMillis)],
+    ["Takes back", record.rollbackOf === null ? null : `rescale ${record.rollbackOf}`],
+    ["Remark", record.message],
+  ].filter(([, text]) => text);
+}
+
+const by = (event) => (event.requestedBy ? ` by ${event.requestedBy}` : "") + (event.reason ? `: ${event.reason}` : "");
+
+function parallelism(numbers, names) {
+  return Object.entries(numbers ?? {}).map(([id, value]) => `${names[id] ?? id} ${value}`).join(", ");
+}
+
+function boundsText(bounds, names) {
+  const text = ([id, { lowerBound, upperBound }]) => `${names[id] ?? id} ${lowerBound}–${upperBound}`;
+  return Object.entries(bounds ?? {}).map(text).join(", ");
+}
+
+const TEXTS = {
+  status: (event) => `${event.previousStatus ?? "new"} → ${event.status}${event.cause ? `: ${event.cause}` : ""}`,
+  requirements: (event, names) => `bounds ${boundsText(event.bounds, names)}${by(event)}`,
+  "slot-share": (event) => `weight ${event.weight}, priority ${event.priority}, cap ${event.cap ?? "none"}${by(event)}`,
+  "rescale-begun": (event) => `rescale ${event.number} begins: ${cause(event)}${by(event)}`,
+  "rescale-step": (event, names) =>
+    [`rescale ${event.number}: ${event.schedulerState}`, event.rung, parallelism(event.postRescaleParallelism, names)]
+      .filter(Boolean).join(", "),
+  "rescale-ended": (event, names) =>
+    [`rescale ${event.number} ${outcome(event)} after ${duration(event.durationInMillis)}`, event.rung,
+      parallelism(event.postRescaleParallelism, names), event.message].filter(Boolean).join(", "),
+  failure: (event) => `${event.vertex ? `${event.vertex}: ` : ""}${event.error}`,
+  restart: (event) => `${event.query ?? "the job"} restarts, number ${event.number}, in ${duration(event.backoffInMillis)}`,
+  "attempt-begun": (event, names) =>
+    [`attempt ${event.attempt} begins`, parallelism(event.parallelism, names)].filter(Boolean).join(": "),
+  "attempt-ended": (event) => `attempt ${event.attempt}: ${event.outcome}`,
+  "job-forgotten": (event) => `job ${event.forgottenJob} was forgotten`,
+  "member-joined": (event) => `server ${event.seat} joined at ${event.url}`,
+  "member-left": (event) => `server ${event.seat} left`,
+};
+
+const USUAL = new Set(["id", "type", "jid", "timestampInMillis"]);
+
+/** An event as a sentence. Of a type that is not known here: its fields. */
+export function eventText(event, names = {}) {
+  const text = TEXTS[event.type];
+  if (text) return text(event, names);
+  if (event.message) return event.message;
+  const rest = Object.entries(event).filter(([name, value]) => !USUAL.has(name) && value !== null);
+  return rest.map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+}

@@ -1,0 +1,363 @@
+"""The dashboard: its files, its policy, what it computes, and what it does in a browser without Spark behind it."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+import app.web
+from app.api.auth import Tokens
+from tests.browser import PHONE, browser, page_of
+from tests.contract.live import listening
+from tests.contract.world import GRAPH, World, bounds, open_world
+
+FOLDER = Path(app.web.__file__).parent / "dashboard"
+VENDORED = ("dagre", "htm", "uplot")
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+TOKEN = "correct-horse-battery-staple"
+PATIENCE_MS = 20_000
+JOBS = 500
+DASH = "\u2013"
+
+expect.set_options(timeout=PATIENCE_MS)
+
+
+# -- files
+
+
+async def test_browsers_are_given_the_page_and_programs_what_they_were(world: World) -> None:
+    for path in ("/", "/v1/"):
+        answer = await world.http.get(path, headers=BROWSER)
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert answer.headers["vary"] == "Accept"
+    for accept in ("*/*", "application/json"):
+        assert (await world.http.get("/", headers={"Accept": accept})).status_code == 404
+
+
+async def test_the_policy_lets_the_page_run_and_ask_nothing_from_elsewhere(world: World) -> None:
+    answer = await world.http.get("/", headers=BROWSER)
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert {policy[name] for name in ("script-src", "style-src", "connect-src", "img-src")} == {"'self'"}
+    assert "unsafe" not in str(policy)
+    assert not re.search(r"<script>|<style|style=|\son\w+=", answer.text)
+
+
+async def test_everything_that_the_page_and_its_modules_name_is_served(world: World) -> None:
+    names = set(re.findall(r'(?:src|href)="ui/([^"]+)"', (FOLDER / "index.html").read_text(encoding="utf-8")))
+    for module in FOLDER.glob("*.js"):
+        names |= set(re.findall(r'from "\./([^"]+)"', module.read_text(encoding="utf-8")))
+    assert {path.name for path in FOLDER.glob("*.js")} <= names
+    for name in names:
+        plain = await world.http.get(f"/ui/{name}", headers={"Accept-Encoding": "identity"})
+        assert plain.status_code == 200, name
+        assert plain.headers["x-content-type-options"] == "nosniff"
+        small = await world.http.get(f"/ui/{name}", headers={"Accept-Encoding": "gzip"})
+        assert (small.headers["content-encoding"], small.content) == ("gzip", plain.content)
+    for name in ("LICENSE", "index.html", "..%2Findex.html", "nope.js"):
+        answer = await world.http.get(f"/ui/{name}")
+        assert (answer.status_code, list(answer.json())) == (404, ["errors"])
+
+
+@pytest.mark.parametrize("package", VENDORED)
+def test_what_comes_from_elsewhere_is_what_its_package_has(package: str) -> None:
+    folder = FOLDER / "vendor" / package
+    version, *listed = (folder / "SHA256SUMS").read_text().splitlines()
+    assert re.fullmatch(r"# [@/a-z]+ [0-9.]+ of npm", version)
+    expected = {name: digest for digest, name in (line.split("  ") for line in listed)}
+    assert "LICENSE" in expected
+    assert {path.name for path in folder.iterdir()} == {*expected, "SHA256SUMS"}
+    for name, digest in expected.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_the_page_is_small() -> None:
+    sizes = {
+        path: len(gzip.compress(path.read_bytes()))
+        for path in FOLDER.rglob("*")
+        if path.suffix in (".js", ".css", ".html", ".svg")
+    }
+    foreign = sum(size for path, size in sizes.items() if "vendor" in path.parts)
+    assert foreign < 48_000
+    assert sum(sizes.values()) - foreign < 40_000
+
+
+async def test_every_call_of_the_page_is_an_operation_of_the_api(world: World) -> None:
+    """By what its modules say: a path that is renamed is found here, before a person finds it."""
+    paths = (await world.http.get("/openapi.json")).json()["paths"]
+    known = {re.sub(r"\{\w+\}", "*", path) for path in paths}
+    called: set[str] = set()
+    for module in FOLDER.glob("*.js"):
+        text = module.read_text(encoding="utf-8")
+        for pattern, prefix in (
+            (r'(?<![.\w])(?:get|useEvents)\(\s*[`"]([^`"]+)', "/"),
+            (r'call\(\s*"[A-Z]+",\s*(?:\w+ \? "[^"]+" : )?[`"]([^`"]+)', "/"),
+            (r'\b(?:job|path)\([\w.]+, [`"]([^`"]+)', "/jobs/*"),
+        ):
+            called |= {
+                prefix + re.sub(r"\$\{.*\}", "*", path.split("?")[0]) for path in re.findall(pattern, text)
+            }
+    called = {re.sub(r"/resource-requirements\*$", "/resource-requirements", path) for path in called}
+    assert {"/jobs/overview", "/events", "/jobs/*/events", "/jobs/*/attempts/*/logs", "/jobs"} <= called
+    assert called - known == set()
+
+
+# -- in a browser
+
+
+@pytest.fixture
+async def opened(world: World, chromium: str) -> AsyncIterator[tuple[Page, str]]:
+    """A page and the address of the world. It must complain of nothing."""
+    async with listening(world) as port, browser(chromium) as started, page_of(started) as (page, complaints):
+        yield page, f"http://127.0.0.1:{port}"
+        assert complaints == []
+
+
+RECORD: dict[str, Any] = {
+    "number": 1, "triggerCause": "UPDATE_REQUIREMENT", "requestedBy": "ann", "reason": "peak", "rung": "in-place",
+    "startTimestampInMillis": 100_000, "endTimestampInMillis": 102_000, "terminalState": "COMPLETED", "message": None,
+    "outputGapInMillis": 30, "rollbackOf": None,
+    "vertices": {"v": {
+        "jobVertexName": "counts", "sufficientParallelism": 1, "desiredParallelism": 4, "preRescaleParallelism": 2,
+        "postRescaleParallelism": 4,
+    }},
+}  # fmt: skip
+
+
+WORDS = {
+    "it.duration(850)": "850 ms",
+    "it.duration(1600)": "1.6 s",
+    "it.duration(75000)": "1 min 15 s",
+    "it.duration(3600000)": "1 h",
+    "it.duration(90061000)": "1 d 1 h",
+    "it.duration(-1) + it.duration(null) + it.count(null)": 3 * DASH,
+    "it.count(1234.4)": "1,234",
+    "it.count(2500000)": "2.5M",
+    "it.change(given[0])": "counts 2→4",
+    "it.facts(given[0], 0).map(fact => fact.join(' ')).join('; ')": "Cause bounds were declared; By ann; Why peak; "
+    "Parallelism counts 2→4; Rung in-place; Outcome completed; Took 2.0 s; Output gap 30 ms",
+    "it.eventText({id: 1, type: 'new', jid: null, timestampInMillis: 1, wind: 'north', count: 3})": "wind north, count 3",
+}
+
+
+def later(number: int, **changes: Any) -> dict[str, Any]:
+    record = {**copy.deepcopy(RECORD), "number": number, **changes}
+    return record | {
+        "startTimestampInMillis": number * 100_000,
+        "endTimestampInMillis": number * 100_000 + 2_000,
+    }
+
+
+async def computed(page: Page, module: str, expression: str, *values: Any) -> Any:
+    """What a module of the page computes, in the browser: `it` is the module, `given` the values."""
+    code = f"async ([module, given]) => {{ const it = await import(module); return {expression}; }}"
+    return await page.evaluate(code, [f"/ui/{module}.js", list(values)])
+
+
+async def test_what_the_time_axis_is_computed_from(opened: tuple[Page, str]) -> None:
+    page, url = opened
+    await page.goto(url)
+    steps = "it.steps(given[0], given[1], 'v', given[2], given[3])"
+    now = {"lower": 1, "upper": 6, "actual": 4}
+    told = {
+        "type": "requirements",
+        "timestampInMillis": 150_000,
+        "bounds": {"v": {"lowerBound": 1, "upperBound": 6}},
+    }
+    columns = await computed(page, "series", steps, [RECORD], [told], 200_000, now)
+    assert columns == {
+        "times": [100, 102, 150, 200],
+        "lower": [1, 1, 1, 1],
+        "upper": [4, 4, 6, 6],
+        "wanted": [4, 4, 4, 4],
+        "actual": [2, 4, 4, 4],
+    }
+    # What failed is not in force, and one that goes on has no end.
+    failed = later(2, terminalState="FAILED")
+    columns = await computed(
+        page, "series", steps, [failed], [], 300_000, {"lower": 1, "upper": 4, "actual": 2}
+    )
+    assert (columns["wanted"], columns["actual"]) == ([4, 2, 2], [2, 2, 2])
+    going = {**RECORD, "endTimestampInMillis": None, "terminalState": None}
+    bars = "it.bars(given[0], {from: given[1], to: given[2]}).map(({outcome, left, width}) => [outcome, left, width])"
+    assert await computed(page, "series", bars, [going], 0, 200_000) == [["OPEN", 50, 50]]
+    assert await computed(page, "series", bars, [later(2), RECORD], 0, 400_000) == [
+        ["COMPLETED", 25, 0.5],
+        ["COMPLETED", 50, 0.5],
+    ]
+    assert await computed(page, "series", bars, [RECORD], 150_000, 200_000) == []
+    # A point is a failure, and a decision not to act, of whatever name a newer server gives it.
+    events = [
+        {"id": number, "type": kind, "timestampInMillis": 100 * number}
+        for number, kind in enumerate(
+            ("status", "no-change", "failure", "rescale-step", "from-the-future"), 1
+        )
+    ]
+    code = "it.points(given[0], {from: 0, to: 1000}).map(({event, left}) => [event.type, left])"
+    found = await computed(page, "series", code, events)
+    assert found == [["no-change", 20], ["failure", 30], ["from-the-future", 50]]
+
+
+async def test_events_come_in_pieces_of_any_size_and_are_told_in_words(opened: tuple[Page, str]) -> None:
+    page, url = opened
+    await page.goto(url)
+    stream = 'id: 7\n\nevent: status\ndata: {"a":\ndata: 1}\nid: 8\r\n\r\n: nothing\n\nid: 9\nevent: x\ndata: y\n\n'
+    code = """(() => { const parser = new it.EventParser(); const [text, size] = given; const found = [];
+        for (let at = 0; at < text.length; at += size) found.push(...parser.feed(text.slice(at, at + size)));
+        return found; })()"""
+    expected = [
+        {"id": "7", "type": "", "data": ""},
+        {"id": "8", "type": "status", "data": '{"a":\n1}'},
+        {"id": "9", "type": "x", "data": "y"},
+    ]
+    for size in (1, 2, 7, len(stream)):
+        assert await computed(page, "sse", code, stream, size) == expected
+    for expression, text in WORDS.items():
+        assert await computed(page, "words", expression, RECORD) == text, expression
+
+
+async def test_another_client_s_change_is_not_overwritten_unseen(
+    world: World, opened: tuple[Page, str]
+) -> None:
+    page, url = opened
+    job_id = await world.running()
+    await page.goto(f"{url}/#/jobs/{job_id}")
+    await page.get_by_role("button", name="Change bounds").click()
+    upper = page.get_by_label("delays: upper bound")
+    await upper.fill("3")
+    await expect(page.get_by_role("heading", name="What would happen")).to_be_visible()
+    await expect(page.locator("tr", has=upper).locator(".then")).to_have_text("3")
+    answer = await world.put(job_id, bounds(flights=(1, 2), delays=(1, 5), store=(1, 1)))
+    assert answer.status_code == 200
+    await page.get_by_label("Reason").fill("über die Nacht")
+    await page.get_by_role("button", name="Declare").click()
+    await expect(page.get_by_text("Somebody has changed the bounds")).to_be_visible()
+    await expect(page.get_by_text(f"in force 1{DASH}5")).to_be_visible()
+    await expect(upper).to_have_value("3")
+    await page.get_by_role("button", name="Declare").click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    found = await world.get(f"/jobs/{job_id}/resource-requirements")
+    delays = await world.vertex(job_id, "delays")
+    assert found[delays]["parallelism"] == {"lowerBound": 1, "upperBound": 3}
+    (newest, *_) = await world.get(f"/jobs/{job_id}/rescales/history")
+    assert newest["reason"] == "über die Nacht"
+
+
+async def test_a_token_is_asked_for_and_kept_in_the_tab_alone(
+    sqlite_url: str, tmp_path: Path, chromium: str
+) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"alice:{TOKEN}\n")
+    path.chmod(0o600)
+    async with (
+        open_world(sqlite_url, tmp_path, tokens=Tokens.read(path)) as guarded,
+        listening(guarded) as port,
+        browser(chromium) as started,
+        page_of(started) as (page, _),
+    ):
+        guarded.http.headers["Authorization"] = f"Bearer {TOKEN}"
+        job_id = await guarded.running()
+        await page.goto(f"http://127.0.0.1:{port}/")
+        for token, seen in (("wrong-token-of-length", "does not know"), (TOKEN, "flight-delays")):
+            await page.get_by_label("Token").fill(token)
+            await page.get_by_role("button", name="Go on").click()
+            await expect(page.get_by_text(seen).first).to_be_visible()
+        # The stream of events has the token too.
+        await expect(page.get_by_text("live", exact=True)).to_be_visible()
+        await page.get_by_role("link", name="flight-delays").last.click()
+        await expect(page.locator(".mark.bar")).to_have_count(1)
+        await expect(page.get_by_text("by alice")).to_be_visible()
+        assert TOKEN not in page.url
+        stored = await page.evaluate("[JSON.stringify(localStorage), document.cookie]")
+        assert not any(TOKEN in text for text in stored)
+        async with page_of(started) as (other, _):
+            await other.goto(f"http://127.0.0.1:{port}/#/jobs/{job_id}")
+            await expect(other.get_by_role("heading", name="Token")).to_be_visible()
+        await page.get_by_role("button", name="Forget the token").click()
+        await expect(page.get_by_role("heading", name="Token")).to_be_visible()
+
+
+async def test_many_jobs_can_be_searched_and_ordered_and_what_changes_is_seen(
+    world: World, opened: tuple[Page, str]
+) -> None:
+    page, url = opened
+    for number in range(JOBS):
+        waiting = copy.deepcopy(GRAPH) | {"name": f"job-{number:03}"}
+        waiting["config"] = {"jobmanager.adaptive-scheduler.submission.resource-wait-timeout": "-1"}
+        waiting["vertices"][0] |= {"parallelism": 99, "lowerBound": 99}
+        await world.submit(waiting)
+    await page.goto(url)
+    rows = page.locator("table.jobs tbody tr")
+    await expect(rows).to_have_count(200)
+    await page.get_by_role("button", name=f"Show all {JOBS}").click()
+    await expect(rows).to_have_count(JOBS)
+    await page.get_by_role("button", name="Name").click()
+    await expect(rows.first).to_contain_text("job-000")
+    await page.get_by_label("Name or id").fill("JOB-49")
+    await expect(rows).to_have_count(10)
+    link = page.get_by_role("link", name="job-491")
+    job_id = str(await link.get_attribute("href")).rpartition("/")[2]
+    await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})
+    await expect(page.locator("tr", has=link)).to_contain_text("CANCELED")
+    await page.get_by_role("button", name="canceled 1").click()
+    await expect(rows).to_have_count(1)
+
+
+async def test_names_are_text_and_the_page_fits_a_phone_by_the_keyboard_alone(
+    world: World, chromium: str
+) -> None:
+    hostile = "<img src=x onerror=alert(1)>" + "x" * 60
+    job_id = await world.running(copy.deepcopy(GRAPH) | {"name": hostile})
+    await world.put(
+        job_id, bounds(flights=(1, 3), delays=(1, 3), store=(1, 1)), **{"X-Slotwise-Reason": "<b>why</b>"}
+    )
+    await world.completed(job_id, 2)
+    async with (
+        listening(world) as port,
+        browser(chromium) as started,
+        page_of(started, viewport=PHONE, color_scheme="dark", has_touch=True) as (page, complaints),
+    ):
+        for place in ("", f"#/jobs/{job_id}"):
+            await page.goto(f"http://127.0.0.1:{port}/{place}")
+            await expect(page.get_by_text(hostile, exact=False).first).to_be_visible()
+            wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert await page.evaluate(wide) <= 0, place
+        assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 19, 23)"
+        assert await page.locator("img[onerror]").count() == 0
+        # By the keyboard: along the rescales, and what they say.
+        await page.locator(".mark.bar").last.focus()
+        await expect(page.get_by_role("tooltip")).to_contain_text("<b>why</b>")
+        await page.keyboard.press("ArrowLeft")
+        await expect(page.get_by_role("tooltip")).to_contain_text("first start")
+        await page.get_by_role("tab", name="Rescales").focus()
+        await page.keyboard.press("ArrowRight")
+        await expect(page.get_by_role("tab", name="Events")).to_be_focused()
+        await expect(page.get_by_role("tabpanel")).to_contain_text("INITIALIZING")
+        assert complaints == []
+
+
+async def test_a_server_that_goes_away_is_said_and_comes_back(world: World, opened: tuple[Page, str]) -> None:
+    page, url = opened
+    job_id = await world.running()
+    await page.goto(f"{url}/#/jobs/{job_id}")
+    live = page.get_by_text("live", exact=True)
+    await expect(live).to_be_visible()
+    await page.context.set_offline(True)
+    await expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    # What was known stays.
+    await expect(page.get_by_role("heading", name="flight-delays")).to_be_visible()
+    await world.put(job_id, bounds(flights=(1, 3), delays=(1, 3), store=(1, 1)))
+    await page.context.set_offline(False)
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await expect(page.locator(".mark.bar")).to_have_count(2)
+    await expect(live).to_be_visible()
+    await page.goto(f"{url}/#/jobs/{'0' * 32}")
+    await expect(page.get_by_role("alert")).to_contain_text("0" * 32)
