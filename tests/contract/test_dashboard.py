@@ -144,7 +144,7 @@ WORDS = {
     "it.change(given[0])": "counts 2→4",
     "it.facts(given[0], 0).map(fact => fact.join(' ')).join('; ')": "Cause bounds were declared; By ann; Why peak; "
     "Parallelism counts 2→4; Rung in-place; Outcome completed; Took 2.0 s; Output gap 30 ms",
-    "it.eventText({id: 1, type: 'new', jid: null, timestampInMillis: 1, wind: 'north', count: 3})": "wind north, count 3",
+    "it.eventText({id: 1, type: 'new', jid: null, timestampInMillis: 1, wind: 'north', n: 3})": "wind north, n 3",
 }
 
 

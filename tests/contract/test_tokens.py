@@ -40,7 +40,7 @@ async def test_without_a_valid_token_nothing_is_told(guarded: World) -> None:
         {"Authorization": "Bearer "}, {"Authorization": f"Bearer {TOKEN} x"},
     ):  # fmt: skip
         for method, path in (
-            ("GET", "/jobs"), ("GET", "/nope"), ("POST", "/jobs"), ("OPTIONS", "/jobs"), ("PUT", "/jobs"),
+            ("GET", "/jobs"), ("GET", "/nope"), ("GET", "/"), ("POST", "/jobs"), ("OPTIONS", "/jobs"), ("PUT", "/jobs"),
             ("HEAD", "/jobs"), ("GET", "/v1/config"), ("PATCH", "/jobs/" + "0" * 32), ("POST", "/health/live"),
             ("GET", "/internal/nope"), ("OPTIONS", f"/internal/v1/jobs/{'0' * 32}/attempts/1/orders"), ("PUT", "/docs"),
         ):  # fmt: skip
@@ -62,8 +62,10 @@ async def test_health_and_documentation_need_no_token(guarded: World) -> None:
         "/docs/swagger-ui.css",
         "/v1/docs",
         "/v1/openapi.json",
+        "/ui/app.js",
     ):
         assert (await guarded.http.get(path)).status_code == 200, path
+    assert (await guarded.http.get("/", headers={"Accept": "text/html"})).status_code == 200
     document = (await guarded.http.get("/openapi.json")).json()
     assert document["security"] == [{"token": []}]
     assert document["paths"]["/health/live"]["get"]["security"] == []

@@ -50,7 +50,9 @@ function TokenForm({ wasWrong, onGiven }) {
     <h1>Token</h1>
     <p>This server asks for a token. It is kept in this tab until the tab is closed.</p>
     ${wasWrong && html`<p class="problem" role="alert">The server does not know this token.</p>`}
-    <label class="wide">Token <input type="password" autocomplete="off" autofocus value=${token} onInput=${(event) => setText(event.target.value)} /></label>
+    <label class="wide">Token
+      <input type="password" autocomplete="off" autofocus value=${token}
+        onInput=${(event) => setText(event.target.value)} /></label>
     <footer><button type="submit" class="main" disabled=${!token.trim()}>Go on</button></footer>
   </form></main>`;
 }
@@ -73,7 +75,8 @@ function App() {
       <span class="space"></span>
       ${hasToken() && html`<button class="plain" onClick=${forget}>Forget the token</button>`}
       <a href="docs">REST API</a>
-      <button class="plain" aria-label=${`Colours: ${theme}`} title=${`Colours: ${theme}`} onClick=${next}>${THEMES[theme]}</button>
+      <button class="plain" aria-label=${`Colours: ${theme}`} title=${`Colours: ${theme}`} onClick=${next}>
+        ${THEMES[theme]}</button>
     </nav>
     ${refused ? html`<${TokenForm} wasWrong=${refused.wasWrong} onGiven=${() => setRefused(null)} />` : page}
   `;

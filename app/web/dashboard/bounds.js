@@ -8,7 +8,7 @@ import { useRead } from "./live.js";
 const TYPING_MS = 300;
 const STALE = 412;
 
-/** `fields`: {id: {lower, upper}} as typed; as the body of a PUT. What is no number is left for the server to refuse. */
+/** `fields` ({id: {lower, upper}} as typed) as the body of a PUT. What is no number, the server refuses. */
 export function bodyOf(fields) {
   const number = (text) => (/^-?\d+$/.test(text.trim()) ? Number(text) : text.trim());
   return Object.fromEntries(
@@ -27,7 +27,7 @@ const fieldsOf = (bounds) =>
     ]),
   );
 
-/** `vertices`: {id: {name, actual, most}}. `retry`: a rescale was taken back, so that equal bounds may be tried again. */
+/** `vertices`: {id: {name, actual}}. `retry`: a rescale was taken back, so that equal bounds may be tried again. */
 export function BoundsDialog({ jobId, vertices, retry, onClose }) {
   const declared = useRead((signal) => readBounds(jobId, signal), [jobId]);
   const [fields, setFields] = useState(null);
@@ -69,8 +69,8 @@ export function BoundsDialog({ jobId, vertices, retry, onClose }) {
             const name = vertices[id]?.name ?? id;
             return html`<tr key=${id}>
               <th scope="row">${name}<${Declared} typed=${fields[id]} bounds=${declared.value?.bounds[id]} /></th>
-              <td><input inputmode="numeric" aria-label=${`${name}: lower bound`} value=${lower} onInput=${set(id, "lower")} /></td>
-              <td><input inputmode="numeric" aria-label=${`${name}: upper bound`} value=${upper} onInput=${set(id, "upper")} /></td>
+              <td><${Bound} name=${`${name}: lower bound`} value=${lower} onInput=${set(id, "lower")} /></td>
+              <td><${Bound} name=${`${name}: upper bound`} value=${upper} onInput=${set(id, "upper")} /></td>
               <td>${actual(id)}</td>
               <td class="then">${preview.value?.parallelism?.[id] ?? "–"}</td>
             </tr>`;
@@ -78,16 +78,24 @@ export function BoundsDialog({ jobId, vertices, retry, onClose }) {
         </tbody>
       </table>`}
       <${Preview} ...${preview} />
-      <label class="wide">Reason, for the history <input maxlength="1000" value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>
-      ${refusal?.status === STALE && html`<p class="warning" role="alert">Somebody has changed the bounds meanwhile. Theirs are now beside yours: look again before you declare yours.</p>`}
+      <label class="wide">Reason, for the history
+        <input maxlength="1000" value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>
+      ${refusal?.status === STALE && html`<p class="warning" role="alert">
+        Somebody has changed the bounds meanwhile. Theirs are now beside yours: look again before you declare yours.
+      </p>`}
       <${Problem} error=${refusal} />
       <footer>
-        <button type="button" class="plain" onClick=${() => setFields(fieldsOf(declared.value.bounds))} disabled=${!fields || isSame}>Take those in force</button>
-        <button type="submit" class="main" disabled=${!fields || isSending || (isSame && !retry)}>${isSame && retry ? "Try again" : "Declare"}</button>
+        <button type="button" class="plain" disabled=${!fields || isSame}
+          onClick=${() => setFields(fieldsOf(declared.value.bounds))}>Take those in force</button>
+        <button type="submit" class="main" disabled=${!fields || isSending || (isSame && !retry)}>
+          ${isSame && retry ? "Try again" : "Declare"}</button>
       </footer>
     </form>
   <//>`;
 }
+
+const Bound = ({ name, value, onInput }) =>
+  html`<input inputmode="numeric" aria-label=${name} value=${value} onInput=${onInput} />`;
 
 /** The bounds in force, where others were typed. */
 function Declared({ typed, bounds }) {
@@ -116,13 +124,13 @@ function usePreview(jobId, version, fields) {
 }
 
 function Preview({ value, error }) {
-  if (error) return html`<section class="preview" aria-live="polite"><h3>This would be refused</h3><${Problem} error=${error} /></section>`;
-  if (!value) return html`<section class="preview" aria-live="polite"><p class="muted">Asking what would happen…</p></section>`;
-  const { slotsBefore, slotsAfter, rung, refused, explanation } = value;
+  const refusal = error ?? (value?.refused.length ? { sentences: value.refused } : null);
   return html`<section class="preview" aria-live="polite">
-    <h3>${refused.length ? "This would be refused" : "What would happen"}</h3>
-    <${Problem} error=${refused.length ? { sentences: refused } : null} />
-    <p>Slots <b>${slotsBefore} → ${slotsAfter ?? "–"}</b>${rung && html`, rung <b>${rung}</b>`}</p>
-    <ul>${explanation.map((sentence) => html`<li>${sentence}</li>`)}</ul>
+    ${refusal && html`<h3>This would be refused</h3><${Problem} error=${refusal} />`}
+    ${!refusal && !value && html`<p class="muted">Asking what would happen…</p>`}
+    ${!refusal && value && html`<h3>What would happen</h3>
+      <p>Slots <b>${value.slotsBefore} → ${value.slotsAfter ?? "–"}</b>
+        ${value.rung && html`, rung <b>${value.rung}</b>`}</p>
+      <ul>${value.explanation.map((sentence) => html`<li>${sentence}</li>`)}</ul>`}
   </section>`;
 }

@@ -34,7 +34,7 @@ function curve(points) {
   return rest.length === 1 ? `${path}L${rest[0].x},${rest[0].y}` : path;
 }
 
-/** `vertices`: {id: {name, lower, upper, actual, busy}}; busy in ms of each second, undefined if it is not known. */
+/** `vertices`: {id: {name, lower, upper, actual, busy, percent}}, busy in ms of each second. */
 export function Graph({ nodes, vertices, selected, onSelect }) {
   const frame = useRef();
   const [isNarrow, setNarrow] = useState(false);
@@ -46,7 +46,8 @@ export function Graph({ nodes, vertices, selected, onSelect }) {
   const shape = JSON.stringify(nodes.map(({ id, inputs }) => [id, (inputs ?? []).map((input) => input.id)]));
   const drawn = useMemo(() => layout(nodes, isNarrow ? "TB" : "LR"), [shape, isNarrow]);
   return html`<div class="graph" ref=${frame}>
-    <svg viewBox=${`0 0 ${drawn.width} ${drawn.height}`} width=${drawn.width} height=${drawn.height} role="group" aria-label="Job graph">
+    <svg viewBox=${`0 0 ${drawn.width} ${drawn.height}`} width=${drawn.width} height=${drawn.height}
+      role="group" aria-label="Job graph">
       <defs>
         <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
           <path d="M0,0L8,4L0,8z" class="arrow" />
@@ -60,11 +61,12 @@ export function Graph({ nodes, vertices, selected, onSelect }) {
 }
 
 function Node({ place, vertex, isSelected, onSelect }) {
-  const { name = "", lower, upper, actual, busy } = vertex;
-  const isKnown = busy !== undefined;
-  const share = isKnown ? Math.min(1, busy / 1_000) : 0;
+  const { name = "", lower, upper, actual, busy, percent } = vertex;
+  const share = Math.min(1, (busy ?? 0) / 1_000);
   const bounds = lower === undefined ? "" : ` of ${lower}–${upper}`;
-  const load = isKnown ? `busy ${Math.round(share * 100)} %` : "";
+  // A vertex of a batch job is not busy for ever: how far it is says more.
+  const isBusy = busy === undefined ? "" : `busy ${Math.round(share * 100)} %`;
+  const load = percent === undefined ? isBusy : `${percent} % done`;
   const key = (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), onSelect());
   return html`<g class="node ${isSelected ? "selected" : ""}" tabindex="0" role="button" aria-pressed=${isSelected}
     aria-label=${`${name}: runs ${actual ?? "not"}${bounds}${load && `, ${load}`}`}

@@ -8,7 +8,7 @@ import { BoundsDialog } from "./bounds.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
 import { busyTimes, merged } from "./series.js";
-import { Timeline, stepOf } from "./timeline.js";
+import { Timeline, namesOf, stepOf } from "./timeline.js";
 import { cause, change, duration, eventText, outcome, time, took } from "./words.js";
 
 const EVERY_MS = 5_000;
@@ -27,17 +27,19 @@ export function JobPage({ id, theme }) {
   const [rangeMs, setRange] = useState(null);
   const isOver = job.value && hasEnded(job.value.state);
   const range = rangeMs ?? (isOver ? ENDED_RANGE : 600_000);
-  const load = useRead((signal) => get(path(id, `/load?step=${stepOf(range)}`), signal), [id, stepOf(range)], EVERY_MS);
+  const step = stepOf(range);
+  const load = useRead((signal) => get(path(id, `/load?step=${step}`), signal), [id, step], EVERY_MS);
   const now = useNow();
   const [selected, setSelected] = useState(null);
   const busy = useMemo(() => busyTimes(load.value, Date.now()), [load.value]);
   const vertices = useMemo(() => verticesOf(job.value, explained.value, busy), [job.value, explained.value, busy]);
   useEffect(() => setSelected(null), [id]);
-  if (!job.value) return html`<main><${Problem} error=${job.error} />${!job.error && html`<p class="muted">Reading…</p>`}</main>`;
+  if (!job.value) return html`<main>${job.error ? html`<${Problem} error=${job.error} />` : "Reading…"}</main>`;
   const shown = vertices[selected] ? selected : mostElastic(vertices);
   const choose = (vertex) => setSelected(vertex);
   return html`<main>
-    <${Head} job=${job.value} live=${live} explained=${explained.value} vertices=${vertices} onChanged=${job.refresh} />
+    <${Head} job=${job.value} live=${live} explained=${explained.value} vertices=${vertices}
+      onChanged=${job.refresh} />
     <${Problem} error=${job.error ?? explained.error} />
     <div class="columns">
       <${Why} explained=${explained.value} />
@@ -45,19 +47,20 @@ export function JobPage({ id, theme }) {
         <${Graph} nodes=${job.value.plan.nodes} vertices=${vertices} selected=${shown} onSelect=${choose} />
       </section>
     </div>
-    <${Timeline} job=${job.value} records=${records.all} events=${events} load=${load.value} vertices=${vertices} selected=${shown}
-      onSelect=${choose} rangeMs=${range} onRange=${setRange} theme=${theme} now=${now} />
+    <${Timeline} job=${job.value} records=${records.all} events=${events} load=${load.value} vertices=${vertices}
+      selected=${shown} onSelect=${choose} rangeMs=${range} onRange=${setRange} theme=${theme} now=${now} />
     <${Below} job=${job.value} records=${records.all} events=${events} vertices=${vertices} now=${now} />
   </main>`;
 }
 
-/** All that is shown of each vertex: {id: {name, lower, upper, most, actual, busy}}. */
+/** All that is shown of each vertex: {id: {name, lower, upper, actual, busy}}. */
 function verticesOf(job, explained, busy) {
   if (!job) return {};
   const of = explained?.vertices ?? {};
-  const entry = ({ id, name, maxParallelism }) => {
+  const entry = ({ id, name, progress }) => {
     const { lowerBound: lower, upperBound: upper, inForce } = of[id] ?? {};
-    return [id, { name, lower, upper, most: maxParallelism, actual: inForce ?? null, busy: hasEnded(job.state) ? undefined : busy[id] }];
+    const shown = { name, lower, upper, actual: inForce ?? null, percent: progress?.percent };
+    return [id, hasEnded(job.state) ? shown : { ...shown, busy: busy[id] }];
   };
   return Object.fromEntries(job.vertices.map(entry));
 }
@@ -103,33 +106,60 @@ function useJobEvents(id, onNews) {
   return { events, live };
 }
 
+const REACTIVE = "A job in reactive mode follows the slots that there are.";
+
 function Head({ job, live, explained, vertices, onChanged }) {
   const [open, setOpen] = useState(null);
   const close = () => setOpen(null);
   const isOver = hasEnded(job.state);
-  const canChange = !isOver && explained && !explained.reactive;
+  const canChange = explained && !explained.reactive;
+  const about = [
+    job.schedulerState,
+    job["job-type"].toLowerCase(),
+    `attempt ${job.attempt}`,
+    `since ${time(job["start-time"])} (${duration(job.duration)})`,
+    job.submittedBy && `by ${job.submittedBy}`,
+  ];
   return html`<div class="heading">
     <div>
       <h1>${job.name} <${Status} value=${job.state} /></h1>
-      <p class="muted">${job.schedulerState} · ${job["job-type"].toLowerCase()} · attempt ${job.attempt} · since ${time(job["start-time"])} (${duration(job.duration)})${job.submittedBy ? ` · by ${job.submittedBy}` : ""} · <code>${job.jid}</code></p>
+      <p class="muted">${about.filter(Boolean).join(" · ")} · <code>${job.jid}</code></p>
       ${job.lastFailure && html`<p class="warning">${job.lastFailure.message}</p>`}
     </div>
     <${Live} state=${live} />
     <div class="actions">
       ${job.sparkUi && html`<a class="button" href=${job.sparkUi} rel="noreferrer">Spark's page</a>`}
-      ${!isOver && html`<button class="main" disabled=${!canChange} title=${explained?.reactive ? "A job in reactive mode follows the slots that there are." : ""} onClick=${() => setOpen("bounds")}>Change bounds</button>
-      <button onClick=${() => setOpen("stop")}>Stop</button><button class="danger" onClick=${() => setOpen("cancel")}>Cancel</button>`}
+      ${!isOver && html`<button class="main" disabled=${!canChange} title=${explained?.reactive ? REACTIVE : ""}
+          onClick=${() => setOpen("bounds")}>Change bounds</button>
+        <button onClick=${() => setOpen("stop")}>Stop</button>
+        <button class="danger" onClick=${() => setOpen("cancel")}>Cancel</button>`}
       ${isOver && html`<button class="danger" onClick=${() => setOpen("forget")}>Forget</button>`}
     </div>
-    ${open === "bounds" && html`<${BoundsDialog} jobId=${job.jid} vertices=${vertices} retry=${Boolean(explained?.rollback)} onClose=${close} />`}
-    ${open && open !== "bounds" && html`<${Confirm} what=${open} job=${job} onClose=${close} onDone=${onChanged} />`}
+    ${open === "bounds" && html`<${BoundsDialog} jobId=${job.jid} vertices=${vertices}
+      retry=${Boolean(explained?.rollback)} onClose=${close} />`}
+    ${open in ENDINGS && html`<${Confirm} what=${open} job=${job} onClose=${close} onDone=${onChanged} />`}
   </div>`;
 }
 
 const ENDINGS = {
-  cancel: { verb: "Cancel", text: "The job is ended at once. What its batch in flight has not committed is not written.", method: "PATCH", rest: "?mode=cancel" },
-  stop: { verb: "Stop", text: "The job ends after its batch in flight, with a complete checkpoint.", method: "POST", rest: "/stop" },
-  forget: { verb: "Forget", text: "The job is deleted, with its history, its checkpoint and its events.", method: "DELETE", rest: "" },
+  cancel: {
+    verb: "Cancel",
+    text: "The job is ended at once. What its batch in flight has not committed is not written.",
+    method: "PATCH",
+    rest: "?mode=cancel",
+  },
+  stop: {
+    verb: "Stop",
+    text: "The job ends after its batch in flight, with a complete checkpoint.",
+    method: "POST",
+    rest: "/stop",
+  },
+  forget: {
+    verb: "Forget",
+    text: "The job is deleted, with its history, its checkpoint and its events.",
+    method: "DELETE",
+    rest: "",
+  },
 };
 
 function Confirm({ what, job, onClose, onDone }) {
@@ -158,16 +188,21 @@ function Confirm({ what, job, onClose, onDone }) {
 function Why({ explained }) {
   if (!explained) return html`<section class="card"><h2>Why</h2></section>`;
   const { slots, slotShare: share, supply, jid, name, violations, sentences } = explained;
-  const others = supply.total - supply.idle - slots.held;
+  const holders = [
+    { id: jid, name, slots: slots.held },
+    { id: "", name: "other jobs", slots: supply.total - supply.idle - slots.held },
+  ];
+  const others = sentences.filter((sentence) => !violations.some((one) => sentence.includes(one)));
   return html`<section class="card why" aria-label="Why it runs as it does">
     <h2>Why it runs as it does</h2>
     <ul>
       ${violations.map((sentence) => html`<li class="violated">${sentence}</li>`)}
-      ${sentences.filter((sentence) => !violations.some((one) => sentence.includes(one))).map((sentence) => html`<li>${sentence}</li>`)}
+      ${others.map((sentence) => html`<li>${sentence}</li>`)}
     </ul>
-    <p class="slots">Slots: holds <b>${slots.held}</b>, uses <b>${slots.used}</b>, wants <b>${slots.desired}</b>, needs <b>${slots.minimal}</b>
-      <span class="muted"> · weight ${share.weight}, priority ${share.priority}${share.cap ? `, cap ${share.cap}` : ""}</span></p>
-    <${SlotBar} total=${supply.total} marked=${jid} holders=${[{ id: jid, name, slots: slots.held }, { id: "", name: "other jobs", slots: others }].filter((one) => one.slots > 0)} />
+    <p class="slots">Slots: holds <b>${slots.held}</b>, uses <b>${slots.used}</b>, wants <b>${slots.desired}</b>,
+      ${" "}needs <b>${slots.minimal}</b><span class="muted"> · weight ${share.weight}, priority ${share.priority},
+      ${" "}cap ${share.cap ?? "none"}</span></p>
+    <${SlotBar} total=${supply.total} marked=${jid} holders=${holders.filter((one) => one.slots > 0)} />
   </section>`;
 }
 
@@ -175,7 +210,7 @@ const TABS = ["Rescales", "Events", "Log"];
 
 function Below({ job, records, events, vertices, now }) {
   const [tab, setTab] = useState(TABS[0]);
-  const names = useMemo(() => Object.fromEntries(Object.entries(vertices).map(([id, { name }]) => [id, name])), [vertices]);
+  const names = useMemo(() => namesOf(vertices), [vertices]);
   const move = (event) => {
     const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!way) return;
@@ -185,7 +220,8 @@ function Below({ job, records, events, vertices, now }) {
   };
   return html`<section class="card">
     <div class="tabs" role="tablist" onKeyDown=${move}>
-      ${TABS.map((name) => html`<button role="tab" data-tab=${name} aria-selected=${tab === name} tabindex=${tab === name ? 0 : -1} onClick=${() => setTab(name)}>${name}</button>`)}
+      ${TABS.map((name) => html`<button role="tab" data-tab=${name} aria-selected=${tab === name}
+        tabindex=${tab === name ? 0 : -1} onClick=${() => setTab(name)}>${name}</button>`)}
     </div>
     <div role="tabpanel" aria-label=${tab}>
       ${tab === "Rescales" && html`<${Rescales} records=${records} now=${now} />`}
@@ -195,16 +231,19 @@ function Below({ job, records, events, vertices, now }) {
   </section>`;
 }
 
+const COLUMNS = ["#", "When", "Cause", "Parallelism", "Rung", "Took", "Gap", "Outcome"];
+
 function Rescales({ records, now }) {
   if (records.length === 0) return html`<p class="muted">There was no rescale yet.</p>`;
   return html`<table class="rescales">
-    <thead><tr><th>#</th><th>When</th><th>Cause</th><th>Parallelism</th><th>Rung</th><th>Took</th><th>Gap</th><th>Outcome</th></tr></thead>
+    <thead><tr>${COLUMNS.map((name) => html`<th>${name}</th>`)}</tr></thead>
     <tbody>${records.slice(0, EVENTS_SHOWN).map((one) => html`<tr key=${one.number}>
       <td>${one.number}</td><td>${time(one.startTimestampInMillis, now)}</td>
-      <td>${cause(one)}${one.requestedBy && html`<small> ${one.requestedBy}${one.reason ? `: ${one.reason}` : ""}</small>`}</td>
+      <td>${cause(one)}<small>${[one.requestedBy, one.reason].filter(Boolean).join(": ")}</small></td>
       <td>${change(one)}</td><td>${one.rung ?? ""}</td><td>${took(one, now)}</td>
       <td>${one.outputGapInMillis === null ? "" : duration(one.outputGapInMillis)}</td>
-      <td><span class="status ${kindOf(one.terminalState ?? "OPEN")}">${outcome(one)}</span>${one.message && html`<small>${one.message}</small>`}</td>
+      <td><span class="status ${kindOf(one.terminalState ?? "OPEN")}">${outcome(one)}</span>
+        ${one.message && html`<small>${one.message}</small>`}</td>
     </tr>`)}</tbody>
   </table>`;
 }
@@ -213,5 +252,6 @@ function Events({ events, names, now }) {
   const shown = events.slice(-EVENTS_SHOWN).reverse();
   if (shown.length === 0) return html`<p class="muted">No event is kept.</p>`;
   return html`<ol class="events">${shown.map((event) => html`<li key=${event.id}>
-    <time>${time(event.timestampInMillis, now)}</time><span class="type">${event.type}</span><span>${eventText(event, names)}</span></li>`)}</ol>`;
+    <time>${time(event.timestampInMillis, now)}</time><span class="type">${event.type}</span>
+    <span>${eventText(event, names)}</span></li>`)}</ol>`;
 }

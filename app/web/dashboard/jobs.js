@@ -30,7 +30,8 @@ export function chosen(jobs, slots, { text, status, column, isDown }) {
   const { value } = COLUMNS[column];
   const way = isDown ? -1 : 1;
   return jobs
-    .filter((job) => (!status || job.state === status) && (job.name.toLowerCase().includes(wanted) || job.jid.startsWith(wanted)))
+    .filter((job) => !status || job.state === status)
+    .filter((job) => job.name.toLowerCase().includes(wanted) || job.jid.startsWith(wanted))
     .map((job) => [value(job, slots), job])
     .sort(([one], [other]) => (one < other ? -way : one > other ? way : 0))
     .map(([, job]) => job);
@@ -85,17 +86,23 @@ function Slots({ slots, names, members }) {
   if (!slots) return null;
   const total = slots.managers.reduce((sum, one) => sum + one.total, 0);
   const free = slots.managers.reduce((sum, one) => sum + one.free, 0);
+  const named = ([id, held]) => ({ id, name: names[id] ?? id, slots: held });
   return html`<section class="card" aria-label="Slots">
     <h2>Slots <span class="muted">${count(free)} of ${count(total)} free</span></h2>
     ${slots.managers.map(({ id, total: all, free: left, holders }) => html`<div class="manager" key=${id}>
       ${slots.managers.length > 1 && html`<span class="muted">${id}</span>`}
       ${holders
-        ? html`<${SlotBar} total=${all} holders=${holders.map(([job, held]) => ({ id: job, name: names[job] ?? job, slots: held }))} />`
+        ? html`<${SlotBar} total=${all} holders=${holders.map(named)} />`
         : html`<span>${left} of ${all} free</span>`}
     </div>`)}
-    ${members?.shared && html`<p class="members">${members.members.map((one) => html`<span key=${one.id} class=${one.state === "ALIVE" ? "" : "lost"}>
-      ${one.url} · ${one.jobs} jobs${one.isArbiter ? " · arbiter" : ""}${one.state === "ALIVE" ? "" : ` · ${one.state}`}</span>`)}</p>`}
+    ${members?.shared && html`<p class="members">
+      ${members.members.map((one) => html`<${Member} key=${one.id} ...${one} />`)}</p>`}
   </section>`;
+}
+
+function Member({ url, jobs, isArbiter, state }) {
+  const told = [url, `${jobs} jobs`, isArbiter && "decides about slots", state !== "ALIVE" && state];
+  return html`<span class=${state === "ALIVE" ? "" : "lost"}>${told.filter(Boolean).join(" · ")}</span>`;
 }
 
 function Table({ jobs, slots }) {
@@ -105,19 +112,23 @@ function Table({ jobs, slots }) {
   const shown = isWhole ? found : found.slice(0, ROWS_FIRST);
   const counts = {};
   for (const { state } of jobs) counts[state] = (counts[state] ?? 0) + 1;
+  const choices = [[null, jobs.length], ...Object.entries(counts).sort()];
   const sort = (column) => setView({ ...view, column, isDown: view.column === column ? !view.isDown : column >= 3 });
   const order = (column) => (view.column !== column ? "none" : view.isDown ? "descending" : "ascending");
   return html`<section class="card">
     <div class="row">
-      <input type="search" class="search" placeholder="Name or id" aria-label="Name or id" value=${view.text} onInput=${(event) => setView({ ...view, text: event.target.value })} />
+      <input type="search" class="search" placeholder="Name or id" aria-label="Name or id" value=${view.text}
+        onInput=${(event) => setView({ ...view, text: event.target.value })} />
       <div class="choice" role="group" aria-label="Status">
-        <button aria-pressed=${!view.status} onClick=${() => setView({ ...view, status: null })}>all ${jobs.length}</button>
-        ${Object.entries(counts).sort().map(([status, many]) => html`<button key=${status} aria-pressed=${view.status === status} onClick=${() => setView({ ...view, status })}>${status.toLowerCase()} ${many}</button>`)}
+        ${choices.map(([status, many]) => html`<button key=${status} aria-pressed=${view.status === status}
+          onClick=${() => setView({ ...view, status })}>${status?.toLowerCase() ?? "all"} ${many}</button>`)}
       </div>
     </div>
-    ${found.length === 0 && html`<p class="muted empty">${jobs.length ? "No job is like that." : "There is no job yet."}</p>`}
+    ${found.length === 0 && html`<p class="muted empty">
+      ${jobs.length ? "No job is like that." : "There is no job yet."}</p>`}
     ${found.length > 0 && html`<table class="jobs">
-      <thead><tr>${COLUMNS.map(({ name }, column) => html`<th aria-sort=${order(column)}><button class="plain" onClick=${() => sort(column)}>${name}</button></th>`)}</tr></thead>
+      <thead><tr>${COLUMNS.map(({ name }, column) => html`<th aria-sort=${order(column)}>
+        <button class="plain" onClick=${() => sort(column)}>${name}</button></th>`)}</tr></thead>
       <tbody>${shown.map((job) => html`<${Row} key=${job.jid} job=${job} slots=${slots[job.jid] ?? 0} />`)}</tbody>
     </table>`}
     ${shown.length < found.length && html`<button onClick=${() => setWhole(true)}>Show all ${found.length}</button>`}
@@ -128,7 +139,8 @@ function Row({ job, slots }) {
   const failure = job.unreadable ?? job.lastFailure?.message;
   return html`<tr>
     <td><${Status} value=${job.state} /></td>
-    <td class="name"><a href=${`#/jobs/${job.jid}`}>${job.name}</a>${failure && !hasEnded(job.state) && html`<small class="failure">${failure}</small>`}</td>
+    <td class="name"><a href=${`#/jobs/${job.jid}`}>${job.name}</a>
+      ${failure && !hasEnded(job.state) && html`<small class="failure">${failure}</small>`}</td>
     <td>${job.jobType}</td>
     <td>${slots || ""}</td>
     <td>${job.tasks.running || ""}</td>
@@ -142,7 +154,8 @@ function Recent({ events, names }) {
   return html`<section class="card"><h2>Just now</h2><ol class="events">
     ${events.map((event) => html`<li key=${event.id}>
       <time>${time(event.timestampInMillis)}</time><span class="type">${event.type}</span>
-      <span>${event.jid && html`<a href=${`#/jobs/${event.jid}`}>${names[event.jid] ?? event.jid}</a>`} ${eventText(event)}</span>
+      <span>${event.jid && html`<a href=${`#/jobs/${event.jid}`}>${names[event.jid] ?? event.jid}</a>`}
+        ${" "}${eventText(event)}</span>
     </li>`)}
   </ol></section>`;
 }

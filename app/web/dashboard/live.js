@@ -47,8 +47,8 @@ export function useRead(read, keys, everyMs = 0) {
   return { ...state, refresh: () => again.current() };
 }
 
-/** Follow events while the page can be seen: browsers have few connections for each server, and each tab would keep one.
- * "live", or "away" while there is no connection. */
+/** "live", or "away" while there is no connection. Events are followed while the page can be seen: a browser has few
+ * connections for each server, and each tab would keep one. */
 export function useEvents(path, after, onEvent) {
   const [state, setState] = useState("away");
   const latest = useRef();

@@ -26,11 +26,18 @@ export function Log({ jobId, attemptNumber }) {
         ${all.map((one) => html`<option value=${one.attempt}>${text(one)}</option>`)}
       </select></label>
       ${shown.sparkUi && html`<a href=${shown.sparkUi} rel="noreferrer">Spark's page</a>`}
-      <span class="muted">${[shown.host, shown.driverPid && `process ${shown.driverPid}`, shown.sparkVersion && `PySpark ${shown.sparkVersion}`].filter(Boolean).join(", ")}</span>
+      <span class="muted">${placeOf(shown)}</span>
     </div>
     ${shown.message && html`<p class="warning">${shown.message}</p>`}
-    ${shown.log.available ? html`<${Text} key=${shown.attempt} jobId=${jobId} attempt=${shown} />` : html`<p class="muted">Its log is not there any more.</p>`}`}
+    ${shown.log.available
+      ? html`<${Text} key=${shown.attempt} jobId=${jobId} attempt=${shown} />`
+      : html`<p class="muted">Its log is not there any more.</p>`}`}
   </div>`;
+}
+
+function placeOf({ host, driverPid, sparkVersion }) {
+  const told = [host, driverPid && `process ${driverPid}`, sparkVersion && `PySpark ${sparkVersion}`];
+  return told.filter(Boolean).join(", ");
 }
 
 function Text({ jobId, attempt }) {
@@ -53,8 +60,11 @@ function Text({ jobId, attempt }) {
   // Whoever scrolls up wants to read; at the end it goes on.
   const scrolled = ({ target }) => setFollowing(target.scrollTop + target.clientHeight >= target.scrollHeight - 8);
   return html`<${Problem} error=${error} />
-    <label class="follow"><input type="checkbox" checked=${isFollowing} onChange=${(event) => setFollowing(event.target.checked)} /> Follow</label>
-    <pre class="log" ref=${page} tabindex="0" aria-label="Log" onScroll=${scrolled}>${text || "Nothing was logged yet."}</pre>`;
+    <label class="follow">
+      <input type="checkbox" checked=${isFollowing} onChange=${(event) => setFollowing(event.target.checked)} /> Follow
+    </label>
+    <pre class="log" ref=${page} tabindex="0" aria-label="Log" onScroll=${scrolled}>
+      ${text || "Nothing was logged yet."}</pre>`;
 }
 
 function lastLines(text) {
@@ -80,8 +90,8 @@ async function tail(jobId, { attempt, log }, { signal, onText, onError }) {
       onError(error);
       if (error.status >= 400 && error.status < 500) return;
     }
-    await new Promise((done) => setTimeout(done, AGAIN_MS));
-    while (document.hidden && !signal.aborted) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+    do await new Promise((done) => setTimeout(done, AGAIN_MS));
+    while (document.hidden && !signal.aborted);
     if (signal.aborted) return;
   }
 }

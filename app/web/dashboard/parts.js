@@ -3,8 +3,7 @@
 import { html, useEffect, useRef } from "./standalone.module.js";
 
 const KINDS = {
-  RUNNING: "ok", FINISHED: "done", FAILED: "bad", FAILING: "bad", CANCELED: "off", CANCELLING: "wait", OPEN: "wait",
-  COMPLETED: "ok", IGNORED: "off",
+  RUNNING: "ok", FINISHED: "done", FAILED: "bad", FAILING: "bad", CANCELED: "off", COMPLETED: "ok", IGNORED: "off",
 };
 
 /** The colour of a status or an outcome. A word always stands with it. */
@@ -31,7 +30,7 @@ export function Dialog({ title, onClose, children }) {
   const element = useRef();
   useEffect(() => element.current.showModal(), []);
   const beside = (event) => event.target === element.current && onClose();
-  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onClick=${beside}>
+  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onMouseDown=${beside}>
     <div class="dialog">
       <header>
         <h2>${title}</h2>
@@ -58,7 +57,8 @@ export function SlotBar({ holders, total, marked }) {
         ><span>${name} ${slots}</span></a
       >`,
     )}
-    ${total > held && html`<span role="listitem" class="free" style=${width(total - held)}><span>${total - held} free</span></span>`}
+    ${total > held && html`<span role="listitem" class="free" style=${width(total - held)}>
+      <span>${total - held} free</span></span>`}
   </div>`;
 }
 

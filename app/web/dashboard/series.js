@@ -64,7 +64,7 @@ export function valuesAt(columns, seconds) {
   return Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, column[place]]));
 }
 
-/** Where something that lasted from `start` to `end` (null: it lasts) is on the axis, in percent; null if it is not. */
+/** Where something from `start` to `end` (null: it goes on) is on the axis, in percent; null if it is not. */
 export function placed({ from, to }, start, end) {
   const begin = Math.max(start, from);
   const over = Math.min(end ?? to, to);
@@ -83,8 +83,8 @@ export function bars(records, axis) {
 
 const TOLD_OTHERWISE = new Set(["requirements", "slot-share", "status", "attempt-begun", "attempt-ended"]);
 
-/** Whether an event is a point of the axis: a failure, a restart, a decision not to act, and what this page does not know. */
-export const isPoint = (event) => !TOLD_OTHERWISE.has(event.type) && !event.type.startsWith("rescale-");
+/** Whether an event is a point of the axis: a failure, a restart, a decision not to act, and what is not known here. */
+const isPoint = (event) => !TOLD_OTHERWISE.has(event.type) && !event.type.startsWith("rescale-");
 
 /** A point for each decision not to act and each failure within the axis, oldest first. */
 export function points(events, axis) {

@@ -35,8 +35,9 @@ export function SubmitDialog({ onClose }) {
     const script = rest.find((file) => /[.]py$/i.test(file.name));
     setFiles(rest);
     setState({});
+    const others = rest.filter((file) => file !== script).map((file) => file.name);
     if (document) setText(await document.text());
-    else if (script) setText(documentOf(script.name, rest.filter((file) => file !== script).map((file) => file.name)));
+    else if (script) setText(documentOf(script.name, others));
   }
   const send = (dryRun) => async (event) => {
     event.preventDefault();
@@ -57,10 +58,12 @@ export function SubmitDialog({ onClose }) {
         <input type="file" multiple onChange=${chosen} /></label>
       ${files.length > 0 && html`<p class="muted">Sent with it: ${files.map((file) => file.name).join(", ")}</p>`}
       <label class="wide">Document
-        <textarea rows="12" spellcheck="false" value=${text} placeholder=${"name: counts\nvertices: ..."} onInput=${(event) => setText(event.target.value)}></textarea></label>
+        <textarea rows="12" spellcheck="false" value=${text} placeholder=${"name: counts\nvertices: ..."}
+          onInput=${(event) => setText(event.target.value)}></textarea></label>
       <${Problem} error=${error} />
       ${checked && html`<${Checked} document=${checked} />`}
-      ${isSending && html`<p role="status">A program is run up to its queries before it is accepted: that takes some seconds.</p>`}
+      ${isSending && html`<p role="status">
+        A program is run up to its queries before it is accepted: that takes some seconds.</p>`}
       <footer>
         <button type="button" class="plain" disabled=${!text || isSending} onClick=${send(true)}>Check</button>
         <button type="submit" class="main" disabled=${!text || isSending}>Submit</button>

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./standalone.module.js";
 import { ALL, bars, loadColumns, points, span, steps, valuesAt } from "./series.js";
-import { change, count, eventText, facts, outcome, time } from "./words.js";
+import { count, eventText, facts, time } from "./words.js";
 import { kindOf } from "./parts.js";
 
 const RANGES = [["10 min", 600_000], ["1 h", 3_600_000], ["6 h", 21_600_000], ["all", ALL]];
@@ -10,6 +10,8 @@ const FIRST_RANGE_MS = RANGES[0][1];
 // The lanes are as far from the edges as the plots are.
 const AXIS_WIDTH = 52;
 const EDGE = 10;
+
+export const namesOf = (vertices) => Object.fromEntries(Object.entries(vertices).map(([id, { name }]) => [id, name]));
 
 /** Which step of `/load` a range is drawn from: fine steps go back ten minutes. */
 export const stepOf = (rangeMs) => (rangeMs <= FIRST_RANGE_MS ? 5 : 60);
@@ -79,6 +81,7 @@ function Plot({ kind, label, data, axis, theme, onCursor }) {
   latest.current = { axis, onCursor };
   useLayoutEffect(() => {
     const { height, isLast, series, bands, range, ticks } = PLOTS[kind]();
+    const moved = ({ cursor: { left }, posToVal }) => latest.current.onCursor(left < 0 ? null : posToVal(left, "x"));
     const options = {
       width: frame.current.clientWidth,
       height,
@@ -89,7 +92,7 @@ function Plot({ kind, label, data, axis, theme, onCursor }) {
       axes: axes(isLast, ticks),
       series: [{}, ...series],
       bands,
-      hooks: { setCursor: [({ cursor, posToVal }) => latest.current.onCursor(cursor.left < 0 ? null : posToVal(cursor.left, "x"))] },
+      hooks: { setCursor: [moved] },
     };
     plot.current = new globalThis.uPlot(options, data, frame.current);
     const fit = () => plot.current.setSize({ width: frame.current.clientWidth, height });
@@ -117,36 +120,39 @@ function Lane({ label, marks, onShow }) {
   const last = marks.length - 1;
   return html`<div class="lane" role="group" aria-label=${label} ref=${lane} onKeyDown=${move}>
     <span class="lane-label">${label}</span>
-    ${marks.map(({ key, left, width, look, text, about }, place) => html`<button key=${key} class="mark ${look}"
-      style=${{ left: `${left}%`, width: width === undefined ? undefined : `${width}%` }} aria-label=${text}
-      tabindex=${place === last ? 0 : -1} onMouseEnter=${() => onShow({ left, about })} onFocus=${() => onShow({ left, about })}
+    ${marks.map((mark, place) => html`<button key=${mark.key} class="mark ${mark.look}" aria-label=${spoken(mark)}
+      style=${{ left: `${mark.left}%`, width: mark.width === undefined ? undefined : `${mark.width}%` }}
+      tabindex=${place === last ? 0 : -1}
+      onMouseEnter=${() => onShow(mark)} onFocus=${() => onShow(mark)}
       onMouseLeave=${() => onShow(null)} onBlur=${() => onShow(null)}></button>`)}
   </div>`;
 }
+
+const spoken = ({ title, rows }) => `${title}: ${rows.map(([term, text]) => `${term} ${text}`).join("; ")}`;
 
 const rescaleMark = (now) => ({ record, outcome: ending, left, width }) => ({
   key: record.number,
   left,
   width,
   look: `bar ${kindOf(ending)}`,
-  text: `Rescale ${record.number} at ${time(record.startTimestampInMillis, now)}: ${change(record)}, ${outcome(record)}`,
-  about: { title: `Rescale ${record.number} · ${time(record.startTimestampInMillis, now)}`, rows: facts(record, now) },
+  title: `Rescale ${record.number}, ${time(record.startTimestampInMillis, now)}`,
+  rows: facts(record, now),
 });
 
 const pointMark = (names, now) => ({ event, left }) => ({
   key: event.id,
   left,
   look: `point ${event.type === "failure" ? "bad" : "note"}`,
-  text: `${event.type} at ${time(event.timestampInMillis, now)}: ${eventText(event, names)}`,
-  about: { title: `${event.type} · ${time(event.timestampInMillis, now)}`, rows: [["", eventText(event, names)]] },
+  title: `${event.type}, ${time(event.timestampInMillis, now)}`,
+  rows: [["", eventText(event, names)]],
 });
 
 function Tip({ shown }) {
   if (!shown) return null;
-  const { left, about } = shown;
+  const { left, title, rows } = shown;
   return html`<div class="tip" role="tooltip" style=${{ left: `${Math.min(100, left)}%`, "--shift": `-${left}%` }}>
-    <b>${about.title}</b>
-    <dl>${about.rows.map(([term, text]) => html`<dt>${term}</dt><dd>${text}</dd>`)}</dl>
+    <b>${title}</b>
+    <dl>${rows.map(([term, text]) => html`<dt>${term}</dt><dd>${text}</dd>`)}</dl>
   </div>`;
 }
 
@@ -163,7 +169,7 @@ export function Timeline({ job, records, events, load, vertices, selected, onSel
   const [at, setAt] = useState(null);
   const [shown, setShown] = useState(null);
   const axis = useMemo(() => span(job, records, rangeMs, now), [job, records, rangeMs, now]);
-  const names = useMemo(() => Object.fromEntries(Object.entries(vertices).map(([id, { name }]) => [id, name])), [vertices]);
+  const names = useMemo(() => namesOf(vertices), [vertices]);
   const vertex = vertices[selected];
   const columns = useMemo(() => {
     const { lower, upper, actual } = vertex ?? {};
@@ -182,7 +188,8 @@ export function Timeline({ job, records, events, load, vertices, selected, onSel
         ${Object.entries(vertices).map(([id, { name }]) => html`<option value=${id}>${name}</option>`)}
       </select></label>
       <div class="choice" role="group" aria-label="Time">
-        ${RANGES.map(([name, ms]) => html`<button aria-pressed=${ms === rangeMs} onClick=${() => onRange(ms)}>${name}</button>`)}
+        ${RANGES.map(([name, ms]) => html`<button aria-pressed=${ms === rangeMs} onClick=${() => onRange(ms)}>
+          ${name}</button>`)}
       </div>
       <p class="readout" aria-hidden="true">
         <b>${title}</b>
@@ -201,6 +208,7 @@ export function Timeline({ job, records, events, load, vertices, selected, onSel
     <${Plot} kind="parallelism" label="Parallelism" data=${data} ...${plot} />
     <${Plot} kind="backlog" label="Backlog, rows" data=${backlog} ...${plot} />
     <${Plot} kind="rate" label="Rows per second" data=${rate} ...${plot} />
-    ${loaded.times.length === 0 && html`<p class="muted">There is no load to show: it is kept while the job runs on its server.</p>`}
+    ${loaded.times.length === 0 && html`<p class="muted">
+      There is no load to show: it is kept while the job runs on its server.</p>`}
   </section>`;
 }

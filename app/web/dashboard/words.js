@@ -90,7 +90,8 @@ const TEXTS = {
     [`rescale ${event.number} ${outcome(event)} after ${duration(event.durationInMillis)}`, event.rung,
       parallelism(event.postRescaleParallelism, names), event.message].filter(Boolean).join(", "),
   failure: (event) => `${event.vertex ? `${event.vertex}: ` : ""}${event.error}`,
-  restart: (event) => `${event.query ?? "the job"} restarts, number ${event.number}, in ${duration(event.backoffInMillis)}`,
+  restart: (event) =>
+    `${event.query ?? "the job"} restarts, number ${event.number}, in ${duration(event.backoffInMillis)}`,
   "attempt-begun": (event, names) =>
     [`attempt ${event.attempt} begins`, parallelism(event.parallelism, names)].filter(Boolean).join(": "),
   "attempt-ended": (event) => `attempt ${event.attempt}: ${event.outcome}`,
