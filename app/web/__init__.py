@@ -1,1 +1,1 @@
-"""Static files, without a build step: the dashboard, and Swagger UI, both with packages of npm (docs/development.md)."""
+"""Static files, without a build step: the dashboard and Swagger UI, with packages of npm (docs/development.md)."""

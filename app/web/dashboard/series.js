@@ -81,10 +81,11 @@ export function bars(records, axis) {
   });
 }
 
-const TOLD_OTHERWISE = new Set(["requirements", "slot-share", "status", "attempt-begun", "attempt-ended"]);
+// By bars, by the band, or by the failure before it.
+const SHOWN_OTHERWISE = new Set(["requirements", "slot-share", "status", "attempt-begun", "attempt-ended", "restart"]);
 
-/** Whether an event is a point of the axis: a failure, a restart, a decision not to act, and what is not known here. */
-const isPoint = (event) => !TOLD_OTHERWISE.has(event.type) && !event.type.startsWith("rescale-");
+/** Whether an event is a point of the axis: a failure, a decision not to act, and what is not known here. */
+const isPoint = (event) => !SHOWN_OTHERWISE.has(event.type) && !event.type.startsWith("rescale-");
 
 /** A point for each decision not to act and each failure within the axis, oldest first. */
 export function points(events, axis) {

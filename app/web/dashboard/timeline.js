@@ -9,7 +9,7 @@ const RANGES = [["10 min", 600_000], ["1 h", 3_600_000], ["6 h", 21_600_000], ["
 const FIRST_RANGE_MS = RANGES[0][1];
 // The lanes are as far from the edges as the plots are.
 const AXIS_WIDTH = 52;
-const EDGE = 10;
+const EDGE = 26;
 
 export const namesOf = (vertices) => Object.fromEntries(Object.entries(vertices).map(([id, { name }]) => [id, name]));
 
