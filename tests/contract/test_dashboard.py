@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import gzip
 import hashlib
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from playwright.async_api import Page, expect
 
 import app.web
@@ -361,3 +363,37 @@ async def test_a_server_that_goes_away_is_said_and_comes_back(world: World, open
     await expect(live).to_be_visible()
     await page.goto(f"{url}/#/jobs/{'0' * 32}")
     await expect(page.get_by_role("alert")).to_contain_text("0" * 32)
+
+
+async def test_a_document_is_checked_and_submitted_with_its_files(
+    world: World, opened: tuple[Page, str], tmp_path: Path
+) -> None:
+    page, url = opened
+    module = tmp_path / "delays.py"
+    module.write_text("")
+    document = tmp_path / "job.json"
+    document.write_text(json.dumps(GRAPH | {"artifacts": ["delays.py"], "vertices": GRAPH["vertices"][:1]}))
+    await page.goto(url)
+    await page.get_by_role("button", name="Submit a job").click()
+    await page.get_by_label("program (.py)").set_input_files([document, module])
+    text = page.get_by_label("Document", exact=True)
+    await expect(text).to_have_value(document.read_text())
+    await page.get_by_role("button", name="Check").click()
+    await expect(page.get_by_role("alert")).to_contain_text("sink")
+    await text.fill(json.dumps(GRAPH | {"artifacts": ["delays.py"]}))
+    await page.get_by_role("button", name="Check").click()
+    await expect(page.get_by_role("heading", name="flight-delays would be accepted")).to_be_visible()
+    assert await world.get("/jobs") == {"jobs": []}
+    await page.get_by_role("button", name="Submit", exact=True).click()
+    await expect(page.locator("h1")).to_contain_text("RUNNING")
+    (job,) = (await world.get("/jobs"))["jobs"]
+    assert page.url.endswith(job["id"])
+    assert (await world.get(f"/jobs/{job['id']}/graph"))["artifacts"] == ["delays.py"]
+    # And what is written for a program, to be completed by hand.
+    found = await computed(page, "submit", "it.documentOf('word count.py', ['a.zip'])")
+    assert yaml.safe_load(found) == {
+        "name": "word count",
+        "script": "word count.py",
+        "args": [],
+        "artifacts": ["a.zip"],
+    }

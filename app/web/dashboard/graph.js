@@ -4,7 +4,10 @@ import { html, useMemo, useRef, useLayoutEffect, useState } from "./standalone.m
 
 const WIDTH = 168;
 const HEIGHT = 62;
-const NARROW = 560;
+// By more than this a drawing is not made smaller to fit: it is turned, from left to right to from top to bottom.
+const SHRINK_MAX = 1.35;
+// Nobody reads a larger one, and laying it out would stop the page for seconds.
+const DRAWN_MAX = 200;
 
 /** Nodes and edges with their places. `nodes`: those of `plan`, {id, inputs}. */
 export function layout(nodes, direction) {
@@ -35,16 +38,25 @@ function curve(points) {
 }
 
 /** `vertices`: {id: {name, lower, upper, actual, busy, percent}}, busy in ms of each second. */
-export function Graph({ nodes, vertices, selected, onSelect }) {
+export function Graph(given) {
+  if (given.nodes.length <= DRAWN_MAX) return html`<${Drawing} ...${given} />`;
+  return html`<p class="muted">
+    A graph of ${given.nodes.length} vertices is not drawn: choose one at the time axis.</p>`;
+}
+
+function Drawing({ nodes, vertices, selected, onSelect }) {
   const frame = useRef();
-  const [isNarrow, setNarrow] = useState(false);
+  const [room, setRoom] = useState(Infinity);
   useLayoutEffect(() => {
-    const watcher = new ResizeObserver(([{ contentRect }]) => setNarrow(contentRect.width < NARROW));
+    const watcher = new ResizeObserver(([{ contentRect }]) => setRoom(contentRect.width));
     watcher.observe(frame.current);
     return () => watcher.disconnect();
   }, []);
   const shape = JSON.stringify(nodes.map(({ id, inputs }) => [id, (inputs ?? []).map((input) => input.id)]));
-  const drawn = useMemo(() => layout(nodes, isNarrow ? "TB" : "LR"), [shape, isNarrow]);
+  const drawn = useMemo(() => {
+    const wide = layout(nodes, "LR");
+    return wide.width > room * SHRINK_MAX ? layout(nodes, "TB") : wide;
+  }, [shape, room]);
   return html`<div class="graph" ref=${frame}>
     <svg viewBox=${`0 0 ${drawn.width} ${drawn.height}`} width=${drawn.width} height=${drawn.height}
       role="group" aria-label="Job graph">

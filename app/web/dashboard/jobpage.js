@@ -33,10 +33,11 @@ export function JobPage({ id, theme }) {
   const [selected, setSelected] = useState(null);
   const busy = useMemo(() => busyTimes(load.value, Date.now()), [load.value]);
   const vertices = useMemo(() => verticesOf(job.value, explained.value, busy), [job.value, explained.value, busy]);
-  useEffect(() => setSelected(null), [id]);
+  const isKnown = Boolean(explained.value) && Object.keys(vertices).length > 0;
+  // Once: it should not change under the eyes of who looks at it.
+  useEffect(() => setSelected(isKnown ? mostElastic(vertices) : null), [id, isKnown]);
   if (!job.value) return html`<main>${job.error ? html`<${Problem} error=${job.error} />` : "Reading…"}</main>`;
   const shown = vertices[selected] ? selected : mostElastic(vertices);
-  const choose = (vertex) => setSelected(vertex);
   return html`<main>
     <${Head} job=${job.value} live=${live} explained=${explained.value} vertices=${vertices}
       onChanged=${job.refresh} />
@@ -44,11 +45,11 @@ export function JobPage({ id, theme }) {
     <div class="columns">
       <${Why} explained=${explained.value} />
       <section class="card" aria-label="Graph">
-        <${Graph} nodes=${job.value.plan.nodes} vertices=${vertices} selected=${shown} onSelect=${choose} />
+        <${Graph} nodes=${job.value.plan.nodes} vertices=${vertices} selected=${shown} onSelect=${setSelected} />
       </section>
     </div>
     <${Timeline} job=${job.value} records=${records.all} events=${events} load=${load.value} vertices=${vertices}
-      selected=${shown} onSelect=${choose} rangeMs=${range} onRange=${setRange} theme=${theme} now=${now} />
+      selected=${shown} onSelect=${setSelected} rangeMs=${range} onRange=${setRange} theme=${theme} now=${now} />
     <${Below} job=${job.value} records=${records.all} events=${events} vertices=${vertices} now=${now} />
   </main>`;
 }

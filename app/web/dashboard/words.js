@@ -69,18 +69,20 @@ export function facts(record, now) {
 
 const by = (event) => (event.requestedBy ? ` by ${event.requestedBy}` : "") + (event.reason ? `: ${event.reason}` : "");
 
+// Of vertices whose names are known: ids are of no use to a reader.
 function parallelism(numbers, names) {
-  return Object.entries(numbers ?? {}).map(([id, value]) => `${names[id] ?? id} ${value}`).join(", ");
+  const known = Object.entries(numbers ?? {}).filter(([id, value]) => value !== null && names[id]);
+  return known.map(([id, value]) => `${names[id]} ${value}`).join(", ");
 }
 
 function boundsText(bounds, names) {
-  const text = ([id, { lowerBound, upperBound }]) => `${names[id] ?? id} ${lowerBound}–${upperBound}`;
-  return Object.entries(bounds ?? {}).map(text).join(", ");
+  const known = Object.entries(bounds ?? {}).filter(([id]) => names[id]);
+  return known.map(([id, { lowerBound, upperBound }]) => `${names[id]} ${lowerBound}–${upperBound}`).join(", ");
 }
 
 const TEXTS = {
   status: (event) => `${event.previousStatus ?? "new"} → ${event.status}${event.cause ? `: ${event.cause}` : ""}`,
-  requirements: (event, names) => `bounds ${boundsText(event.bounds, names)}${by(event)}`,
+  requirements: (event, names) => `bounds ${boundsText(event.bounds, names) || `version ${event.version}`}${by(event)}`,
   "slot-share": (event) => `weight ${event.weight}, priority ${event.priority}, cap ${event.cap ?? "none"}${by(event)}`,
   "rescale-begun": (event) => `rescale ${event.number} begins: ${cause(event)}${by(event)}`,
   "rescale-step": (event, names) =>
