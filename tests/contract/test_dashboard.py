@@ -240,11 +240,11 @@ async def test_another_client_s_change_is_not_overwritten_unseen(
     answer = await world.put(job_id, bounds(flights=(1, 2), delays=(1, 5), store=(1, 1)))
     assert answer.status_code == 200
     await page.get_by_label("Reason").fill("über die Nacht")
-    await page.get_by_role("button", name="Declare").click()
+    await page.get_by_role("button", name="Declare", exact=True).click()
     await expect(page.get_by_text("Somebody has changed the bounds")).to_be_visible()
     await expect(page.get_by_text(f"in force 1{DASH}5")).to_be_visible()
     await expect(upper).to_have_value("3")
-    await page.get_by_role("button", name="Declare").click()
+    await page.get_by_role("button", name="Declare", exact=True).click()
     await expect(page.get_by_role("dialog")).to_have_count(0)
     found = await world.get(f"/jobs/{job_id}/resource-requirements")
     delays = await world.vertex(job_id, "delays")
