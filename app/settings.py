@@ -187,6 +187,10 @@ class Settings(BaseModel):
         le=3600,
         description="For how long a program that is submitted may take until it waits for its queries.",
     )
+    livy_files_dir: Path | None = Field(
+        None,
+        description="Directory with programs that clients of Livy name by path; default: they cannot submit any.",
+    )
     history_max_age_days: int = Field(90, ge=1, description="Rescale records older than this are deleted.")
     requests_max_count: int = Field(
         10_000,
@@ -226,19 +230,11 @@ class Settings(BaseModel):
             raise ValueError(f"{name}: {fault}")
         return value
 
-    @field_validator(
-        "data_dir",
-        "jobs_dir",
-        "token_file",
-        "cache_dir",
-        "cluster_token_file",
-        "cluster_ca_file",
-        "cluster_pod_template",
-    )
+    @field_validator("*")
     @classmethod
-    def _absolute(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+    def _absolute(cls, value: object, info: ValidationInfo) -> object:
         try:
-            return None if value is None else value.expanduser().absolute()
+            return value.expanduser().absolute() if isinstance(value, Path) else value
         except RuntimeError:
             raise ValueError(
                 f"{info.field_name}: there is no such home directory (found {str(value)!r})."

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import time
+from base64 import b64decode
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -55,14 +56,16 @@ class Tokens:
         return []
 
     def authenticate(self, headers: list[tuple[bytes, bytes]]) -> str | None:
-        """The name of the caller, None if the request has no valid token of a user."""
-        token = _bearer(headers)
-        return None if token is None else self.name_of(token)
+        """The name of the caller, None if the request has no valid token of a user: as a bearer token, or as the
+        password of its name, for clients that send nothing else."""
+        name, token = _given(headers)
+        known = self.name_of(token)
+        return known if name is None or name == known else None
 
     def is_for_metrics(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Whether the request has a token that is for metrics only."""
-        token = _bearer(headers)
-        return token is not None and hashlib.sha256(token).digest() in self._metrics_only
+        """Whether the request has a bearer token that is for metrics only."""
+        name, token = _given(headers)
+        return name is None and hashlib.sha256(token).digest() in self._metrics_only
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
@@ -157,12 +160,20 @@ class TokenFile(Tokens):
         return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _bearer(headers: list[tuple[bytes, bytes]]) -> bytes | None:
+def _given(headers: list[tuple[bytes, bytes]]) -> tuple[str | None, bytes]:
+    """A token, and the name that goes with it if it was sent as the password of one."""
     found = [value for name, value in headers if name == b"authorization"]
-    if len(found) != 1:
-        return None
-    scheme, _, token = found[0].strip().partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else None
+    scheme, _, given = found[0].strip().partition(b" ") if len(found) == 1 else (b"", b"", b"")
+    match scheme.lower():
+        case b"bearer":
+            return None, given.strip()
+        case b"basic":
+            try:
+                name, _, token = b64decode(given.strip(), validate=True).partition(b":")
+            except ValueError:
+                return None, b""
+            return name.decode(errors="replace"), token
+    return None, b""
 
 
 def _add(names: dict[bytes, str], metrics_only: list[bytes], text: str) -> str | None:

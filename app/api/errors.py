@@ -24,6 +24,7 @@ from app.worker.views import (
     StateConflict,
     Unavailable,
     UnknownAttempt,
+    UnknownBatch,
     UnknownJob,
     UnknownOperation,
     UnknownRescale,
@@ -32,6 +33,7 @@ from app.worker.views import (
 _STATUS: dict[type[ControlPlaneError], int] = {
     InvalidRequest: 400,
     UnknownJob: 404,
+    UnknownBatch: 404,
     UnknownRescale: 404,
     UnknownOperation: 404,
     UnknownAttempt: 404,

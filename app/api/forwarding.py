@@ -31,6 +31,8 @@ FORWARDED = b"x-slotwise-forwarded"
 _CONNECT_TIMEOUT_S = 2.0
 _ANSWER_TIMEOUT_S = 45.0
 _LOOK_EVERY_S = 1.0
+_MAX_DIGITS = 10
+"""Longer numbers of Livy batches are not given."""
 _READS = frozenset({"GET", "HEAD"})
 
 # Of the connection and not of the request, or judged already: the origin, by the one that the client called.
@@ -84,7 +86,7 @@ class Forwarding:
     async def answer(self, request: Request, *, here: bool = False) -> Response | None:
         """The owner's answer; None if this control plane is to give one. The body can be read again then. ``here``: it
         can give one, whoever owns the job."""
-        job_id = _job_id(request)
+        job_id = await self._job_of(request)
         if job_id is None:
             if request.method in _READS:
                 await self._look_up(None)
@@ -111,6 +113,18 @@ class Forwarding:
             "again."
         )
         return error_response(503, [sentence], RETRY)
+
+    async def _job_of(self, request: Request) -> str | None:
+        """The job that the path names; None if it names none, or nothing that could be one."""
+        parameters = request.scope["path_params"]
+        text = parameters.get("jobid")
+        with contextlib.suppress(InvalidId, StoreError):
+            if text is not None:
+                return normalize_id(text)
+            number = parameters.get("batchid", "")
+            if number.isdecimal() and len(number) < _MAX_DIGITS:
+                return await self._control_planes.job_of_batch(int(number))
+        return None
 
     async def _look_up(self, job_id: str | None) -> bool:
         """Whether it could be read. What could not is shown as it was, and what was never seen is not in lists."""
@@ -186,15 +200,6 @@ class Forwarding:
         finally:
             await answer.aclose()
         return _sent_back(answer)
-
-
-def _job_id(request: Request) -> str | None:
-    """The job that the path names; None if it names none, or nothing that could be one."""
-    text = request.scope["path_params"].get("jobid")
-    try:
-        return None if text is None else normalize_id(text)
-    except InvalidId:
-        return None
 
 
 def _body_limit_bytes(request: Request) -> int:

@@ -19,6 +19,7 @@ _TAGS = {
     "metrics": "Numbers of jobs and vertices.",
     "events": "What happens to jobs and servers, as it happens.",
     "cluster": "The server and the TaskManagers that offer slots.",
+    "livy": "Batches as Livy has them, for its clients. Each is a job.",
     "health": "For load balancers and supervisors. Needs no token.",
 }
 _DESCRIPTION = """\

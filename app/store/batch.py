@@ -28,6 +28,7 @@ from app.store.writes import (
     AddEffect,
     AddEvents,
     AddIdempotencyKey,
+    AddLivyBatch,
     AddRequirements,
     AddVersion,
     Attempt,
@@ -70,6 +71,7 @@ class Batch:
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
     described: list[Row] = field(default_factory=list)
     artifacts: list[dict[str, Any]] = field(default_factory=list)
+    livy_batches: list[Row] = field(default_factory=list)
     versions: list[tuple[str, VersionWrite]] = field(default_factory=list)
     effects: list[dict[str, Any]] = field(default_factory=list)
     removed_effects: list[Row] = field(default_factory=list)
@@ -123,6 +125,8 @@ class Batch:
                     self.versions.append((job_id, write))
                 case AddArtifact():
                     self._add_artifact(job_id, write)
+                case AddLivyBatch():
+                    self.livy_batches.append((job_id,))
 
     def _add_artifact(self, job_id: str, add: AddArtifact) -> None:
         if add.version > 1:
@@ -214,6 +218,7 @@ class Batch:
                 statements.insert(connection, statement, new)
         acknowledged = [(job, attempt, number) for (job, attempt), number in self.acknowledged.items()]
         for statement, rows in (
+            (statements.INSERT_LIVY_BATCH, self.livy_batches),
             (statements.ACKNOWLEDGE, acknowledged),
             (statements.DESCRIBE_DRIVER, self.described),
             (statements.DELETE_EFFECT, self.removed_effects),

@@ -178,6 +178,7 @@ DESCRIBE_DRIVER = Statement(
     ") AS v WHERE attempts.job_id = v.column1 AND attempts.attempt = v.column2",
 )
 INSERT_ARTIFACT = _insert("artifacts", tables.artifacts.columns.keys())
+INSERT_LIVY_BATCH = _insert("livy_batches", ("job_id",))
 INSERT_EFFECT = _insert("outbox", tables.outbox.columns.keys())
 DELETE_EFFECT = Statement("DELETE FROM outbox WHERE (job_id, seq) IN (VALUES ", "(?, CAST(? AS BIGINT))", ")")
 

@@ -365,6 +365,15 @@ events = Table(
 )
 Index("ix_events_of_job", events.c.job_id, events.c.id)
 
+# Jobs that were submitted as Livy batches. A number is never given again.
+livy_batches = Table(
+    "livy_batches",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("job_id", Text, ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False, unique=True),
+    sqlite_autoincrement=True,
+)
+
 outbox = Table(
     "outbox",
     metadata,

@@ -150,6 +150,11 @@ class AddArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class AddLivyBatch:
+    """The job gets a number, by which Livy's clients know it."""
+
+
+@dataclass(frozen=True, slots=True)
 class AddVersion:
     """Another version of the job, beside ``current``, which is in force; all others are forgotten with their files.
 
@@ -202,6 +207,7 @@ Write = (
     | AcknowledgeReports
     | DescribeDriver
     | AddArtifact
+    | AddLivyBatch
     | AddVersion
     | SetVersion
     | AddEvents

@@ -33,6 +33,7 @@ from app.worker.ownership.unreadable import UnreadableJob, newest_first
 from app.worker.ownership.unreadable_end import UnreadableEnder
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.insight import dry_run, explanation, supply_of
+from app.worker.requests.livy import LivyBatches
 from app.worker.requests.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.requests.replacing import Replacing
 from app.worker.requests.requirements import (
@@ -45,7 +46,7 @@ from app.worker.requests.requirements import (
 from app.worker.requests.slot_shares import SlotShareUpdate, decide_share, share_hash
 from app.worker.requests.stop import decide_stop
 from app.worker.requests.submission import Submission
-from app.worker.requests.views_of_logs import AttemptView, DriverLogs, LogPart
+from app.worker.requests.views_of_logs import AttemptView, DriverLogs, LogLines, LogPart
 from app.worker.retrying import reading
 from app.worker.slots.doorbell import Bells
 from app.worker.slots.task_managers import Shown, members_of_host, pool_of
@@ -107,6 +108,7 @@ class ControlPlane:
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._ender = UnreadableEnder(store, host, clock, self._keeper, places)
         self.events = EventFeed(store)
+        self.livy = LivyBatches(store)
         self._closing = False
 
     # -- life
@@ -151,9 +153,14 @@ class ControlPlane:
     # -- jobs
 
     async def submit(
-        self, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
+        self,
+        graph: JobGraph,
+        artifacts: Mapping[str, bytes],
+        *,
+        requested_by: str | None = None,
+        is_livy_batch: bool = False,
     ) -> str:
-        return await self._submission.submit(graph, artifacts, requested_by)
+        return await self._submission.submit(graph, artifacts, requested_by, is_livy_batch=is_livy_batch)
 
     async def plan(self, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
         return await self._submission.plan(submitted, artifacts)
@@ -337,6 +344,11 @@ class ControlPlane:
 
     def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:
         return self._logs.follow(lambda: self.job(job_id), attempt, offset)
+
+    async def log_lines(
+        self, job_id: str, first: int | None, most: int, last_words: Sequence[str] = ()
+    ) -> LogLines:
+        return await self._logs.lines(self.job(job_id), first, most, last_words)
 
     # -- cluster
 

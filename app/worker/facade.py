@@ -12,8 +12,9 @@ from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.scheduler.adaptive.state import Stop
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.event_feed import EventFeed
+from app.worker.requests.livy import LivyBatches
 from app.worker.requests.slot_shares import SlotShareUpdate
-from app.worker.requests.views_of_logs import AttemptView, LogPart
+from app.worker.requests.views_of_logs import AttemptView, LogLines, LogPart
 from app.worker.views import (
     Census,
     DryRun,
@@ -33,10 +34,20 @@ class ControlPlaneFacade(Protocol):
         """What has happened, for those who follow it."""
         ...
 
+    @property
+    def livy(self) -> LivyBatches:
+        """Which jobs were submitted as Livy batches."""
+        ...
+
     async def submit(
-        self, graph: JobGraph, artifacts: Mapping[str, bytes], *, requested_by: str | None = None
+        self,
+        graph: JobGraph,
+        artifacts: Mapping[str, bytes],
+        *,
+        requested_by: str | None = None,
+        is_livy_batch: bool = False,
     ) -> str:
-        """Make the job durable, start scheduling it, and return its id."""
+        """Make the job durable, start scheduling it, and return its id. ``is_livy_batch``: it gets a number besides."""
         ...
 
     async def plan(self, submitted: JobGraph | ProgramDocument, artifacts: Mapping[str, bytes]) -> JobGraph:
@@ -134,6 +145,13 @@ class ControlPlaneFacade(Protocol):
     ) -> LogPart:
         """At most ``limit`` bytes of what the driver of an attempt logged from ``offset``, without secrets.
         ``is_gone``: whether nobody waits for them any more."""
+        ...
+
+    async def log_lines(
+        self, job_id: str, first: int | None, most: int, last_words: Sequence[str] = ()
+    ) -> LogLines:
+        """Up to ``most`` lines of what was logged in the newest attempt, with ``last_words`` behind them: from number
+        ``first`` on, which is counted from 0, or without it the last ones."""
         ...
 
     def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:

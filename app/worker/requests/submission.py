@@ -29,7 +29,15 @@ from app.scheduler.public_events import submission_events
 from app.scheduler.step import initial_state, status_of
 from app.store.errors import JobExists, OutcomeUnknown, StoreError
 from app.store.store import Store
-from app.store.writes import FIRST_EPOCH, AddArtifact, AddEvents, AddRequirements, CreateJob, UnitOfWork
+from app.store.writes import (
+    FIRST_EPOCH,
+    AddArtifact,
+    AddEvents,
+    AddLivyBatch,
+    AddRequirements,
+    CreateJob,
+    UnitOfWork,
+)
 from app.worker.clock import Clock
 from app.worker.job.files import touch, write_artifacts
 from app.worker.job.places import JobPlaces
@@ -113,7 +121,14 @@ class Submission:
         await self.checked("", graph, artifacts, None)
         self._check_checkpoints(graph)
 
-    async def submit(self, graph: JobGraph, artifacts: Mapping[str, bytes], requested_by: str | None) -> str:
+    async def submit(
+        self,
+        graph: JobGraph,
+        artifacts: Mapping[str, bytes],
+        requested_by: str | None,
+        *,
+        is_livy_batch: bool = False,
+    ) -> str:
         """Make the job durable and start scheduling it; its id."""
         job_id = self._new_id()
         options, requirements = await self.checked(job_id, graph, artifacts, requested_by)
@@ -134,6 +149,7 @@ class Submission:
             AddRequirements(requirements, now_ms),
             AddEvents(submission_events(state, now_ms)),
             *(AddArtifact(name, content) for name, content in artifacts.items()),
+            *[AddLivyBatch()] * is_livy_batch,
         )
         job = self._keeper.build_new(state, now_ms, requested_by)
         if await make_durable(self._store, self._keeper, self._places, unit, artifacts):

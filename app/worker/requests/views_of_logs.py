@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from app.cluster.driverlogs import OpenLog, log_file_of, open_log
 from app.model.secret_texts import part_without_secrets, secrets_of
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
+from app.worker.requests.log_lines import FoundLines, find_lines
 from app.worker.retrying import reading
 from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
+
+T = TypeVar("T")
 
 _PART_BYTES = 64 << 10
 _AROUND_BYTES = 16 << 10
@@ -58,6 +62,15 @@ class LogPart:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLines:
+    """Lines of a log from number ``first`` on, which is counted from 0, and how many there are in all."""
+
+    lines: tuple[str, ...]
+    first: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Stretch:
     """What of a file is the log of an attempt: from one place to another, or to the end. A driver that runs several
     attempts has one file. ``is_over``: nothing more is written."""
@@ -66,6 +79,11 @@ class _Stretch:
     begin: int
     end: int | None
     is_over: bool
+
+    def find(self, first: int | None, most: int, behind: int) -> FoundLines:
+        with open_log(self.path) as opened:
+            bounds = self.bounds_in(opened)
+            return find_lines(opened, bounds, first, most, behind=behind, is_over=self.is_over)
 
     def bounds_in(self, opened: OpenLog) -> tuple[int, int]:
         """The places of the first byte that is there, and behind the last one."""
@@ -111,6 +129,30 @@ class DriverLogs:
             self._readers -= 1
         text = "".join(part.text for part in parts)
         return LogPart(text, parts[0].begin, last.next, is_complete=last.is_complete)
+
+    async def lines(self, job: JobView, first: int | None, most: int, last_words: Sequence[str]) -> LogLines:
+        """Up to ``most`` lines of the log of the newest attempt, with ``last_words`` behind them: from number ``first``
+        on, or without it the last ones. A log that is not there has one line, which says so."""
+        job_id, rows = job.job_id, await reading(self._store.attempts(job.job_id))
+        if not rows:
+            return _chosen(last_words, first, most)
+        number = rows[-1].attempt
+        try:
+            stretch, known = await self._stretch(job_id, number), _secrets_of(job)
+            found = await self._of_file(job_id, number, lambda: stretch.find(first, most, len(last_words)))
+            texts, at = [], found.begin - stretch.begin
+            while at < (end := found.end - stretch.begin):
+                part = await self._part(job_id, number, stretch, at, min(_PART_BYTES, end - at), known)
+                if part.next <= at:
+                    break
+                texts.append(part.text)
+                at = part.next
+        except LogGone as gone:
+            return _chosen([*gone.errors, *last_words], first, most)
+        lines = "".join(texts).removesuffix("\n").split("\n") if texts else []
+        behind = found.first - found.lines
+        lines += last_words[max(0, behind) : max(0, behind + most)]
+        return LogLines(tuple(lines), found.first, found.lines + len(last_words))
 
     async def follow(
         self, job_of: Callable[[], JobView], number: int, offset: int
@@ -168,15 +210,24 @@ class DriverLogs:
     async def _part(
         self, job_id: str, number: int, stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
     ) -> LogPart:
+        return await self._of_file(job_id, number, lambda: _read_part(stretch, offset, size, known))
+
+    async def _of_file(self, job_id: str, number: int, look: Callable[[], T]) -> T:
+        """What ``look`` finds in the log of an attempt."""
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._reader, _read_part, stretch, offset, size, known)
+            return await asyncio.get_running_loop().run_in_executor(self._reader, look)
         except FileNotFoundError:
             raise _gone(job_id, number) from None
         except OSError as error:
             raise Unavailable(
                 f"The log of attempt {number} of job {job_id} cannot be read: {error.strerror}."
             ) from error
+
+
+def _chosen(lines: Sequence[str], first: int | None, most: int) -> LogLines:
+    """Of lines that are all there is."""
+    first = max(0, len(lines) - most) if first is None else first
+    return LogLines(tuple(lines[first : first + most]), first, len(lines))
 
 
 def _gone(job_id: str, number: int) -> LogGone:

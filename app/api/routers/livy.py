@@ -1,0 +1,182 @@
+"""Batches as Livy has them: what submits programs to Livy, such as Airflow's LivyOperator, submits jobs here. Each is a
+job like any other, and has a number besides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.dependencies import Info, Plane, Principal
+from app.api.errors import ApiError, bad_request
+from app.api.held_bytes import claim
+from app.api.info import ServerInfo
+from app.api.limits import FORM_LIMIT_BYTES
+from app.api.openapi import refusals, request_body
+from app.api.parameters import MAX_NUMBER, WholeNumber
+from app.api.render import livy as render
+from app.api.requests import read_json_object, while_connected
+from app.api.routes import Operation
+from app.api.schema import livy as schema
+from app.model.graphdoc import GraphErrors
+from app.model.livy import LivyBatch, in_words_of_livy, livy_state, parse_livy_batch
+from app.worker.requests.livy import find_files, read_files
+from app.worker.views import InDoubt, InvalidRequest, JobView, StateConflict, Unavailable
+
+_MAX_NUMBER = 2**31 - 1
+_PAGE = 100
+_MAX_PAGE = 1000
+_LAST_LINES = 10
+
+router = APIRouter(prefix="/batches", tags=["livy"], route_class=Operation)
+
+Size = Annotated[int, WholeNumber(1, _MAX_PAGE), Query(description="At most so many.")]
+Number = Annotated[
+    int, WholeNumber(0, _MAX_NUMBER), Path(description="The number of the batch, as POST answered it.")
+]
+
+
+async def _body(request: Request) -> LivyBatch:
+    def parsed(document: dict[str, object]) -> LivyBatch:
+        try:
+            return parse_livy_batch(document)
+        except GraphErrors as error:
+            raise bad_request(*error.errors) from None
+
+    return await read_json_object(request, parsed, what='{"file": "<the path of a Python program>"}')
+
+
+async def _batch_job(batchid: Number, plane: Plane) -> JobView:
+    return plane.job(await plane.livy.job_of(batchid))
+
+
+BatchJob = Annotated[JobView, Depends(_batch_job)]
+"""The job that the number in the path is of."""
+_UNKNOWN = refusals({404: "There is no Livy batch 7."})
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=refusals({400: "file: '/etc/passwd' is not for programs: only files below /srv/jobs are."}),
+    openapi_extra=request_body("Which program, and how.", {"application/json": schema.BODY}),
+)
+async def create_batch(
+    request: Request,
+    response: Response,
+    plane: Plane,
+    info: Info,
+    principal: Principal,
+    body: Annotated[LivyBatch, Depends(_body)],
+) -> schema.LivyBatch:
+    """Submit a Python program by its path, as to Livy
+
+    The program and its files are read from the server's host, below its setting `livy_files_dir`. The job is a BATCH
+    program with the upper bound numExecutors times executorCores, and runs once. Fields that cannot be honoured are
+    refused.
+    """
+    files = await _read(request, body, info)
+    try:
+        graph = await while_connected(request, plane.plan(body.program, files))
+        job_id = await plane.submit(graph, files, requested_by=principal, is_livy_batch=True)
+    except InvalidRequest as error:
+        raise bad_request(*map(in_words_of_livy, error.errors)) from None
+    try:
+        number = await plane.livy.number_of(job_id)
+    except Unavailable as error:
+        raise InDoubt(
+            f"Job {job_id} was submitted, but its number as a batch cannot be read: {error}"
+        ) from error
+    response.headers["Location"] = f"/batches/{number}"
+    return render.batch(number, plane.job(job_id), info.url)
+
+
+async def _read(request: Request, batch: LivyBatch, info: ServerInfo) -> dict[str, bytes]:
+    settings = info.settings
+    private = [
+        path
+        for path in (
+            settings.data_dir,
+            settings.place_of_jobs,
+            settings.token_file,
+            settings.cluster_token_file,
+        )
+        if path is not None
+    ]
+    found = await asyncio.to_thread(find_files, settings.livy_files_dir, private, batch.files)
+    size = sum(each.size for each in found.values())
+    if size > FORM_LIMIT_BYTES:
+        raise ApiError(
+            413, f"The files have {size} bytes together: at most {FORM_LIMIT_BYTES} bytes are allowed."
+        )
+    claim(request.scope, size)
+    return await asyncio.to_thread(read_files, found)
+
+
+@router.get("")
+async def list_batches(
+    plane: Plane,
+    info: Info,
+    first: Annotated[
+        int, WholeNumber(0, MAX_NUMBER), Query(alias="from", description="How many to leave out.")
+    ] = 0,
+    size: Size = _PAGE,
+) -> schema.LivyBatchList:
+    """The jobs that were submitted as batches, oldest first"""
+    total, numbers = await plane.livy.page(first, size)
+    views = {view.job_id: view for view in plane.jobs() if view.job_id in numbers}
+    sessions = [
+        render.batch(number, views[job_id], info.url) for job_id, number in numbers.items() if job_id in views
+    ]
+    return schema.LivyBatchList(first=first, total=total, sessions=sessions)
+
+
+@router.get("/{batchid}", responses=_UNKNOWN)
+async def get_batch(batchid: Number, job: BatchJob, plane: Plane, info: Info) -> schema.LivyBatch:
+    """A batch"""
+    log = await plane.log_lines(job.job_id, None, _LAST_LINES, render.last_words(job))
+    return render.batch(batchid, job, info.url, log.lines)
+
+
+@router.get("/{batchid}/state", responses=_UNKNOWN)
+async def get_batch_state(batchid: Number, job: BatchJob) -> schema.LivyBatchState:
+    """The state of a batch, in Livy's words"""
+    return schema.LivyBatchState(id=batchid, state=livy_state(job.status))
+
+
+@router.get("/{batchid}/log", responses=_UNKNOWN)
+async def get_batch_log(
+    batchid: Number,
+    job: BatchJob,
+    plane: Plane,
+    first: Annotated[
+        int | None,
+        WholeNumber(0, MAX_NUMBER),
+        Query(
+            alias="from",
+            description="The number of the first line, counted from 0; by default the last ones.",
+        ),
+    ] = None,
+    size: Size = _PAGE,
+) -> schema.LivyLog:
+    """Lines of what the driver logged in the newest attempt, and why the job has failed"""
+    log = await plane.log_lines(job.job_id, first, size, render.last_words(job))
+    return schema.LivyLog(
+        id=batchid, first=log.first, size=len(log.lines), total=log.total, log=list(log.lines)
+    )
+
+
+@router.delete("/{batchid}", responses=_UNKNOWN)
+async def delete_batch(job: BatchJob, plane: Plane, principal: Principal) -> schema.Deleted:
+    """Cancel the job of a batch at once
+
+    One that has ended stays as it ended. Either can be read until it is forgotten.
+    """
+    # It may have ended by itself.
+    with contextlib.suppress(StateConflict):
+        await plane.cancel(job.job_id, requested_by=principal)
+    return schema.Deleted(msg="deleted")

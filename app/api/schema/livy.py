@@ -1,0 +1,93 @@
+"""Batches as Livy has them. Field names are Livy's."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import Field
+
+from app.api.schema.base import Camel, Id
+from app.model.livy import LivyState
+
+_TEXT = {"type": "string", "minLength": 1}
+_TEXTS = {"type": "array", "items": _TEXT}
+_COUNT = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}]}
+BODY: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["file"],
+    "additionalProperties": False,
+    "properties": {
+        "file": _TEXT,
+        "args": {"type": "array", "items": {"type": "string"}},
+        "pyFiles": _TEXTS,
+        "files": _TEXTS,
+        "name": _TEXT,
+        "conf": {
+            "type": "object",
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        },
+        "driverMemory": _TEXT,
+        "numExecutors": _COUNT,
+        "executorCores": _COUNT,
+    },
+    "examples": [
+        {
+            "file": "jobs/etl.py",
+            "args": ["--day", "2013-01-01"],
+            "numExecutors": 4,
+            "conf": {"spark.sql.ansi.enabled": "true"},
+        }
+    ],
+}
+"""What POST takes."""
+
+Number = Field(description="The number of the batch. A number is never given again.")
+
+
+class AppInfo(Camel):
+    """Where more is to be seen of the job."""
+
+    driver_log_url: str = Field(description="Its attempts with their logs, at this server.")
+    spark_ui_url: str | None = Field(description="The web page of Spark, if the job asked for one.")
+
+
+class LivyBatch(Camel):
+    """A job that was submitted as a batch."""
+
+    id: int = Number
+    name: str
+    owner: str | None = Field(description="Whose token it was submitted with.")
+    proxy_user: None = None
+    state: LivyState
+    app_id: Id = Field(description="The id of the job, for /jobs/{jobid}.")
+    app_info: AppInfo
+    log: list[str] = Field(description="The last ten lines of its log; in lists none.")
+
+
+class LivyBatchList(Camel):
+    """A part of all batches, oldest first."""
+
+    first: int = Field(serialization_alias="from")
+    total: int = Field(description="How many there are.")
+    sessions: list[LivyBatch]
+
+
+class LivyBatchState(Camel):
+    id: int = Number
+    state: LivyState
+
+
+class LivyLog(Camel):
+    """Lines of the log of the newest attempt."""
+
+    id: int = Number
+    first: int = Field(
+        serialization_alias="from", description="The number of the first line, counted from 0."
+    )
+    size: int = Field(description="How many lines these are.")
+    total: int = Field(description="How many lines there are.")
+    log: list[str]
+
+
+class Deleted(Camel):
+    msg: str

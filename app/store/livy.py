@@ -1,0 +1,30 @@
+"""Livy batches: the numbers by which Livy's clients know some of the jobs. A number is given once, also if its job is
+forgotten: a client that asks for it later must not be told of another job."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
+
+from app.store.tables import livy_batches
+
+
+def number_of(connection: Connection, job_id: str) -> int | None:
+    """The number of a job; None if it is no Livy batch."""
+    query = select(livy_batches.c.number).where(livy_batches.c.job_id == job_id)
+    number: int | None = connection.execute(query).scalar()
+    return number
+
+
+def job_of(connection: Connection, number: int) -> str | None:
+    """The id of the job that has this number."""
+    query = select(livy_batches.c.job_id).where(livy_batches.c.number == number)
+    job_id: str | None = connection.execute(query).scalar()
+    return job_id
+
+
+def page(connection: Connection, first: int, most: int) -> tuple[int, dict[str, int]]:
+    """How many there are, and of up to ``most`` of them, from place ``first`` on, the numbers by job, in order."""
+    query = select(livy_batches).order_by(livy_batches.c.number).offset(first).limit(most)
+    numbers = {row.job_id: row.number for row in connection.execute(query)}
+    return connection.execute(select(func.count()).select_from(livy_batches)).scalar_one(), numbers
