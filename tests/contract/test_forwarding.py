@@ -21,6 +21,7 @@ from tests.contract.members import (
     two,
     until,
 )
+from tests.unit.worker.fakes import graph
 
 
 async def test_any_process_answers_and_writes_reach_the_owner(postgresql_url: str, tmp_path: Path) -> None:
@@ -44,6 +45,20 @@ async def test_any_process_answers_and_writes_reach_the_owner(postgresql_url: st
         assert (await second.http.get(f"/jobs/{'0' * 32}")).status_code == 404
         assert first.rig.plane.job(job).state.requirements.version == 2
         assert not second.owns(job)
+
+
+async def test_any_process_answers_for_a_livy_batch(postgresql_url: str, tmp_path: Path) -> None:
+    async with two(postgresql_url, tmp_path) as (first, second, network):
+        job = await first.rig.plane.submit(graph(1), {}, is_livy_batch=True)
+        await first.rig.bring_up(job, 1)
+        assert (await second.http.get("/batches/1/state")).json() == {"id": 1, "state": "running"}
+        listed = (await second.http.get("/batches")).json()
+        assert [(one["id"], one["appId"]) for one in listed["sessions"]] == [(1, job)]
+        for unknown in ("2", "9" * 9, "9" * 30, "x"):
+            assert (await second.http.get(f"/batches/{unknown}")).status_code in (400, 404)
+        network.calls.clear()
+        assert (await second.http.delete("/batches/1")).json() == {"msg": "deleted"}
+        assert network.calls == [(httpx.URL(first.member.url).host, "DELETE")]
 
 
 async def test_without_the_owner_reads_are_answered_and_writes_are_not(

@@ -147,6 +147,7 @@ async def test_every_read_refuses_unknown_query_parameters(world: World) -> None
         "triggerid": ZERO,
         "taskmanagerid": "host",
         "attempt": "1",
+        "batchid": "1",
     }
     count = 0
     for path, methods in document["paths"].items():

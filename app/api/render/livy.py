@@ -16,6 +16,7 @@ def batch(number: int, view: JobView, url: str, log: Sequence[str] = ()) -> sche
         id=number,
         name=view.state.graph.name,
         owner=view.submitted_by,
+        proxy_user=None,
         state=livy_state(view.status),
         app_id=view.job_id,
         app_info=schema.AppInfo(

@@ -57,7 +57,7 @@ class LivyBatch(Camel):
     id: int = Number
     name: str
     owner: str | None = Field(description="Whose token it was submitted with.")
-    proxy_user: None = None
+    proxy_user: None = Field(description="Jobs run as nobody else.")
     state: LivyState
     app_id: Id = Field(description="The id of the job, for /jobs/{jobid}.")
     app_info: AppInfo

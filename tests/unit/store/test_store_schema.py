@@ -52,6 +52,7 @@ ROWS = {
     ),
     "artifacts": "INSERT INTO artifacts (job_id, version, name, sha256, content) VALUES ('j', 1, 'a', 's', '')",
     "outbox": "INSERT INTO outbox VALUES ('j', 1, '{}', 1)",
+    "livy_batches": "INSERT INTO livy_batches (job_id) VALUES ('j')",
 }
 _SECOND_OPEN = ROWS["open rescale"].replace("'j', 2, 'u2'", "'j', 3, 'u3'")
 
@@ -73,6 +74,8 @@ REFUSED = {
     "an idempotency key twice": ROWS["idempotency"],
     "an answer that is neither changed nor not": "UPDATE idempotency SET changed = 2",
     "an effect number twice": ROWS["outbox"],
+    "two numbers of a Livy batch": ROWS["livy_batches"],
+    "a Livy batch without its job": "INSERT INTO livy_batches (job_id) VALUES ('x')",
     "an artifact twice": ROWS["artifacts"],
     "an artifact of a version 0": ROWS["artifacts"].replace("'j', 1,", "'j', 0,"),
     "a second open rescale": _SECOND_OPEN,
