@@ -96,9 +96,8 @@ def test_the_operator_runs_a_program_and_reports_one_that_fails(airflow: Path, t
         assert "is FAILED" in output and "ValueError: no such day" in output
         headers = {"Authorization": f"Bearer {TOKEN}"}
         batches = deployment.call("GET", "/batches", headers=headers).json()["sessions"]
-        assert sorted((one["id"], one["name"], one["state"], one["owner"]) for one in batches) == [
-            (1, "well", "success", "airflow"),
-            (2, "well", "success", "airflow"),
-            (3, "badly", "dead", "airflow"),
-            (4, "badly", "dead", "airflow"),
+        assert [one["id"] for one in batches] == [1, 2, 3, 4]
+        assert sorted((one["name"], one["state"], one["owner"]) for one in batches) == [
+            *[("badly", "dead", "airflow")] * 2,
+            *[("well", "success", "airflow")] * 2,
         ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from app.api.auth import Tokens
 from tests.contract.test_attempts import write
 from tests.contract.test_tokens import TOKEN, guarded  # noqa: F401 - a fixture
-from tests.contract.world import GRAPH, World, eventually
+from tests.contract.world import GRAPH, World, eventually, open_world
 
 SCRIPT = "print('hello')\n"
 
@@ -113,6 +116,44 @@ async def test_a_batch_is_a_job_like_any_other_and_is_read_as_livy_has_it(livy: 
     await in_state(world, 1, "killed")
     assert (await world.http.delete("/batches/1")).json() == {"msg": "deleted"}
     assert (await world.get("/batches/1"))["state"] == "killed"
+
+
+@pytest.mark.parametrize(
+    ("way", "ends", "state"), [("polled", "finished", "success"), ("deferred", "failed", "dead")]
+)
+async def test_the_calls_of_airflow_s_operator(
+    sqlite_url: str, tmp_path: Path, way: str, ends: str, state: str
+) -> None:
+    """As version 4.6.4 of the provider made them, to a server that recorded them."""
+    calls = json.loads((Path(__file__).parent / "livy" / "airflow.json").read_text())[way]
+    names = {hashlib.sha256(b"airflow-token-of-the-test").digest(): "airflow"}
+    (tmp_path / "data").mkdir()
+    async with open_world(sqlite_url, tmp_path / "data", tokens=Tokens(names)) as world:
+        with_programs(world)
+        headers = calls[0]["headers"]
+        answers: list[dict[str, Any]] = []
+        for call in calls:
+            if "/log?" in call["target"] and "log" not in answers[-1]:
+                world.http.headers.update(headers)
+                await in_state(world, 1, "running")
+                write(world.driver(), "".join(f"line {n}\n" for n in range(120)))
+                await end(world, 0, type=ends, error="ValueError: no such day")
+                await in_state(world, 1, state)
+                del world.http.headers["authorization"]
+            body = json.dumps(call["body"]) if "body" in call else None
+            answer = await world.http.request(
+                call["method"], call["target"], headers=call["headers"], content=body
+            )
+            assert answer.is_success, answer.text
+            answers.append(answer.json())
+    assert answers[0]["id"] == 1
+    assert {one["state"] for one in answers[1:4]} <= {"starting", "running"}
+    if way == "polled":
+        whole = [line for answer in answers[4:6] for line in answer["log"]]
+        assert (len(whole), whole[-1], answers[5]["total"]) == (120, "line 119", 120)
+        assert (answers[6]["state"], answers[6]["appId"]) == ("success", answers[0]["appId"])
+    else:
+        assert (len(answers[4]["log"]), answers[4]["total"]) == (100, 121)
 
 
 async def test_what_the_operator_of_airflow_asks_of_a_batch_that_fails(livy: World) -> None:
