@@ -20,8 +20,10 @@ from app.model.strictjson import decode_json_strict
 from tests.unit.model.documents import document
 
 ROOT = Path(__file__).parents[3]
-# Those of Kubernetes are manifests: tests/unit/cluster/test_kubernetes_examples.py.
-EXAMPLES = sorted(path for path in (ROOT / "examples").glob("**/*.yaml") if path.parent.name != "kubernetes")
+# Those of Kubernetes are manifests (tests/unit/cluster/test_kubernetes_examples.py), those of the autoscaler policies.
+EXAMPLES = sorted(
+    path for path in (ROOT / "examples").glob("**/*.yaml") if not {"kubernetes", "autoscaler"} & {*path.parts}
+)
 
 _text = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=8)
 _options = st.dictionaries(
