@@ -36,8 +36,10 @@ from app.store import (
     StoreError,
     StoreUnavailable,
     UnitOfWork,
+    livy,
     statements,
 )
+from app.store.writes import AddLivyBatch
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -200,9 +202,10 @@ async def test_what_builds_upon_a_refused_unit_is_refused_too(store: Store) -> N
 
 
 async def test_a_unit_that_is_committed_again_is_applied_once(store: Store) -> None:
-    created, changed = samples.creation(), samples.put(JOB, 2)
+    created, changed = samples.creation().add(AddLivyBatch()), samples.put(JOB, 2)
     for unit in (created, created, changed, changed):
         await store.commit(unit)
+    assert await store.read(livy.page, 0, 9) == (1, {JOB: 1})
     found = await store.load_job(JOB)
     assert found is not None and found.seq == 2
     assert len(await store.rescales(JOB)) == 2

@@ -31,7 +31,7 @@ from app.store import (
 )
 from app.store.statements import CLOCK_MS
 from app.store.tables import metadata
-from app.store.writes import AddEvents, AddVersion, SetVersion
+from app.store.writes import AddEvents, AddLivyBatch, AddVersion, SetVersion
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -84,6 +84,7 @@ WRITES: dict[type, Write] = {
         AddEvents((PublicEvent(PublicEventType.STATUS, samples.NOW_MS, {"status": "RUNNING"}),)),
         AddVersion(2, 1, "{}", JobOptions()),
         SetVersion(1),
+        AddLivyBatch(),
     )
 }
 
