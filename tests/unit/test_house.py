@@ -27,7 +27,7 @@ TOP_LEVEL = {
 DEFINITION = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # Written so that this file does not contain what it forbids.
-DEVELOPMENT_MACHINE = re.compile(r"/work[/]|/root[/]|/home/(?!me\b)\w+|[.]pyenv[/]")
+LEFT_BEHIND = re.compile(r"/work[/]|/root[/]|/home/(?!me\b)\w+|[.]pyenv[/]|^(<{7}|>{7}) ")
 
 
 @functools.cache
@@ -121,7 +121,7 @@ def test_functions_are_short() -> None:
     assert long == {}, f"longer than {FUNCTION_LINES_MAX} lines"
 
 
-def test_nothing_names_a_path_of_a_development_machine() -> None:
+def test_nothing_names_a_path_of_a_development_machine_or_is_a_conflict_of_git() -> None:
     found = []
     for path in files():
         try:
@@ -131,7 +131,7 @@ def test_nothing_names_a_path_of_a_development_machine() -> None:
         found += [
             f"{path}:{number}: {line.strip()}"
             for number, line in enumerate(text.splitlines(), 1)
-            if DEVELOPMENT_MACHINE.search(line)
+            if LEFT_BEHIND.search(line)
         ]
     assert found == []
 
