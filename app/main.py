@@ -7,7 +7,6 @@ import contextlib
 import gc
 import os
 import secrets
-import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from app.api.auth import TokenFile, TokenFileError
 from app.api.event_streams import STREAMS_MAX
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
+from app.api.listening import PortRefused, bind, listen, url_of
 from app.api.monitoring.meters import Meters
 from app.api.server import Server, raise_descriptor_limit
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
@@ -52,10 +52,10 @@ from app.worker.ownership.addresses import write_server_address
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.ownership.membership import Membership, PlaceTaken
 from app.worker.slots.executor_clusters import beside_jobs, cluster_of, driver_java_options, shown_of
+from app.worker.tracing import NO_TRACING, Tracing
 
 log = structlog.get_logger()
 
-_BACKLOG = 2048
 _OBJECTS_PER_COLLECTION = 10_000
 """New objects after which the garbage collector looks at them: Python's own 700 are one or two requests."""
 
@@ -73,7 +73,10 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     configure_logs(settings.log_format, settings.log_level)
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, on_ready))
+        try:
+            runner.run(_serve(settings, on_ready))
+        except PortRefused as error:
+            raise StartRefused(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +95,14 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
         java = usable_java()
         tokens = TokenFile(settings.token_file) if settings.token_file else None
         data_dir = prepare(settings)
+        tracing = _tracing(settings)
     except (JavaNotUsable, TokenFileError, DirectoryRefused) as error:
         raise StartRefused(str(error)) from error
     connections_max = raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
-        url = _url(listener)
+        stack.callback(tracing.close)
+        listener = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
+        url = url_of(listener)
         membership = _claim(stack, settings, data_dir, url)
         apart = settings.run_drivers_as is not None
         cache_dir = settings.cache_dir or (data_dir / "cache" if apart else default_cache_dir())
@@ -107,7 +112,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
             raise StartRefused(str(error)) from error
         archive = ArchiveBuilder(cache_dir, java)
         new_host = partial(_host, settings, membership, java, archive, user)
-        async with _running(settings, membership, archive, url, new_host) as running:
+        async with _running(settings, membership, archive, url, new_host, tracing) as running:
             control_plane = running.control_plane
             app = create_app(
                 control_plane,
@@ -121,7 +126,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str], None] | None) -> 
             )
             server = Server(app, connections_max=connections_max, let_go=control_plane.close)
             _spare_collector()
-            _listen(listener)
+            listen(listener)
             offered = _offered(settings, control_plane)
             log.info("serving", url=url, data_dir=str(data_dir), **offered, java=java.version)
             if on_ready is not None:
@@ -166,13 +171,11 @@ async def _running(
     archive: ArchiveBuilder,
     url: str,
     new_host: Callable[[ExecutorCluster | None], EmbeddedHost],
+    tracing: Tracing,
 ) -> AsyncIterator[_Running]:
     """The control plane with its store and its host, started; let go of in the opposite order."""
     lease_ttl_ms = int(settings.lease_seconds * 1000)
-    try:
-        store = await open_store(settings.place_of_jobs, settings.url, membership, lease_ttl_ms)
-    except StoreError as error:
-        raise StartRefused(str(error)) from error
+    store = await _store(settings, membership, lease_ttl_ms)
     meters = Meters(store)
     clock = SystemClock()
     spark = _spark_cluster(settings, clock, membership.home)
@@ -187,6 +190,7 @@ async def _running(
         new_id=lambda: secrets.token_hex(16),
         offer=offer,
         shown=shown_of(spark),
+        tracing=tracing,
         **_of_settings(settings),
     )
     housekeeper = _housekeeper(settings, store, control_plane, places, clock)
@@ -230,6 +234,25 @@ async def _running(
             await store.expire_leases()
             await membership.leave(store)
         await store.close()
+
+
+def _tracing(settings: Settings) -> Tracing:
+    """Imports OpenTelemetry's packages only if it is asked for."""
+    if not settings.traces:
+        return NO_TRACING
+    try:
+        from app.api.tracing import exporting
+    except ImportError as error:
+        sentence = "traces: packages of OpenTelemetry are missing: pip install 'slotwise[otel]'."
+        raise StartRefused(sentence) from error
+    return exporting()
+
+
+async def _store(settings: Settings, membership: Membership, lease_ttl_ms: int) -> Store:
+    try:
+        return await open_store(settings.place_of_jobs, settings.url, membership, lease_ttl_ms)
+    except StoreError as error:
+        raise StartRefused(str(error)) from error
 
 
 class _OfSettings(TypedDict):
@@ -350,39 +373,3 @@ def _spark_cluster(settings: Settings, clock: Clock, home: str) -> ExecutorClust
         return cluster_of(settings, clock.now_ms, home)
     except (ApiError, TemplateError) as error:
         raise StartRefused(str(error)) from error
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet, so that nobody is let in before the server is ready."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise _port_refused(host, port, error) from error
-    return listener
-
-
-def _listen(listener: socket.socket) -> None:
-    try:
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        # Two servers may have bound the same port before either of them listened.
-        host, port = listener.getsockname()[:2]
-        raise _port_refused(host, port, error) from error
-
-
-def _port_refused(host: str, port: int, error: OSError) -> StartRefused:
-    return StartRefused(
-        f"Cannot listen on {host}, port {port}: {error.strerror}. "
-        "Is another server running there? Choose another port with --port (0 takes a free one)."
-    )
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - looked for, not bound
-        host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

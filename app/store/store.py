@@ -59,8 +59,8 @@ class Store:
         self._probe_at = 0.0
         self.tell_events: Callable[[], None] = lambda: None
         """Called when events were committed by `commit`: there is something to read for those who follow them."""
-        self.tell_commit: Callable[[UnitOfWork, float], None] = lambda _unit, _seconds: None
-        """Called with what `commit` has made durable, and how long that took."""
+        self.tell_commit: list[Callable[[UnitOfWork, float], None]] = []
+        """Each is called with what `commit` has made durable, and how long that took."""
         self.tell_failure: Callable[[StoreError], None] = lambda _error: None
         """Called with why `commit` could not."""
         self._pool = None if inline else ThreadPoolExecutor(READERS, "slotwise-store-reader")
@@ -157,7 +157,9 @@ class Store:
         except StoreError as error:
             self.tell_failure(error)
             raise
-        self.tell_commit(unit, time.perf_counter() - began_s)
+        took_s = time.perf_counter() - began_s
+        for tell in self.tell_commit:
+            tell(unit, took_s)
         if any(isinstance(write, AddEvents) for write in unit.writes):
             self.tell_events()
 

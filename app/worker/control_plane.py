@@ -50,6 +50,7 @@ from app.worker.requests.views_of_logs import AttemptView, DriverLogs, LogLines,
 from app.worker.retrying import reading
 from app.worker.slots.doorbell import Bells
 from app.worker.slots.task_managers import Shown, members_of_host, pool_of
+from app.worker.tracing import NO_TRACING, Tracing
 from app.worker.views import (
     Census,
     DryRun,
@@ -84,8 +85,11 @@ class ControlPlane:
         shown: Shown | None = None,
         slot_holding_ms: int = HOLDING_MS,
         planning_timeout_s: float = PLANNING_TIMEOUT_S,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """``offer``: what a cluster offers now, ``shown`` its TaskManagers; without them this host has all slots."""
+        self.tracing = tracing
+        store.tell_commit.append(tracing.committed)
         self._store = store
         self._host, self._places = host, places
         self._clock = clock
@@ -100,6 +104,7 @@ class ControlPlane:
             places=places,
             clock=clock,
             validate_states=validate_states,
+            tracing=tracing,
         )
         self._planner = Planner(host, places, limit_s=planning_timeout_s)
         self._submission = Submission(store, self._keeper, host, self._planner, places, clock, new_id)
@@ -212,7 +217,8 @@ class ControlPlane:
             IdempotencyKey(update.idempotency_key, request_hash(update)) if update.idempotency_key else None
         )
         refusal = "its resource requirements cannot be changed"
-        return await self._put(job_id, refusal, lambda state: decide_update(state, update), identity)
+        decide = self.tracing.decision(job_id, lambda state: decide_update(state, update))
+        return await self._put(job_id, refusal, decide, identity)
 
     async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
         identity = (
@@ -383,7 +389,9 @@ class ControlPlane:
             spark=registration.spark_version,
         )
         job.registered(attempt, registration)
-        return job.orders()
+        orders = job.orders()
+        self.tracing.ordered(job_id, orders.plan_version)
+        return orders
 
     async def driver_orders(
         self,
@@ -399,13 +407,15 @@ class ControlPlane:
         restarts: Mapping[str, int] | None = None,
     ) -> Orders:
         known = Orders(plan, {}, stop, slots=slots or 0, restarts=dict(restarts or {}))  # type: ignore[arg-type]
-        return await await_orders(
+        orders = await await_orders(
             lambda: self._of_driver(job_id, attempt, secret, epoch),
             attempt,
             known,
             any_slots=slots is None,
             wait_ms=wait_ms,
         )
+        self.tracing.ordered(job_id, orders.plan_version)
+        return orders
 
     async def driver_reports(
         self, job_id: str, attempt: int, secret: str, epoch: int, reports: Sequence[Report]

@@ -15,6 +15,7 @@ from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.livy import LivyBatches
 from app.worker.requests.slot_shares import SlotShareUpdate
 from app.worker.requests.views_of_logs import AttemptView, LogLines, LogPart
+from app.worker.tracing import Tracing
 from app.worker.views import (
     Census,
     DryRun,
@@ -37,6 +38,11 @@ class ControlPlaneFacade(Protocol):
     @property
     def livy(self) -> LivyBatches:
         """Which jobs were submitted as Livy batches."""
+        ...
+
+    @property
+    def tracing(self) -> Tracing:
+        """What follows requests as traces."""
         ...
 
     async def submit(

@@ -24,6 +24,7 @@ from app.store.store import Store
 from app.worker.clock import SystemClock
 from app.worker.control_plane import ControlPlane
 from app.worker.job.places import JobPlaces
+from app.worker.tracing import NO_TRACING, Tracing
 from tests.contract.drivers import ProtocolDriver, ProtocolHost
 
 SLOTS = 8
@@ -140,6 +141,7 @@ async def open_world(
     slots: int = SLOTS,
     migrate: bool = True,
     slot_holding_ms: int = 60_000,
+    tracing: Tracing = NO_TRACING,
 ) -> AsyncIterator[World]:
     """A started control plane on a database; its drivers end with it."""
     store = await Store.open(url, owner=f"contract-{next(_owners)}", durable=False, migrate=migrate)
@@ -155,6 +157,7 @@ async def open_world(
         new_id=lambda: secrets.token_hex(16),
         validate_states=True,
         slot_holding_ms=slot_holding_ms,
+        tracing=tracing,
     )
     settings = Settings(data_dir=directory, database_url=url, slots=slots, port=8081)
     info = ServerInfo(version="0.1.0", slots=slots, url="http://127.0.0.1:8081", settings=settings)

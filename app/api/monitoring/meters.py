@@ -83,7 +83,8 @@ class Meters(_Group):
         for reason in ("unavailable", "lease-lost", "refused"):
             self._failed_commits.labels(reason)
         if store is not None:
-            store.tell_commit, store.tell_failure = self._committed, self._not_committed
+            store.tell_commit.append(self._committed)
+            store.tell_failure = self._not_committed
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered. ``route``: the template of its path, or `NO_ROUTE`."""

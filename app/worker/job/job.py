@@ -201,6 +201,7 @@ class Job:
             self._meter.note(report)
             self._keeper.batches += 1
             self._keeper.records += report.input_rows
+            self._keeper.tracing.batch(self.job_id, report)
         elif report.type == "region-progress" and self._is_current_run(report):
             self.region_progress = {**self.region_progress, report.region: report}
         self.attempts.on_report(report)

@@ -43,6 +43,7 @@ from app.worker.retrying import until_done
 from app.worker.slots.broker import OwnBroker, SlotBroker
 from app.worker.slots.doorbell import Bells, NoBells
 from app.worker.slots.shared_broker import SharedBroker
+from app.worker.tracing import NO_TRACING, Tracing
 
 log = structlog.get_logger()
 
@@ -61,8 +62,10 @@ class JobKeeper(JobsKnown):
         places: JobPlaces,
         clock: Clock,
         validate_states: bool = False,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         super().__init__()
+        self.tracing = tracing
         self.lease_certainty = LeaseCertainty(clock)
         # The other control planes that share the jobs, as of the last look.
         self.peers: list[Member] = []

@@ -1,0 +1,262 @@
+"""Traces of rescales for OpenTelemetry: from the PUT through decision, order and restart to the first batch.
+
+A rescale takes longer than its request, and its record says when the scheduler was in which state. So the spans of a
+rescale are made when its record ends, with the times of the record, below the span of the request that caused it. A
+rescale that no request caused, or whose request an earlier owner of the job has answered, is a trace of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Final
+
+from opentelemetry.context import Context, get_current
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from app.model.protocol import Report
+from app.model.public_event import PublicEvent, PublicEventType
+from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
+from app.scheduler.adaptive.state import JobState
+from app.store.writes import AddEvents, PutRescale, UnitOfWork
+from app.worker.job.mailbox import RequestDecision
+from app.worker.tracing import Decide, Tracing
+
+JOBS_KEPT: Final = 10_000
+"""Jobs of which the last change is remembered."""
+_TRACE_HEADERS: Final = frozenset({b"traceparent", b"tracestate"})
+_FLUSH_MS: Final = 2_000
+_MS: Final = 1_000_000
+"""In nanoseconds."""
+_ORDER_STATES: Final = frozenset({"Rescaling", "CreatingExecutionGraph"})
+"""States of the scheduler in which a driver is told of a plan."""
+
+Attributes = dict[str, AttributeValue]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A version of the bounds that was decided and is not durable yet. ``context``: of its request."""
+
+    version: int
+    context: Context
+    decided_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    number: int
+    started_ms: int
+    ended_ms: int
+    rows: int
+
+
+@dataclass(slots=True)
+class _Job:
+    """``last``: the context of the request that declared the bounds in force. ``causes``: those of open records, by the
+    numbers of these. ``ordered_ms``: when a driver was told of the newest plan, of which ``batch`` was the first."""
+
+    decided: list[_Change] = field(default_factory=list)
+    last: Context | None = None
+    causes: dict[int, Context] = field(default_factory=dict)
+    plan_version: int = 0
+    ordered_ms: int = 0
+    batch: _Batch | None = None
+
+
+class OpenTelemetry(Tracing):
+    """Hands spans to ``processor``."""
+
+    def __init__(self, processor: SpanProcessor) -> None:
+        # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say has precedence.
+        own = Resource({SERVICE_NAME: "slotwise", SERVICE_VERSION: version("slotwise")})
+        resource = Resource.get_empty().merge(own).merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("slotwise")
+        self._propagator = TraceContextTextMapPropagator()
+        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+
+    @contextlib.contextmanager
+    def request(
+        self, method: str, route: str, job_id: str, headers: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[None]:
+        carrier = {
+            name.decode(): value.decode("latin-1") for name, value in headers if name in _TRACE_HEADERS
+        }
+        with self._tracer.start_as_current_span(
+            f"{method} {route}",
+            self._propagator.extract(carrier, Context()),
+            SpanKind.SERVER,
+            {"http.request.method": method, "http.route": route, "slotwise.job.id": job_id},
+            record_exception=False,
+        ):
+            yield
+
+    def decision(self, job_id: str, decide: Decide) -> Decide:
+        context = get_current()
+
+        def traced(state: JobState) -> RequestDecision:
+            began_ns = time.time_ns()
+            try:
+                decision = decide(state)
+            except Exception as error:
+                self._span("decision", context, began_ns, time.time_ns(), error=str(error))
+                raise
+            if decision.event is None:
+                self._span("decision", context, began_ns, time.time_ns(), {"slotwise.changed": False})
+            else:
+                self._of(job_id).decided.append(_Change(decision.answer.version, context, began_ns))
+            return decision
+
+        return traced
+
+    def committed(self, unit: UnitOfWork, seconds: float) -> None:
+        ended = []
+        for write in unit.writes:
+            if isinstance(write, AddEvents):
+                for event in write.events:
+                    self._note(unit.job_id, event)
+            elif isinstance(write, PutRescale) and not write.record.is_open:
+                ended.append(write.record)
+        for record in ended:
+            self._rescaled(unit.job_id, record)
+
+    def ordered(self, job_id: str, plan_version: int) -> None:
+        job = self._of(job_id)
+        if plan_version > job.plan_version:
+            job.plan_version, job.ordered_ms, job.batch = plan_version, time.time_ns() // _MS, None
+
+    def batch(self, job_id: str, report: Report) -> None:
+        job = self._of(job_id)
+        if job.batch is None and report.whole_plan and report.plan_version >= job.plan_version:
+            job.batch = _Batch(report.batch_id, report.started_ms, report.at_ms, report.input_rows)
+
+    def close(self) -> None:
+        self._provider.force_flush(_FLUSH_MS)
+        self._provider.shutdown()
+
+    # -- inside
+
+    def _of(self, job_id: str) -> _Job:
+        """What is remembered of a job; the one that was looked at longest ago is forgotten."""
+        job = self._jobs.setdefault(job_id, _Job())
+        self._jobs.move_to_end(job_id)
+        if len(self._jobs) > JOBS_KEPT:
+            self._jobs.popitem(last=False)
+        return job
+
+    def _note(self, job_id: str, event: PublicEvent) -> None:
+        if event.type is PublicEventType.REQUIREMENTS:
+            job, number = self._of(job_id), event.fields["version"]
+            # One of the version that is not the last of it could not be written.
+            done = {change.version: change for change in job.decided if change.version <= number}
+            job.decided = [change for change in job.decided if change.version > number]
+            change = done.get(number)
+            job.last = None if change is None else change.context
+            if change is not None:
+                attributes: Attributes = {"slotwise.requirements.version": number}
+                self._span("decision", change.context, change.decided_ns, time.time_ns(), attributes)
+        elif event.type is PublicEventType.RESCALE_BEGUN:
+            job = self._of(job_id)
+            if event.fields["triggerCause"] == TriggerCause.UPDATE_REQUIREMENT and job.last is not None:
+                job.causes[event.fields["number"]] = job.last
+
+    def _rescaled(self, job_id: str, record: RescaleRecord) -> None:
+        """The spans of a record that has ended."""
+        assert record.reason is not None and record.end_ms is not None
+        job, end_ms = self._of(job_id), record.end_ms
+        cause = job.causes.pop(record.number, None)
+        span = self._tracer.start_span(
+            "rescale",
+            cause or Context(),
+            attributes=_attributes(job_id, record),
+            start_time=record.start_ms * _MS,
+        )
+        inside = set_span_in_context(span, Context())
+        for each in record.spans:
+            left_ms = end_ms if each.leave_ms is None else each.leave_ms
+            self._span(each.state, inside, each.enter_ms * _MS, left_ms * _MS, error=each.exception)
+        if record.start_ms <= job.ordered_ms <= end_ms:
+            told_from_ms = max(
+                (
+                    each.enter_ms
+                    for each in record.spans
+                    if each.state in _ORDER_STATES and each.enter_ms <= job.ordered_ms
+                ),
+                default=job.ordered_ms,
+            )
+            self._span(
+                "order",
+                inside,
+                told_from_ms * _MS,
+                job.ordered_ms * _MS,
+                {"slotwise.plan.version": job.plan_version},
+            )
+            if (batch := job.batch) is not None and batch.ended_ms <= end_ms:
+                if record.rung is not None:
+                    self._span(
+                        f"change {record.rung.value}",
+                        inside,
+                        job.ordered_ms * _MS,
+                        max(job.ordered_ms, batch.started_ms) * _MS,
+                    )
+                attributes: Attributes = {
+                    "slotwise.batch.id": batch.number,
+                    "slotwise.batch.records": batch.rows,
+                }
+                self._span("first batch", inside, batch.started_ms * _MS, batch.ended_ms * _MS, attributes)
+        if record.reason.terminal_state is TerminalState.FAILED:
+            span.set_status(Status(StatusCode.ERROR, record.message))
+        span.end(end_ms * _MS)
+
+    def _span(
+        self,
+        name: str,
+        context: Context,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+        *,
+        error: str | None = None,
+    ) -> None:
+        span = self._tracer.start_span(name, context, attributes=attributes, start_time=start_ns)
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR, error))
+        span.end(end_ns)
+
+
+def _attributes(job_id: str, record: RescaleRecord) -> Attributes:
+    assert record.reason is not None
+    found: dict[str, AttributeValue | None] = {
+        "slotwise.job.id": job_id,
+        "slotwise.rescale.uuid": record.uuid,
+        "slotwise.rescale.number": record.number,
+        "slotwise.rescale.cause": record.cause.value,
+        "slotwise.rescale.outcome": record.reason.terminal_state.value,
+        "slotwise.rescale.reason": record.reason.value,
+        "slotwise.rescale.rung": None if record.rung is None else record.rung.value,
+        "slotwise.rescale.message": record.message,
+        "slotwise.rescale.output_gap_ms": record.output_gap_ms,
+        "slotwise.rescale.reprocessed_records": record.reprocessed_records,
+        "slotwise.parallelism.before": [f"{one.vertex_id}={one.pre}" for one in record.vertices],
+        "slotwise.parallelism.after": [f"{one.vertex_id}={one.post}" for one in record.vertices],
+        "slotwise.requested_by": record.requested_by,
+        "slotwise.requested_because": record.request_reason,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def exporting() -> OpenTelemetry:
+    """Sends them over OTLP to where OTEL_EXPORTER_OTLP_ENDPOINT and its like say, in the background."""
+    return OpenTelemetry(BatchSpanProcessor(OTLPSpanExporter()))

@@ -1,0 +1,191 @@
+"""Traces: one from a PUT to the first batch at the new parallelism, and nothing of it unless it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from app.api import tracing
+from app.api.tracing import OpenTelemetry
+from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually, open_world
+
+PUT = "PUT /jobs/{jobid}/resource-requirements"
+CLIENTS_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+CLIENTS_SPAN = "00f067aa0ba902b7"
+TRACEPARENT = f"00-{CLIENTS_TRACE}-{CLIENTS_SPAN}-01"
+
+
+@dataclass
+class Traced:
+    world: World
+    exporter: InMemorySpanExporter
+
+    def spans(self, name: str | None = None) -> list[ReadableSpan]:
+        return [span for span in self.exporter.get_finished_spans() if name in (None, span.name)]
+
+    async def rescale(self, number: int) -> ReadableSpan:
+        """The span of a record that has ended."""
+
+        async def there() -> ReadableSpan | None:
+            found = [span for span in self.spans("rescale") if of(span)["slotwise.rescale.number"] == number]
+            assert len(found) <= 1
+            return found[0] if found else None
+
+        span: ReadableSpan = await eventually(there, f"the span of rescale {number}")
+        return span
+
+    def below(self, parent: ReadableSpan) -> dict[str, ReadableSpan]:
+        return {
+            span.name: span
+            for span in self.spans()
+            if span.parent is not None and span.parent.span_id == parent.context.span_id
+        }
+
+
+def of(span: ReadableSpan) -> dict[str, object]:
+    return dict(span.attributes or {})
+
+
+def trace_of(span: ReadableSpan) -> str:
+    return f"{span.context.trace_id:032x}"
+
+
+@pytest.fixture
+async def traced(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Traced]:
+    exporter = InMemorySpanExporter()
+    async with open_world(
+        sqlite_url, tmp_path, tracing=OpenTelemetry(SimpleSpanProcessor(exporter))
+    ) as world:
+        yield Traced(world, exporter)
+
+
+def wider(upper: int) -> dict[str, object]:
+    return bounds(flights=(1, upper), delays=(1, upper), store=(1, 1))
+
+
+async def test_one_trace_leads_from_a_put_to_the_first_batch(traced: Traced) -> None:
+    world = traced.world
+    job_id = await world.running()
+    answer = await world.put(job_id, wider(3), **{"traceparent": TRACEPARENT, "X-Slotwise-Reason": "more"})
+    assert answer.status_code == 200
+    span = await traced.rescale(2)
+    (put,) = traced.spans(PUT)
+    assert put.parent is not None
+    assert (f"{put.parent.span_id:016x}", trace_of(put)) == (CLIENTS_SPAN, CLIENTS_TRACE)
+    assert of(put)["slotwise.job.id"] == job_id and put.kind.name == "SERVER"
+    below_put = traced.below(put)
+    assert set(below_put) == {"decision", "rescale"}
+    assert of(below_put["decision"])["slotwise.requirements.version"] == 2
+    (record,) = await world.get(f"/jobs/{job_id}/rescales/history", limit=1)
+    told = of(span)
+    assert told["slotwise.rescale.uuid"] == record["rescaleUuid"]
+    assert (
+        told["slotwise.rescale.cause"] == "UPDATE_REQUIREMENT" and told["slotwise.rescale.rung"] == "in-place"
+    )
+    assert told["slotwise.requested_because"] == "more"
+    assert told["slotwise.rescale.output_gap_ms"] == record["outputGapInMillis"]
+    steps = traced.below(span)
+    assert {"Executing", "Rescaling", "order", "change in-place", "first batch"} == set(steps)
+    assert {trace_of(each) for each in (put, *below_put.values(), *steps.values())} == {CLIENTS_TRACE}
+    order, change, batch = (steps[name] for name in ("order", "change in-place", "first batch"))
+    times = [
+        span.start_time,
+        order.start_time,
+        order.end_time,
+        change.end_time,
+        batch.end_time,
+        span.end_time,
+    ]
+    assert times == sorted(times)
+    assert change.start_time == order.end_time
+
+
+async def test_what_was_not_asked_for_has_a_trace_of_its_own(traced: Traced) -> None:
+    world = traced.world
+    job_id = await world.running(GRAPH | {"config": RESTART_AT_ONCE})
+    first = await traced.rescale(1)
+    world.driver().fail("Nothing works.")
+    await world.completed(job_id, 2)
+    failover = await traced.rescale(2)
+    assert first.parent is None and failover.parent is None
+    assert trace_of(first) != trace_of(failover)
+    assert of(failover)["slotwise.rescale.cause"] == "RECOVERABLE_FAILOVER"
+    assert "Nothing works." in str(of(failover)["slotwise.rescale.message"])
+    assert "Restarting" in traced.below(failover) or "WaitingForResources" in traced.below(failover)
+
+
+async def test_refused_and_unchanged_requests_end_with_their_decision(traced: Traced) -> None:
+    world = traced.world
+    job_id = await world.running()
+    crossed = bounds(flights=(5, 2), delays=(1, 2), store=(1, 1))
+    assert (await world.put(job_id, crossed)).status_code == 400
+    assert (await world.put(job_id, wider(3), **{"If-Match": '"9"'})).status_code == 412
+    assert (await world.put(job_id, wider(2), traceparent="00-nonsense")).status_code == 200
+    assert (await world.put(job_id, wider(2))).status_code == 200
+    puts = traced.spans(PUT)
+    decisions = [traced.below(put)["decision"] for put in puts]
+    assert [put.status.status_code.name for put in puts] == ["ERROR", "ERROR", "UNSET", "UNSET"]
+    assert "higher" in str(decisions[0].status.description) and "9" in str(decisions[1].status.description)
+    assert "Traceback" not in str([put.status.description for put in puts])
+    assert len({trace_of(put) for put in puts}) == 4
+
+
+async def test_each_request_of_several_at_once_has_its_own_record(traced: Traced) -> None:
+    world = traced.world
+    job_id = await world.running()
+    world.host.hold()
+    answers = await asyncio.gather(*(world.put(job_id, wider(upper)) for upper in (3, 4, 5, 3)))
+    assert {answer.status_code for answer in answers} == {200}
+    world.host.release()
+    last = await traced.rescale(5)
+    puts = traced.spans(PUT)
+    assert len(puts) == 4
+    for put in puts:
+        steps = traced.below(put)
+        version = of(steps["decision"])["slotwise.requirements.version"]
+        # The first record is that of the start, whose bounds are version 1.
+        assert of(steps["rescale"])["slotwise.rescale.number"] == version
+    assert of(last)["slotwise.rescale.outcome"] == "COMPLETED"
+
+
+async def test_only_so_many_jobs_are_remembered(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "JOBS_KEPT", 1)
+    jobs = [await traced.world.running() for _ in range(2)]
+    assert (await traced.world.put(jobs[0], wider(3))).status_code == 200
+    kept = traced.world.control_plane.tracing
+    assert isinstance(kept, OpenTelemetry) and len(kept._jobs) == 1
+
+
+def modules_after(code: str) -> Sequence[str]:
+    script = (
+        f"import sys\n{code}\nprint(*[name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout.split()
+
+
+def test_unless_it_is_asked_for_nothing_of_it_is_imported() -> None:
+    begin = "from app.main import _tracing\nfrom app.settings import Settings\n"
+    assert modules_after(begin + "_tracing(Settings(traces=False))") == []
+    assert modules_after(begin + "_tracing(Settings(traces=True)).close()") != []
+
+
+def test_without_its_packages_the_server_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from app.main import StartRefused, _tracing
+    from app.settings import Settings
+
+    monkeypatch.delitem(sys.modules, "app.api.tracing")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(StartRefused, match=r"pip install 'slotwise\[otel\]'"):
+        _tracing(Settings(traces=True))
