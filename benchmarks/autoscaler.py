@@ -27,15 +27,18 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _autoscaler_plot import plot
 from _servers import Server, server, wait_for
 
+from tests.environments import CACHE
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples/autoscaler"
 POLICY = EXAMPLES / "quick.yaml"
 AUTOSCALED = "autoscaled"
-START_AFTER_S = 120.0
+START_AFTER_S = 60.0
+"""For each job, and once more: they are planned one after another."""
 SAMPLE_S = 1.0
 
 
@@ -122,14 +125,14 @@ def run(options: argparse.Namespace) -> list[Measured]:
         "fixed mean": (1, mean),
     }
     chosen = {name: each for name, each in bounds.items() if options.only in (None, name)}
-    with (
-        server(slots=sum((highest, highest, mean)), warm_drivers="0") as running,
-        tempfile.TemporaryFile() as turns,
-    ):
-        start_s = time.time() + START_AFTER_S
+    settings = {"warm_drivers": "0", "cache_dir": str(CACHE)}
+    with server(slots=2 * highest + mean, **settings) as running, tempfile.TemporaryFile() as turns:
+        start_s = time.time() + START_AFTER_S * (1 + len(chosen))
         jobs = {name: submit(running, name, each, options.seconds, start_s) for name, each in chosen.items()}
         for job_id in jobs.values():
             wait_for("the jobs", lambda job_id=job_id: running.get(f"/jobs/{job_id}")["state"] == "RUNNING")
+        if time.time() > start_s:
+            raise TimeoutError("the jobs did not run before their first midnight")
         print(f"running {start_s - time.time():.0f} s before midnight", file=sys.stderr)
         command = [
             sys.executable,

@@ -34,36 +34,46 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What the batches of a job have to do: ``factor`` times the rows of the measured time, in batches that may take
-    ``batch_ms``."""
+    ``batch_ms``. ``own_ms``: of each second, what the tasks of a query cost by themselves."""
 
     seen: Snapshot
     load: Load
     factor: float
     batch_ms: float
+    own_ms: float = 0.0
 
     def needed_ms(self, tasks: Mapping[str, int]) -> list[float]:
         """What each query needs of each second with so many tasks per vertex id."""
-        taken = {each.id: vertex_ms(each, tasks[each.id]) * self.factor for each in self.seen.vertices}
+        busy_ms = longest_query_ms(self.seen)
+        rows_share = 1 - min(1.0, self.own_ms / busy_ms) if busy_ms > 0 else 1.0
+        times = self.factor * rows_share
+        taken = {each.id: vertex_ms(each, tasks[each.id]) * times for each in self.seen.vertices}
         fixed_ms = self.fixed_ms
         return [fixed_ms + sum(taken[vertex_id] for vertex_id in query) for query in self.seen.queries]
 
     @property
     def fixed_ms(self) -> float:
-        """What planning and committing take of each second.
+        """What planning, committing and the tasks by themselves take of each second.
 
         A backlog is there when batches have as many rows as the source may give: the more rows, the more batches.
         Else Spark makes batches longer by itself when more rows come, and needs fewer of them; how long they may become
         says the policy.
         """
         load = self.load
-        measured_ms = load.fixed_share * load.batch_ms_per_second
+        measured_ms = load.fixed_share * load.batch_ms_per_second + self.own_ms
         if load.backlog_rows:
             return measured_ms * self.factor
-        return min(measured_ms, 1000.0 * load.fixed_share * load.batch_ms / self.batch_ms)
+        return measured_ms * min(1.0, load.batch_ms / self.batch_ms)
 
     def utilization(self, tasks: Mapping[str, int]) -> float:
         """Of the query that is closest to its limit, which is 1."""
         return max(self.needed_ms(tasks), default=0.0) / 1000
+
+
+def longest_query_ms(seen: Snapshot) -> float:
+    """Busy time of the average tasks, of each second, of the query that has most of it."""
+    busy_ms = {each.id: each.busy_ms for each in seen.vertices}
+    return max((sum(busy_ms[vertex_id] for vertex_id in query) for query in seen.queries), default=0.0)
 
 
 def vertex_ms(vertex: Vertex, tasks: int) -> float:

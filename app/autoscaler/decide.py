@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
-from app.autoscaler.batch_time import Demand, Limits, fitting_tasks
+from app.autoscaler.batch_time import Demand, Limits, fitting_tasks, longest_query_ms
 from app.autoscaler.policy import Policy, Range
-from app.autoscaler.seen import Action, Decision, Load, Recommendation, Snapshot, Vertex
+from app.autoscaler.profile import Point, learned, own_ms
+from app.autoscaler.seen import Action, Decision, Load, Memory, Recommendation, Snapshot, Vertex
 
 QUIET_LEAST_MS = 30_000
 """Batches that stay away for less long, or for less than five times the last one, are not missed."""
@@ -32,7 +33,7 @@ def decide(seen: Snapshot, policy: Policy) -> Decision:
     }
     if outside:
         reason = f"The limits of the policy ask for it: {_changes(seen, outside)}."
-        return _act(policy, Decision(Action.SCALE, reason, outside, recommended=seen.recommended))
+        return _act(policy, Decision(Action.SCALE, reason, outside, memory=seen.memory))
     trouble = _no_figures(seen, policy)
     if trouble is not None or seen.load is None:
         return _nothing(seen, trouble or "Nothing was measured yet.")
@@ -89,7 +90,12 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     backlog_per_second = (load.backlog_rows or 0.0) * 1000 / policy.catch_up_ms
     wanted_per_second = load.arrival_per_second + backlog_per_second
     factor = wanted_per_second / load.rows_per_second if load.rows_per_second > 0 else 0.0
-    demand = Demand(seen, load, factor, policy.batch_ms)
+    memory = _remembered(seen, load)
+    # Where batches are full, there are as many as the rows need: what their tasks cost is part of what rows cost.
+    own_part_ms = (
+        0.0 if load.backlog_rows else own_ms(memory.profile, longest_query_ms(seen), load.batch_ms_per_second)
+    )
+    demand = Demand(seen, load, factor, policy.batch_ms, own_part_ms)
     fit = fitting_tasks(demand, limits, policy.target_utilization)
     now_used = demand.utilization({each.id: each.parallelism for each in seen.vertices})
     window_ms = policy.scale_down_window_ms
@@ -102,7 +108,13 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     def decision(action: Action, words: str, upper: Mapping[str, int], then: Mapping[str, int]) -> Decision:
         expected = demand.utilization(then)
         found = Decision(
-            action, f"{load_words} {words}", upper, now_used, expected, wanted_per_second, history
+            action,
+            f"{load_words} {words}",
+            upper,
+            now_used,
+            expected,
+            wanted_per_second,
+            replace(memory, recommended=history),
         )
         return _act(policy, found)
 
@@ -139,11 +151,23 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     return decision(Action.SCALE, words, lower, then)
 
 
+def _remembered(seen: Snapshot, load: Load) -> Memory:
+    """With what this moment says of the tasks."""
+    busy_ms = longest_query_ms(seen)
+    if load.backlog_rows or busy_ms <= 0:
+        return seen.memory
+    tasks = sum(each.busy_ms * each.parallelism for each in seen.vertices) / sum(
+        each.busy_ms for each in seen.vertices
+    )
+    point = Point(load.rows_per_second / tasks, busy_ms, seen.now_ms)
+    return replace(seen.memory, profile=learned(seen.memory.profile, point))
+
+
 def _recent(seen: Snapshot, window_ms: int) -> tuple[Recommendation, ...]:
     """What was recommended in the window, with the last one before it, unless that is so old that nobody looked
     meanwhile."""
-    inside = [each for each in seen.recommended if each.at_ms > seen.now_ms - window_ms]
-    before = [each for each in seen.recommended if each.at_ms <= seen.now_ms - window_ms][-1:]
+    inside = [each for each in seen.memory.recommended if each.at_ms > seen.now_ms - window_ms]
+    before = [each for each in seen.memory.recommended if each.at_ms <= seen.now_ms - window_ms][-1:]
     return (*(each for each in before if each.at_ms > seen.now_ms - 2 * window_ms), *inside)
 
 
@@ -179,21 +203,13 @@ def _changes(seen: Snapshot, upper: Mapping[str, int]) -> str:
 
 
 def _nothing(seen: Snapshot, reason: str) -> Decision:
-    return Decision(Action.NONE, reason, recommended=seen.recommended)
+    return Decision(Action.NONE, reason, memory=seen.memory)
 
 
 def _act(policy: Policy, found: Decision) -> Decision:
     if found.action is not Action.SCALE or not policy.recommend_only:
         return found
-    return Decision(
-        Action.RECOMMEND,
-        f"{found.reason} It is only recommended.",
-        found.upper,
-        found.utilization,
-        found.expected,
-        found.rows_per_second,
-        found.recommended,
-    )
+    return replace(found, action=Action.RECOMMEND, reason=f"{found.reason} It is only recommended.")
 
 
 def _percent(part: float) -> str:

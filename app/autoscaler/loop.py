@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from app.autoscaler.decide import decide
 from app.autoscaler.policy import Policy
 from app.autoscaler.reading import Json, look
-from app.autoscaler.seen import Action, Decision, Recommendation, Snapshot
+from app.autoscaler.seen import NO_MEMORY, Action, Decision, Memory, Snapshot
 
 ENDED: Final = frozenset({"FINISHED", "FAILED", "CANCELED"})
 _LONGEST_PAUSE_MS: Final = 300_000
@@ -49,12 +49,12 @@ class Turn:
 
 @dataclass
 class Loop:
-    """Of one job. ``recommended`` is what the decisions of the past leave to those of the future."""
+    """Of one job. ``memory`` is what the decisions of the past leave to those of the future."""
 
     server: Server
     job_id: str
     policy: Policy
-    recommended: tuple[Recommendation, ...] = ()
+    memory: Memory = NO_MEMORY
     _refused: int = field(default=0, init=False)
 
     def turn(self) -> Turn:
@@ -90,10 +90,10 @@ class Loop:
             details,
             requirements,
             window_ms=self.policy.window_ms,
-            recommended=self.recommended,
+            memory=self.memory,
         )
         decision = decide(seen, self.policy)
-        self.recommended = decision.recommended
+        self.memory = decision.memory
         if decision.action is not Action.SCALE:
             return Turn(pause_ms, seen, decision)
         self.server.put(

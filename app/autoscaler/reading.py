@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.autoscaler.seen import Load, Recommendation, Snapshot, Vertex
+from app.autoscaler.seen import NO_MEMORY, Load, Memory, Snapshot, Vertex
 
 Json = Any
 Get = Callable[[str], Json]
@@ -27,7 +27,7 @@ def look(
     requirements: Mapping[str, Json],
     *,
     window_ms: int,
-    recommended: tuple[Recommendation, ...] = (),
+    memory: Memory = NO_MEMORY,
 ) -> Snapshot:
     """The job as it is now. ``details`` is the answer to a GET of the job, ``requirements`` what is declared.
 
@@ -66,7 +66,7 @@ def look(
         else _load(measured, metrics, tasks_ms),
         quiet_ms=max(0, details["now"] - int(metrics.get("lastBatchTimestamp", details["now"]))),
         is_idle=is_idle,
-        recommended=recommended,
+        memory=memory,
     )
 
 

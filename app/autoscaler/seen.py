@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from app.autoscaler.profile import Point
+
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
@@ -57,13 +59,23 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What a decision leaves to the next one: ``recommended``, oldest first, and the ``profile`` of the job's tasks."""
+
+    recommended: tuple[Recommendation, ...] = ()
+    profile: tuple[Point, ...] = ()
+
+
+NO_MEMORY = Memory()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A job at ``now_ms``, by the clock of its server.
 
     ``since_ms``: since when it runs at its parallelism under this server: a rescale, a restart and a takeover move it.
     ``queries``: the vertex ids of each query; a vertex may be part of several. ``load``: None if there are no figures.
     ``quiet_ms``: since the last batch. ``is_idle``: all queries have said since that there is nothing to do.
-    ``recommended``: what was recommended before, oldest first.
     """
 
     now_ms: int
@@ -75,7 +87,7 @@ class Snapshot:
     load: Load | None = None
     quiet_ms: int = 0
     is_idle: bool = False
-    recommended: tuple[Recommendation, ...] = ()
+    memory: Memory = NO_MEMORY
 
 
 class Action(StrEnum):
@@ -89,7 +101,7 @@ class Decision:
     """``upper``: the new upper bounds, of those vertices that get another one. ``reason``: why, in words.
 
     ``utilization``: the part of the time that the load needs at the parallelism in force; ``expected``: at the one
-    recommended. ``rows_per_second``: the rate that both are for. ``recommended`` is what the next snapshot is given.
+    recommended. ``rows_per_second``: the rate that both are for. ``memory`` is what the next snapshot is given.
     """
 
     action: Action
@@ -98,4 +110,4 @@ class Decision:
     utilization: float | None = None
     expected: float | None = None
     rows_per_second: float | None = None
-    recommended: tuple[Recommendation, ...] = ()
+    memory: Memory = NO_MEMORY

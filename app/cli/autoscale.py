@@ -207,7 +207,7 @@ def turn_as_json(turn: Turn) -> dict[str, Any]:
 
 def _recommended(seen: Snapshot, decision: Decision, vertex_id: str) -> int | None:
     """By the load of this moment; None if nothing could be said."""
-    newest = decision.recommended[-1] if decision.recommended else None
+    newest = decision.memory.recommended[-1] if decision.memory.recommended else None
     return None if newest is None or newest.at_ms != seen.now_ms else newest.tasks.get(vertex_id)
 
 

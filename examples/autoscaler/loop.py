@@ -14,12 +14,10 @@ from app.autoscaler.decide import decide
 from app.autoscaler.loop import ENDED, declared
 from app.autoscaler.policy import Policy, read_policy
 from app.autoscaler.reading import look
-from app.autoscaler.seen import Action, Recommendation
+from app.autoscaler.seen import NO_MEMORY, Action, Memory
 
 
-def turn(
-    http: httpx.Client, job_id: str, policy: Policy, recommended: tuple[Recommendation, ...]
-) -> tuple[Recommendation, ...] | None:
+def turn(http: httpx.Client, job_id: str, policy: Policy, memory: Memory) -> Memory | None:
     """One look, and what follows from it. What it returns is given to the next; None once the job has ended."""
 
     def get(path: str) -> httpx.Response:
@@ -34,7 +32,7 @@ def turn(
         details,
         bounds.json(),
         window_ms=policy.window_ms,
-        recommended=recommended,
+        memory=memory,
     )
     decision = decide(seen, policy)
     # Here is the place for rules of your own, such as one more task before a sale begins.
@@ -48,16 +46,16 @@ def turn(
         # 412: somebody else declared bounds meanwhile. The next look sees them.
         if answer.status_code != 412:
             answer.raise_for_status()
-    return decision.recommended
+    return decision.memory
 
 
 def main(server: str, job_id: str, policy_file: str) -> None:
     policy = read_policy(yaml.safe_load(Path(policy_file).read_text(encoding="utf-8")))
-    recommended: tuple[Recommendation, ...] | None = ()
+    memory: Memory | None = NO_MEMORY
     with httpx.Client(base_url=server, timeout=30) as http:
-        while recommended is not None:
+        while memory is not None:
             try:
-                recommended = turn(http, job_id, policy, recommended)
+                memory = turn(http, job_id, policy, memory)
             except httpx.HTTPError as error:
                 print(f"{error}; trying again.", file=sys.stderr, flush=True)
             time.sleep(policy.interval_ms / 1000)

@@ -20,11 +20,12 @@ FIXED_MS = 300
 
 @dataclass
 class ModelJob:
-    """``row_ms``: what a row takes a task. ``loss``: the part of a batch's work that each further task adds to it.
-    ``arrival``: rows per second at a time in ms since the start."""
+    """``row_ms``: what a row takes a task. ``own_ms``: what a task costs before its first row. ``loss``: the part of a
+    batch's work that each further task adds to it. ``arrival``: rows per second at a time in ms since the start."""
 
     arrival: Callable[[int], float]
     row_ms: float = 20.0
+    own_ms: int = 0
     loss: float = 0.02
     limit_rows: int = 2_000
     lower: int = 1
@@ -71,7 +72,8 @@ class ModelJob:
     def _work_ms(self, rows: int) -> float:
         """Of each task."""
         spread = 1 + self.loss * (self.parallelism - 1)
-        return rows * self.row_ms * spread / self.parallelism * self.dice.uniform(0.95, 1.05)
+        shared_ms = rows * self.row_ms * spread / self.parallelism
+        return (self.own_ms + shared_ms) * self.dice.uniform(0.95, 1.05)
 
     def _end(self, rows: int, start_ms: int, end_ms: int) -> None:
         self.batch = None

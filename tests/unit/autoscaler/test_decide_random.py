@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from app.autoscaler.decide import decide, limits_of
 from app.autoscaler.policy import Policy, Range
-from app.autoscaler.seen import Action, Load, Recommendation, Snapshot, Vertex
+from app.autoscaler.profile import Point
+from app.autoscaler.seen import Action, Load, Memory, Recommendation, Snapshot, Vertex
 from tests.unit.autoscaler.jobs import NOW_MS, snapshot
 
 parts = st.floats(0, 1)
@@ -66,9 +67,13 @@ pasts = st.lists(st.tuples(st.integers(1, 2_000), st.integers(1, 60)), max_size=
 )
 
 
+points = st.builds(Point, st.floats(0.01, 1e4), st.floats(0.1, 900), st.just(NOW_MS - 1_000))
+memories = st.builds(Memory, pasts, st.lists(points, max_size=6).map(tuple))
+
+
 @st.composite
 def snapshots(draw: st.DrawFn, group: str | None = None) -> Snapshot:
-    seen = snapshot(*draw(vertices(group)), load=draw(loads), recommended=draw(pasts))
+    seen = snapshot(*draw(vertices(group)), load=draw(loads), memory=draw(memories))
     split = draw(st.integers(1, len(seen.vertices)))
     ids = [each.id for each in seen.vertices]
     return replace(seen, queries=tuple(tuple(each) for each in (ids[:split], ids[split:]) if each))
@@ -94,7 +99,7 @@ def test_what_was_declared_is_not_declared_again(seen: Snapshot, policy: Policy)
     found = decide(seen, policy)
     assert decide(seen, policy) == found
     there = tuple(replace(each, upper=found.upper.get(each.id, each.upper)) for each in seen.vertices)
-    again = decide(replace(seen, vertices=there, recommended=found.recommended), policy)
+    again = decide(replace(seen, vertices=there, memory=found.memory), policy)
     if found.utilization is not None:
         assert again.upper == {}
 
@@ -112,7 +117,7 @@ def fitting(seen: Snapshot, policy: Policy) -> dict[str, int]:
     """What the load asks for. The bounds are such that no limit asks for a change first."""
     limits = limits_of(seen, policy)
     there = tuple(replace(each, upper=limits[each.id].clamp(each.upper)) for each in seen.vertices)
-    return dict(decide(replace(seen, vertices=there), policy).recommended[-1].tasks)
+    return dict(decide(replace(seen, vertices=there), policy).memory.recommended[-1].tasks)
 
 
 @given(snapshots("one"), policies, st.floats(1, 10), st.sampled_from(("backlog", "growth", "busy")))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from app.autoscaler.policy import Policy, read_policy
+from app.autoscaler.seen import NO_MEMORY
 from tests.unit.autoscaler.model_job import START_MS, VERTEX, ModelJob
 
 EXAMPLES = Path(__file__).parents[3] / "examples/autoscaler"
@@ -42,9 +43,9 @@ def test_the_loop_declares_what_is_decided() -> None:
         return httpx.Response(200, json=found, headers={} if etag is None else {"ETag": etag})
 
     http = httpx.Client(base_url="http://job", transport=httpx.MockTransport(answer))
-    recommended = module.turn(http, "job", Policy(), ())
+    memory = module.turn(http, "job", Policy(), NO_MEMORY)
     assert job.upper == 1
-    recommended = module.turn(http, "job", Policy(), recommended)
+    memory = module.turn(http, "job", Policy(), memory)
     assert job.upper > 1
     job.status = "FINISHED"
-    assert module.turn(http, "job", Policy(), recommended) is None
+    assert module.turn(http, "job", Policy(), memory) is None

@@ -17,6 +17,7 @@ from tests.unit.autoscaler.model_job import START_MS, ModelJob, drive
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 POLICY = Policy(interval_ms=30_000, parallelism=Range(2, 20))
+DAYLONG = replace(POLICY, interval_ms=MINUTE_MS)
 
 
 def day(at_ms: int) -> float:
@@ -26,7 +27,7 @@ def day(at_ms: int) -> float:
 
 def test_a_day_is_followed_without_flapping() -> None:
     job = ModelJob(day, lower=2, upper=8, parallelism=8)
-    drive(job, Loop(job, "job", POLICY), 24 * HOUR_MS)
+    drive(job, Loop(job, "job", DAYLONG), 24 * HOUR_MS)
     levels = [upper for _, upper, _ in job.declared]
     # Up with the morning and down with the evening, once over each level.
     turns = [one < two for one, two in pairwise(levels)]
@@ -38,6 +39,17 @@ def test_a_day_is_followed_without_flapping() -> None:
     assert job.slot_ms < 0.75 * 24 * HOUR_MS * max(levels)
 
 
+def test_tasks_that_cost_by_themselves_are_taken_away_in_the_evening() -> None:
+    """Without rows they are busy for more than half of the time: batches follow each other without a pause."""
+    job = ModelJob(day, own_ms=400, lower=1, upper=8, parallelism=8)
+    loop = Loop(job, "job", DAYLONG)
+    drive(job, loop, 12 * HOUR_MS)
+    assert job.upper >= 10 / 0.85
+    drive(job, loop, 12 * HOUR_MS)
+    assert job.upper <= 5 and len(job.declared) <= 30
+    assert max(job.backlogs) < 10 * 500
+
+
 @pytest.mark.parametrize(("rows_per_second", "seed"), [(10, 1), (60, 2), (130, 3), (333, 4), (700, 5)])
 def test_a_constant_load_is_settled_and_stays_so(rows_per_second: int, seed: int) -> None:
     job = ModelJob(lambda _: rows_per_second, upper=6, parallelism=6, seed=seed)
@@ -47,9 +59,16 @@ def test_a_constant_load_is_settled_and_stays_so(rows_per_second: int, seed: int
     assert len(job.declared) <= 4
     drive(job, loop, 4 * HOUR_MS)
     assert [upper for at_ms, upper, _ in job.declared if at_ms > START_MS + 2 * HOUR_MS] == []
-    # As many as the work needs, and at most twice as many.
+    # As many as the work needs, and at most 2.5 times as many.
     needed = rows_per_second * job.row_ms / 1000
     assert needed < settled <= max(2, 2.5 * needed)
+
+
+def test_a_constant_load_does_not_flap_where_tasks_cost_much_by_themselves() -> None:
+    """What they cost is not told apart from what rows cost, as there is one load only: there stay too many."""
+    job = ModelJob(lambda _: 130, own_ms=400, upper=8, parallelism=8)
+    drive(job, Loop(job, "job", POLICY), 4 * HOUR_MS)
+    assert len(job.declared) <= 2 and job.upper >= 3
 
 
 def test_a_sudden_load_is_caught_up_with() -> None:
@@ -62,7 +81,7 @@ def test_a_sudden_load_is_caught_up_with() -> None:
 
 def test_only_recommended_is_never_declared() -> None:
     job = ModelJob(day, upper=8, parallelism=8)
-    turns = drive(job, Loop(job, "job", replace(POLICY, recommend_only=True)), 6 * HOUR_MS)
+    turns = drive(job, Loop(job, "job", replace(POLICY, recommend_only=True)), 2 * HOUR_MS)
     assert job.declared == [] and job.version == 1
     found = {turn.decision.action for turn in turns if turn.decision is not None}
     assert found == {Action.NONE, Action.RECOMMEND}
