@@ -29,7 +29,7 @@ def plot(jobs: Sequence[dict[str, Any]], arrivals: Points) -> str:
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         *(
             f'<text x="{LEFT + 180 * place}" y="22" fill="{colour}" font-weight="bold">{job["name"]}</text>'
-            for place, (job, colour) in enumerate(_coloured(jobs))
+            for place, (job, colour) in enumerate(_coloured(jobs)[::-1])
         ),
     ]
     for place, (title, curves) in enumerate(panels):
@@ -38,7 +38,8 @@ def plot(jobs: Sequence[dict[str, Any]], arrivals: Points) -> str:
 
 
 def _coloured(jobs: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
-    return list(zip(jobs, COLOURS, strict=False))
+    """The last one is drawn first, so that the first one is on top."""
+    return list(zip(jobs, COLOURS, strict=False))[::-1]
 
 
 def _zip(job: dict[str, Any], values: Sequence[float]) -> Points:
