@@ -186,32 +186,22 @@ def test_pods_come_and_go_under_a_query_that_runs_on(
     assert {one["rung"] for one in deployment.history()[:2]} == {"in-place"}
 
 
-def test_a_token_that_is_replaced_is_taken_up(
+def test_a_replaced_token_and_refusals_of_the_api_delay_pods_and_break_nothing(
     deployment: Deployment, api: ReplayApi, kubelet: Kubelet
 ) -> None:
-    """By the server, and by the client in the driver: it reads the file again when the token is refused."""
+    """The client in the driver reads the file again when the token is refused, as the server does. A quota that is full
+    for a moment, a server that has too much to do, a watch that is too old."""
+    pid = deployment.job()["driverPid"]
     Path(deployment.settings["cluster_token_file"]).write_text(SECOND_TOKEN, encoding="utf-8")
     api.tokens = {SECOND_TOKEN}
-    made = len(api.sent("POST", PODS))
-    require(deployment, 3)
-    runs_at(deployment, 3)
-    wait_for("there are 3 pods", lambda: len(api.executors) == 3 == len(kubelet.running))
-    assert {one.token for one in api.sent("POST", PODS)[made:]} >= {SECOND_TOKEN}
-
-
-def test_refusals_of_the_api_delay_pods_and_break_nothing(
-    deployment: Deployment, api: ReplayApi, kubelet: Kubelet
-) -> None:
-    """A quota that is full for a moment, a server that has too much to do, a watch that is too old."""
-    pid = deployment.job()["driverPid"]
-    require(deployment, 1)
-    runs_at(deployment, 1)
     faults = [api.fail("POST", PODS, error) for error in ("403-quota", "429", "500", "409")]
     api.forget_events()
+    made = len(api.sent("POST", PODS))
     require(deployment, 4)
     runs_at(deployment, 4)
     wait_for("there are 4 pods", lambda: len(api.executors) == 4 == len(kubelet.running))
     assert all(fault.done.is_set() for fault in faults)
+    assert {one.token for one in api.sent("POST", PODS)[made:]} >= {SECOND_TOKEN}
     deployment.await_progress()
     assert deployment.job()["driverPid"] == pid
 
