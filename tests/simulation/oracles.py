@@ -21,9 +21,11 @@ from tests.simulation.partitions import check_redistribution
 from tests.simulation.queries import LocalFailovers
 from tests.simulation.rules import bounds_now, least_slots, most_slots, parallelism, partitions
 from tests.simulation.shares import ShareOracles
+from tests.simulation.taking_up import TakingUp
 from tests.simulation.told import Told
 from tests.simulation.truth import JobTruth, Violation
 from tests.simulation.words import Words
+from tests.simulation.world import CURRENT
 
 if TYPE_CHECKING:
     from tests.simulation.partitions import Checkpoint
@@ -47,6 +49,7 @@ class Oracles:
         self.local = LocalFailovers(self)
         self.told = Told(self)
         self.words = Words(self)
+        self.taking_up = TakingUp(self)
 
     def broken(self, error: BaseException) -> None:
         if self.violation is None:
@@ -134,6 +137,7 @@ class Oracles:
             if isinstance(write, CreateJob) and before is None:
                 self.told.became_durable(write.name, f"job {unit.job_id[-2:]}", once=False)
             if isinstance(write, SaveState | CreateJob):
+                self.taking_up.decided(CURRENT.get(), unit.job_id, before)
                 self._state(unit.job_id, truth, write.state)
         self.world.reachability.committed(unit, before, truth.state)
 

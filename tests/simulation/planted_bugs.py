@@ -27,6 +27,7 @@ from tests.simulation import (
     planted_standstill_bugs,
     reachability,
     shares,
+    taking_up,
     told,
 )
 from tests.simulation.planted_batch_bugs import instead
@@ -178,5 +179,8 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     **planted_rule_bugs.PLANTED,
     **planted_standstill_bugs.PLANTED,
     **told.PLANTED,
+<<<<<<< HEAD
     **events_told.PLANTED,
+=======
+    **taking_up.PLANTED,
 }
