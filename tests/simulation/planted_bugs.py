@@ -179,8 +179,6 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     **planted_rule_bugs.PLANTED,
     **planted_standstill_bugs.PLANTED,
     **told.PLANTED,
-<<<<<<< HEAD
     **events_told.PLANTED,
-=======
     **taking_up.PLANTED,
 }
