@@ -3,7 +3,7 @@
     python benchmarks/store_commits.py [--rounds 5] [--seconds 2] [--jobs 1000 10000] [--directory DIR]
 
 A commit is what a PUT of resource requirements writes: a state, a version of the requirements, a rescale record that
-ends, one that opens, and two effects. It counts when the store has acknowledged it, on SQLite with synchronous=FULL,
+ends, and one that opens. It counts when the store has acknowledged it, on SQLite with synchronous=FULL,
 on PostgreSQL with fsync and synchronous_commit on, in a server that this script starts on this machine. A writer
 waits for each commit before it makes the next one, and each has a job of its own. For scale, the first line says how
 often this disk can do the least that durability takes: append 4 KiB to a file and fdatasync.

@@ -1,4 +1,4 @@
-"""What is durable: jobs, states, requirements, rescale records, attempts, effects to perform, and who owns a job.
+"""What is durable: jobs, states, requirements, rescale records, attempts, and who owns a job.
 
 Start with `Store` and `UnitOfWork`.
 """
@@ -20,7 +20,6 @@ from app.store.leases import Lease, LeaseHeld
 from app.store.queries import (
     DurationTotals,
     JobSummary,
-    PendingEffect,
     RescalePage,
     RescaleSummary,
     StoredAnswer,
@@ -32,7 +31,6 @@ from app.store.writes import (
     FIRST_EPOCH,
     AcknowledgeReports,
     AddArtifact,
-    AddEffect,
     AddIdempotencyKey,
     AddRequirements,
     Attempt,
@@ -40,7 +38,6 @@ from app.store.writes import (
     DescribeDriver,
     PutAttempt,
     PutRescale,
-    RemoveEffect,
     SaveState,
     UnitOfWork,
     Write,
@@ -50,7 +47,6 @@ __all__ = [
     "FIRST_EPOCH",
     "AcknowledgeReports",
     "AddArtifact",
-    "AddEffect",
     "AddIdempotencyKey",
     "AddRequirements",
     "Attempt",
@@ -69,10 +65,8 @@ __all__ = [
     "LeaseHeld",
     "LeaseLost",
     "OutcomeUnknown",
-    "PendingEffect",
     "PutAttempt",
     "PutRescale",
-    "RemoveEffect",
     "RescalePage",
     "RescaleSummary",
     "SaveState",

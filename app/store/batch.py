@@ -25,7 +25,6 @@ from app.store.writes import (
     FIRST_EPOCH,
     AcknowledgeReports,
     AddArtifact,
-    AddEffect,
     AddEvents,
     AddIdempotencyKey,
     AddLivyBatch,
@@ -36,7 +35,6 @@ from app.store.writes import (
     DescribeDriver,
     PutAttempt,
     PutRescale,
-    RemoveEffect,
     SaveState,
     SetVersion,
     UnitOfWork,
@@ -73,8 +71,6 @@ class Batch:
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     livy_batches: list[Row] = field(default_factory=list)
     versions: list[tuple[str, VersionWrite]] = field(default_factory=list)
-    effects: list[dict[str, Any]] = field(default_factory=list)
-    removed_effects: list[Row] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
 
     def add_created(self, unit: UnitOfWork) -> None:
@@ -94,19 +90,8 @@ class Batch:
                     self._save_state(unit, write)
                 case PutRescale(record):
                     self._put_rescale(job_id, record)
-                case AddEffect(seq, effect, created_ms):
-                    self.effects.append(
-                        {
-                            "job_id": job_id,
-                            "seq": seq,
-                            "effect": codec.dump_effect(effect),
-                            "created_ms": created_ms,
-                        }
-                    )
                 case AddEvents(events):
                     self.events.extend(event_row(job_id, event) for event in events)
-                case RemoveEffect(seq):
-                    self.removed_effects.append((job_id, seq))
                 case AddRequirements():
                     self._add_requirements(job_id, write)
                 case AddIdempotencyKey():
@@ -212,7 +197,6 @@ class Batch:
             (statements.UPSERT_RESCALE, [RESCALES.row(key[0], one) for key, one in self.rescales.items()]),
             (statements.UPSERT_ATTEMPT, [ATTEMPTS.row(key[0], one) for key, one in self.attempts.items()]),
             (statements.INSERT_ARTIFACT, self.artifacts),
-            (statements.INSERT_EFFECT, self.effects),
         ):
             if new:
                 statements.insert(connection, statement, new)
@@ -221,7 +205,6 @@ class Batch:
             (statements.INSERT_LIVY_BATCH, self.livy_batches),
             (statements.ACKNOWLEDGE, acknowledged),
             (statements.DESCRIBE_DRIVER, self.described),
-            (statements.DELETE_EFFECT, self.removed_effects),
         ):
             if rows:
                 statements.run(connection, statement, rows)

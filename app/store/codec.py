@@ -11,10 +11,8 @@ later needs a default, else states written by an older version cannot be loaded.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-import operator
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -24,7 +22,6 @@ from app.model.options import JobOptions
 from app.model.requirements import Bounds
 from app.model.rescale import SlotGroupRescale, StateSpan, VertexRescale
 from app.model.state_partitions import Numbers, with_partitions
-from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import JobState, Phase
 from app.store.errors import StoreError
 
@@ -53,19 +50,6 @@ def _stored_state_type() -> Any:
     return dataclasses.make_dataclass("StoredJobState", fields, frozen=True, slots=True)
 
 
-def _tagged_effect_type() -> Any:
-    """A union of ``{"type": <class name>, "effect": {...}}``: effects do not say in a field what they are."""
-    tagged: list[Any] = []
-    for effect in get_args(Effect):
-        tagged.append(
-            dataclasses.make_dataclass(
-                f"Stored{effect.__name__}", [("type", Literal[effect.__name__]), ("effect", effect)]
-            )
-        )
-    union: Any = functools.reduce(operator.or_, tagged)
-    return Annotated[union, Field(discriminator="type")]
-
-
 _StoredJobState = _stored_state_type()
 _STATE_FIELDS = tuple(item.name for item in dataclasses.fields(_StoredJobState))
 
@@ -74,8 +58,6 @@ _state_writer: TypeAdapter[JobState] = TypeAdapter(JobState)
 _state_reader: TypeAdapter[Any] = TypeAdapter(_StoredJobState)
 _state_left_out: Any = {**dict.fromkeys(STORED_ELSEWHERE, True), "timeline": {"closed"}}
 _numbers: TypeAdapter[Numbers] = TypeAdapter(Numbers)
-_effect_writers: dict[type, TypeAdapter[Any]] = {effect: TypeAdapter(effect) for effect in get_args(Effect)}
-_effect_reader: TypeAdapter[Any] = TypeAdapter(_tagged_effect_type())
 
 
 def _dump(adapter: TypeAdapter[T], value: T, exclude: Any = None) -> str:
@@ -154,16 +136,6 @@ def dump_numbers(numbers: Numbers) -> str | None:
 
 def load_numbers(text: str | None) -> Numbers:
     return _load(_numbers, text, "set of state partitions") if text else ()
-
-
-def dump_effect(effect: Effect) -> str:
-    return f'{{"type":"{type(effect).__name__}","effect":{_dump(_effect_writers[type(effect)], effect)}}}'
-
-
-def load_effect(text: str) -> Effect:
-    stored = _load(_effect_reader, text, "effect")
-    effect: Effect = stored.effect
-    return effect
 
 
 def plain_text(text: str | None) -> str | None:

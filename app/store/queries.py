@@ -16,7 +16,6 @@ from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
@@ -31,7 +30,6 @@ from app.store.tables import (
     job_versions,
     jobs,
     leases,
-    outbox,
     requirements,
     rescale_totals,
     rescales,
@@ -53,22 +51,13 @@ class JobSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingEffect:
-    """An effect that was written down and is not known to have been performed."""
-
-    seq: int
-    effect: Effect
-    created_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class StoredJob:
     """Everything that a worker needs to go on with a job, of one moment.
 
     ``document`` is the job graph document as JSON text. ``seq`` is the number of the stored state. ``attempt`` is the
-    live attempt, if there is one, ``ended_attempt`` the newest one if none is live. ``effects`` are in the order in
-    which they were written. ``damage``: why something of it cannot be read, empty if that is not known yet.
-    ``versions``: document and options of versions by number, of a job that was replaced.
+    live attempt, if there is one, ``ended_attempt`` the newest one if none is live. ``damage``: why something of it
+    cannot be read, empty if that is not known yet. ``versions``: document and options of versions by number, of a job
+    that was replaced.
     """
 
     summary: JobSummary
@@ -79,7 +68,6 @@ class StoredJob:
     lease: Lease | None
     attempt: Attempt | None
     ended_attempt: Attempt | None
-    effects: tuple[PendingEffect, ...]
     damage: str = ""
     versions: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
@@ -217,19 +205,6 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
     held = {
         row.job_id: _lease(row) for row in connection.execute(select(leases).where(leases.c.job_id.in_(ids)))
     }
-    effects: dict[str, list[PendingEffect]] = {}
-    damage: dict[str, str] = {}
-    pending = select(outbox).where(outbox.c.job_id.in_(ids)).order_by(outbox.c.job_id, outbox.c.seq)
-    for row in connection.execute(pending):
-        if wrong := _not_whole("outbox", seq=row.seq, created_ms=row.created_ms):
-            damage[row.job_id] = wrong
-            continue
-        try:
-            effect = PendingEffect(row.seq, codec.load_effect(row.effect), row.created_ms)
-            effects.setdefault(row.job_id, []).append(effect)
-        except codec.CodecError as error:
-            # Of one job: the others can be read.
-            damage[row.job_id] = str(error)
     kept: dict[str, dict[int, tuple[str, str]]] = {}
     for row in connection.execute(select(job_versions).where(job_versions.c.job_id.in_(ids))):
         kept.setdefault(row.job_id, {})[row.version] = (row.document, row.options)
@@ -249,10 +224,8 @@ def load_jobs(connection: Connection, wanted: Sequence[str] | None) -> list[Stor
             lease=held.get(row[0]),
             attempt=live.get(row[0]),
             ended_attempt=None if row[0] in live else ended.get(row[0]),
-            effects=tuple(effects.get(row[0], ())),
             versions=kept.get(row[0], {}),
-            damage=damage.get(row[0])
-            or _not_whole("jobs", submitted_ms=row[4])
+            damage=_not_whole("jobs", submitted_ms=row[4])
             or _not_whole("job_states", ended_ms=row[6], seq=row[10]),
         )
         for row in found

@@ -19,7 +19,6 @@ from app.store.tables import (
     events,
     idempotency,
     job_versions,
-    outbox,
     requirements,
     rescales,
 )
@@ -212,7 +211,7 @@ def _too_many(connection: Connection, job_ids: list[str], most: int) -> set[str]
 def remove_parts(connection: Connection, job_id: str) -> None:
     """Remove what may be many rows of a job that is about to be removed. Of its events the newest stays until then: it
     may be the newest of all, from whose number the next one is counted."""
-    for table in (artifacts, attempts, idempotency, job_versions, outbox, requirements):
+    for table in (artifacts, attempts, idempotency, job_versions, requirements):
         connection.execute(table.delete().where(table.c.job_id == job_id))
     # An open record is not removed while its job exists.
     connection.execute(

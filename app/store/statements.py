@@ -179,8 +179,6 @@ DESCRIBE_DRIVER = Statement(
 )
 INSERT_ARTIFACT = _insert("artifacts", tables.artifacts.columns.keys())
 INSERT_LIVY_BATCH = _insert("livy_batches", ("job_id",))
-INSERT_EFFECT = _insert("outbox", tables.outbox.columns.keys())
-DELETE_EFFECT = Statement("DELETE FROM outbox WHERE (job_id, seq) IN (VALUES ", "(?, CAST(? AS BIGINT))", ")")
 
 # FOR SHARE: until this transaction ends nobody can take the lease over; and where somebody just did, this waits for
 # him and then sees his epoch. SQLite has one writer at a time, so the read alone is enough there.

@@ -373,13 +373,3 @@ livy_batches = Table(
     Column("job_id", Text, ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False, unique=True),
     sqlite_autoincrement=True,
 )
-
-outbox = Table(
-    "outbox",
-    metadata,
-    _job_id(),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("effect", Text, nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)

@@ -43,7 +43,6 @@ def end_unreadable(connection: Connection, lease: Lease, *, ended_ms: int, messa
         "WHERE job_id = :job AND terminal_state IS NULL",
         "UPDATE job_states SET status = :status, ended_ms = :now, seq = seq + 1, unit_token = :token "
         "WHERE job_id = :job AND ended_ms IS NULL",
-        "DELETE FROM outbox WHERE job_id = :job",
     ):
         connection.execute(text(statement), values)
     if status is not None:

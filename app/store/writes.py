@@ -14,7 +14,6 @@ from app.model.public_event import PublicEvent
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import JobState
 from app.store.tables import AttemptEnding, AttemptState
 
@@ -181,22 +180,6 @@ class AddEvents:
     events: tuple[PublicEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AddEffect:
-    """An effect that is to be performed. ``seq`` orders the effects of the job and is never used twice."""
-
-    seq: int
-    effect: Effect
-    created_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveEffect:
-    """The effect was performed, or is not wanted any more. Removing one that is gone is harmless."""
-
-    seq: int
-
-
 Write = (
     CreateJob
     | SaveState
@@ -211,8 +194,6 @@ Write = (
     | AddVersion
     | SetVersion
     | AddEvents
-    | AddEffect
-    | RemoveEffect
 )
 
 _process = secrets.token_hex(6)

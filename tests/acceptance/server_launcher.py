@@ -28,10 +28,11 @@ from app.cluster.processes import LocalDriver  # noqa: E402
 from app.model.jobgraph import InPlace, JobVertex  # noqa: E402
 from app.model.protocol import Orders, Report  # noqa: E402
 from app.scheduler.adaptive.effects import Effect, SendPlan, StartAttempt  # noqa: E402
-from app.scheduler.adaptive.state import Rescaling  # noqa: E402
+from app.scheduler.adaptive.state import JobState, Rescaling  # noqa: E402
 from app.store import writer  # noqa: E402
-from app.store.writes import AddEffect, AddRequirements, PutRescale, UnitOfWork  # noqa: E402
+from app.store.writes import AddRequirements, PutRescale, SaveState, UnitOfWork  # noqa: E402
 from app.worker.control_plane import ControlPlane  # noqa: E402
+from app.worker.job.implied import implied_effects  # noqa: E402
 from app.worker.job.job import Job  # noqa: E402
 from app.worker.job.persistence import JobWriter  # noqa: E402
 from tests.acceptance.kills import hold, is_armed, reached  # noqa: E402
@@ -39,6 +40,10 @@ from tests.acceptance.kills import hold, is_armed, reached  # noqa: E402
 DRIVER_LAUNCHER = Path(__file__).with_name("driver_launcher.py")
 
 _current = threading.local()
+
+
+def starts_attempt(state: JobState) -> bool:
+    return any(isinstance(effect, StartAttempt) for effect in implied_effects(state))
 
 
 def what(units: list[UnitOfWork]) -> set[str]:
@@ -49,7 +54,7 @@ def what(units: list[UnitOfWork]) -> set[str]:
             found.add("put")
         elif isinstance(write, PutRescale) and not write.record.is_open:
             found.add("end-of-rescale")
-        elif isinstance(write, AddEffect) and isinstance(write.effect, StartAttempt):
+        elif isinstance(write, SaveState) and starts_attempt(write.state):
             found.add("next-attempt")
     return found
 

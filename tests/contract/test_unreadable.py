@@ -35,7 +35,6 @@ DAMAGE = {
     "a graph of another shape": ("jobs", "document", "[1, 2]"),
     "options": ("jobs", "options", '{"restart_strategy": 7}'),
     "a state": ("job_states", "state", '{"phase": {"kind": "OfTomorrow"}}'),
-    "an effect": ("outbox", "effect", '{"type": "OfTomorrow", "effect": {}}'),
 }
 
 
@@ -44,11 +43,6 @@ async def rewrite(store: Store, job: str, table: str, column: str, value: str) -
 
     def change(connection: Any) -> str:
         who = {"job": job}
-        if table == "outbox":
-            new = "INSERT INTO outbox (job_id, seq, effect, created_ms) VALUES (:job, 1000000, :it, 1)"
-            connection.execute(text("DELETE FROM outbox WHERE job_id = :job"), who)
-            connection.execute(text(new), {**who, "it": value})
-            return ""
         before = connection.execute(
             text(f"SELECT {column} FROM {table} WHERE job_id = :job"), who
         ).scalar_one()
@@ -193,9 +187,7 @@ async def test_it_is_served_when_its_row_is_put_right(
         assert again.kind(job) == "Executing" and rig.driver.kills == 0
 
 
-@pytest.mark.parametrize(
-    ("table", "column"), [("jobs", "submitted_ms"), ("job_states", "seq"), ("outbox", "created_ms")]
-)
+@pytest.mark.parametrize(("table", "column"), [("jobs", "submitted_ms"), ("job_states", "seq")])
 async def test_text_in_a_column_of_numbers_is_damage_of_one_job(
     sqlite_url: str, tmp_path: Path, table: str, column: str
 ) -> None:
@@ -203,8 +195,6 @@ async def test_text_in_a_column_of_numbers_is_damage_of_one_job(
     async with rig_on(sqlite_url, tmp_path) as rig:
         job = await rig.run()
         other = await another(rig)
-        if table == "outbox":
-            await rewrite(rig.store, job, *DAMAGE["an effect"])
         await rewrite_text(rig.store, job, table, column)
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again, served(again) as http:
         listed = {one["id"]: one for one in (await http.get("/jobs")).json()["jobs"]}

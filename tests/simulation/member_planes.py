@@ -11,10 +11,11 @@ from typing import Any
 from app.cluster.ports import Offer
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.slot_ledger import SlotGrant
-from app.store import AddEffect, Store, UnitOfWork
+from app.store import SaveState, Store, UnitOfWork
 from app.store.members import Member, Members, task_manager_of
 from app.store.slot_table import SlotArbiter, SlotTable
 from app.store.writer import Writer
+from app.worker.job.implied import implied_effects
 from app.worker.job.job import Job
 from app.worker.job.places import JobPlaces
 from app.worker.ownership.control_planes import ControlPlanes
@@ -212,7 +213,7 @@ class MembersOracles(Oracles):
         self._epochs[unit.job_id] = max(newest, unit.epoch)
         super().committed(unit)
         writer = CURRENT.get()
-        decided = any(isinstance(write, AddEffect) for write in unit.writes)
+        decided = any(isinstance(write, SaveState) and implied_effects(write.state) for write in unit.writes)
         if isinstance(writer, MemberPlane) and writer.stops_before_effects and decided:
             writer.stops_before_effects = False
             writer.freeze()

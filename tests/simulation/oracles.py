@@ -139,7 +139,7 @@ class Oracles:
             if isinstance(write, SaveState | CreateJob):
                 self.taking_up.decided(CURRENT.get(), unit.job_id, before)
                 self._state(unit.job_id, truth, write.state)
-        self.world.reachability.committed(unit, before, truth.state)
+        self.world.reachability.committed(CURRENT.get(), unit, before, truth.state)
 
     def _requirements(self, job_id: str, truth: JobTruth, wanted: Requirements) -> None:
         """Other ones than at the submission: somebody has asked for them, or another version has come into force."""

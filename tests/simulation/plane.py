@@ -176,6 +176,7 @@ def hook_effects() -> Callable[[], None]:
         incarnation.world.tell(f"{incarnation}: job {self.job_id[-2:]} {effect}")
         original(self, effect)
         incarnation.world.oracles.taking_up.performed(incarnation, self.job_id, effect)
+        incarnation.world.reachability.performed(incarnation, self.job_id, effect)
 
     Job.perform = perform  # type: ignore[method-assign]
 

@@ -14,14 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import ReleaseSlots
+from app.scheduler.adaptive.effects import Effect, ReleaseSlots
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import Finished, JobState
-from app.store import AddEffect, UnitOfWork
+from app.store import UnitOfWork
 from app.worker.slots.broker import OwnBroker
 from tests.simulation.planted_batch_bugs import instead
 
 if TYPE_CHECKING:
+    from tests.simulation.plane import Incarnation
     from tests.simulation.process import SimProcess
     from tests.simulation.world import World
 
@@ -38,6 +39,8 @@ class Reachability:
         # A source of its own: other worlds stay as they are.
         rng = random.Random(f"sight/{seed}")
         self._world = world
+        # By job: the control plane that stored that slots are gone, and those that it has not given back since.
+        self._taken: dict[str, tuple[Incarnation | None, set[str]]] = {}
         self.is_lost = False
         self.slowness = 1.0
         self.goes_after_s = rng.uniform(0, world.knobs.chaos_s) if rng.random() < 0.07 else None
@@ -98,7 +101,19 @@ class Reachability:
             f"{process} gets job {job_id[-2:]}, and nobody knows what slots there are",
         )
 
-    def committed(self, unit: UnitOfWork, before: JobState | None, after: JobState | None) -> None:
+    def performed(self, plane: Incarnation, job_id: str, effect: Effect) -> None:
+        """What a job gives back itself is not taken from it."""
+        by, taken = self._taken.get(job_id, (None, set[str]()))
+        if by is plane and isinstance(effect, ReleaseSlots):
+            taken.difference_update(effect.slot_ids)
+
+    def committed(
+        self, plane: Incarnation | None, unit: UnitOfWork, before: JobState | None, after: JobState | None
+    ) -> None:
+        by, taken = self._taken.pop(unit.job_id, (None, set[str]()))
+        # What a control plane that is dead would have given back is not known.
+        lost = taken if by is plane else set()
+        self._world.oracles.check(not lost, "unreachable", f"{lost} were taken from job {unit.job_id[-2:]}")
         if not self.is_lost or before is None or after is None:
             return
         phase, oracles = after.phase, self._world.oracles
@@ -109,10 +124,8 @@ class Reachability:
             f"job {unit.job_id[-2:]} is FAILED, as if it could have started: {phase}",
         )
         if before.cluster_unreachable and after.cluster_unreachable and not isinstance(phase, Finished):
-            effects = [write.effect for write in unit.writes if isinstance(write, AddEffect)]
-            given = {slot for one in effects if isinstance(one, ReleaseSlots) for slot in one.slot_ids}
-            taken = {slot.id for slot in before.slots} - {slot.id for slot in after.slots} - given
-            oracles.check(not taken, "unreachable", f"{taken} were taken from job {unit.job_id[-2:]}")
+            taken = {slot.id for slot in before.slots} - {slot.id for slot in after.slots}
+            self._taken[unit.job_id] = plane, taken
 
 
 def jobs_are_not_told() -> contextlib.AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""What the state of a job asks for by itself: a level, where the outbox is a list of edges."""
+"""What the state of a job asks to be done: whoever takes a job up does it (ADR 42)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.scheduler.adaptive.state import (
 
 
 def implied_effects(state: JobState) -> tuple[Effect, ...]:
-    """What a state asks to be done about its attempt, whether or not the outbox still says so."""
+    """What a state asks to be done about its attempt."""
     phase = state.phase
     kill = StopAttempt(state.attempt, StopMode.KILL)
     if isinstance(phase, CreatingExecutionGraph):

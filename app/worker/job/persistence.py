@@ -20,7 +20,6 @@ from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import (
     AcknowledgeReports,
-    AddEffect,
     AddEvents,
     AddIdempotencyKey,
     AddRequirements,
@@ -28,7 +27,6 @@ from app.store.writes import (
     DescribeDriver,
     PutAttempt,
     PutRescale,
-    RemoveEffect,
     SaveState,
     SetVersion,
     UnitOfWork,
@@ -109,7 +107,6 @@ class JobWriter:
         epoch: int,
         *,
         state_seq: int,
-        effect_seq: int,
         is_sure: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
@@ -117,15 +114,8 @@ class JobWriter:
         self._job_id = job_id
         self.epoch = epoch
         self._state_seq = state_seq
-        self._effect_seq = effect_seq
         # Whether nobody else can own the job now. Otherwise nothing is done that is not checked by a write.
         self.is_sure = is_sure
-        self._performed: list[int] = []
-        self._written: list[int] = []
-
-    def pending(self, seqs: list[int]) -> None:
-        """Effects found in the outbox at start: they are removed with the next write, having been performed again."""
-        self._performed.extend(seqs)
 
     async def write(
         self, before: JobState, after: JobState, change: Change, on_doubt: Callable[[str], None]
@@ -141,8 +131,6 @@ class JobWriter:
         """
         now_ms = self._clock.now_ms()
         unit = UnitOfWork(self._job_id, self.epoch)
-        effect_seq = self._effect_seq
-        written: list[int] = []
         if after is not before:
             unit.add(SaveState(self._state_seq + 1, after, status_of(after), ended_ms(after)))
         # An ended record is put before the one that follows it: only one may be open.
@@ -157,24 +145,9 @@ class JobWriter:
         unit.add(*change.rows)
         if change.events:
             unit.add(AddEvents(tuple(change.events)))
-        removed = list(self._performed)
-        for seq in removed:
-            unit.add(RemoveEffect(seq))
-        for effect in change.effects:
-            effect_seq += 1
-            written.append(effect_seq)
-            unit.add(AddEffect(effect_seq, effect, now_ms))
         await self._commit(unit, on_doubt)
         if after is not before:
             self._state_seq += 1
-        self._effect_seq = effect_seq
-        del self._performed[: len(removed)]
-        self._written = written
-
-    def performed(self) -> None:
-        """The effects of the last write were performed; their rows go with the next write."""
-        self._performed.extend(self._written)
-        self._written = []
 
     async def attempt_started(self, record: AttemptRecord) -> None:
         """Durable when it returns, and the job still ours; raises like `write`."""

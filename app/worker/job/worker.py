@@ -218,16 +218,15 @@ class JobWorker:
         for key, (request_hash, answer) in change.answers.items():
             self.remember_answer(key, request_hash, answer)
         if self._closed:
-            # The effects are in the outbox: whoever takes the job up next performs them.
+            # Whoever takes the job up next does what the state asks for.
             return
         self._job.changed(before, state)
         if change.effects and not self._writer.is_sure():
-            # Stopped after the write for so long that the job may be another's: its owner has them in the outbox.
+            # Stopped after the write for so long that the job may be another's: its owner reads them off the state.
             self._log.warning("effects are left to the owner", effects=len(change.effects))
             self._give_up(self._job.diverged)
             return
         self._perform_all(tuple(change.effects))
-        self._writer.performed()
         self._useless_timers = frozenset()
         self._arm_timer()
 

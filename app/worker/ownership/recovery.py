@@ -2,8 +2,8 @@
 
 Whose they are is a matter of `app.worker.ownership.leases`.
 
-What a job needs after a restart is read off its state, not only off the outbox: a level, so that it does not matter
-at which write or effect the control plane before was cut off.
+What a job needs after a restart is read off its state: a level, so that it does not matter at which write or effect the
+control plane before was cut off.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class JobKeeper(JobsKnown):
 
     def build_new(self, state: JobState, submitted_ms: int, submitted_by: str | None) -> Job:
         """The job that is being submitted: built before it is durable, since what is stored must be buildable."""
-        return self._build(state, FIRST_EPOCH, submitted_ms, submitted_by, state_seq=1, effect_seq=0)
+        return self._build(state, FIRST_EPOCH, submitted_ms, submitted_by, state_seq=1)
 
     def add(self, job: Job) -> None:
         """Serve a job that was just submitted and is durable."""
@@ -153,7 +153,6 @@ class JobKeeper(JobsKnown):
                 stored.summary.submitted_ms,
                 stored.summary.submitted_by,
                 state_seq=stored.seq,
-                effect_seq=max((effect.seq for effect in stored.effects), default=0),
             )
         except Exception as error:
             # Whatever is wrong with one job, the others are served.
@@ -215,13 +214,11 @@ class JobKeeper(JobsKnown):
             # Before it is told that none of its slots is there any more.
             job.move(AttemptMisplaced(row.attempt, why))
             job.slots_changed()
-        job.writer.pending([effect.seq for effect in stored.effects])
         if isinstance(state.phase, Created):
             job.deliver(StartScheduling())
         elif row is None and isinstance(state.phase, Executing | Rescaling | StopWithSavepoint):
             job.deliver(AttemptFailed(state.attempt, "Its driver is not known.", stopped=True, outside=True))
-        outbox = tuple(effect.effect for effect in stored.effects)
-        job.worker.start((*outbox, *(effect for effect in implied_effects(state) if effect not in outbox)))
+        job.worker.start(implied_effects(state))
 
     def _recover_or_load_again(self, job: Job, stored: StoredJob, dead: AttemptRecord | None) -> None:
         """One job that cannot be taken up now must not keep the others from being served."""
@@ -255,7 +252,6 @@ class JobKeeper(JobsKnown):
         submitted_ms: int,
         submitted_by: str | None,
         state_seq: int,
-        effect_seq: int,
     ) -> Job:
         clock = JobClock(self.clock, latest_ms(state))
         writer = JobWriter(
@@ -264,7 +260,6 @@ class JobKeeper(JobsKnown):
             state.job_id,
             epoch,
             state_seq=state_seq,
-            effect_seq=effect_seq,
             is_sure=self.lease_certainty.is_sure,
         )
         return Job(

@@ -19,11 +19,9 @@ from app.model.rescale import (
 )
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import DeclareResources, SendPlan
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Rescaling, Timeline, Timer
 from app.store import (
     FIRST_EPOCH,
-    AddEffect,
     AddRequirements,
     Attempt,
     CreateJob,
@@ -153,12 +151,11 @@ def creation(number: int = 1) -> UnitOfWork:
         ),
         AddRequirements(requirements(job), NOW_MS),
         PutRescale(record(job)),
-        AddEffect(1, DeclareResources(4, 1), NOW_MS),
     )
 
 
 def put(job: str, seq: int, *, epoch: int = FIRST_EPOCH) -> UnitOfWork:
-    """What a PUT of requirements writes, as step ``seq`` of a job: its state, requirements, records and effects.
+    """What a PUT of requirements writes, as step ``seq`` of a job: its state, requirements and records.
 
     The record that the step before left open ends, and one of its own opens.
     """
@@ -167,8 +164,6 @@ def put(job: str, seq: int, *, epoch: int = FIRST_EPOCH) -> UnitOfWork:
         AddRequirements(requirements(job, seq), NOW_MS + seq),
         PutRescale(record(job, seq - 1, reason=TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED)),
         PutRescale(record(job, seq)),
-        AddEffect(10 * seq, DeclareResources(4, 1), NOW_MS + seq),
-        AddEffect(10 * seq + 1, SendPlan(1, plan(seq)), NOW_MS + seq),
     )
 
 

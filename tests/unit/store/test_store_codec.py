@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from app.model.options import JobOptions
 from app.model.requirements import Bounds
-from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Phase, Timeline
 from app.store import CodecError, codec
 from tests.unit.store import samples
@@ -31,23 +30,6 @@ states = st.builds(
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_a_state_comes_back(state: JobState) -> None:
     assert codec.load_state(codec.dump_state(state), state.graph, state.options) == state
-
-
-@given(st.from_type(Effect))
-@settings(deadline=None)
-def test_an_effect_comes_back(effect: Effect) -> None:
-    assert codec.load_effect(codec.dump_effect(effect)) == effect
-
-
-@pytest.mark.parametrize("kind", get_args(Effect))
-def test_every_kind_of_effect_says_what_it_is(kind: type) -> None:
-    @given(st.builds(kind))
-    @settings(max_examples=5, deadline=None)
-    def check(effect: Effect) -> None:
-        assert json.loads(codec.dump_effect(effect))["type"] == kind.__name__
-        assert type(codec.load_effect(codec.dump_effect(effect))) is kind
-
-    check()
 
 
 def test_every_phase_is_told_apart_by_its_kind() -> None:
@@ -90,8 +72,6 @@ def test_lone_surrogates_of_an_exception_do_not_stop_a_job() -> None:
     [
         (lambda text: codec.load_state(text, samples.GRAPH, samples.OPTIONS), "{}", "job state cannot be read at"),
         (lambda text: codec.load_state(text, samples.GRAPH, samples.OPTIONS), "no JSON", "cannot be read at its top"),
-        (codec.load_effect, '{"type": "Dance", "effect": {}}', "effect cannot be read"),
-        (codec.load_effect, '{"type": "SendPlan", "effect": {"attempt": "x"}}', "SendPlan.effect"),
         (codec.BOUNDS.load, '[["v", {"lower": 0}]]', "set of bounds cannot be read at 0"),
         (codec.SPANS.load, '{"a": 1}', "list of scheduler states"),
     ],

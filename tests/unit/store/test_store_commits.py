@@ -14,11 +14,9 @@ import pytest
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason
 from app.model.status import JobStatus
-from app.scheduler.adaptive.effects import DeclareResources, JobTerminated, SendPlan
 from app.store import (
     AcknowledgeReports,
     AddArtifact,
-    AddEffect,
     AddIdempotencyKey,
     AddRequirements,
     AttemptEnding,
@@ -29,7 +27,6 @@ from app.store import (
     LeaseLost,
     PutAttempt,
     PutRescale,
-    RemoveEffect,
     SaveState,
     StateConflict,
     Store,
@@ -94,11 +91,6 @@ async def test_everything_of_a_unit_is_found_by_another_store(open_store: Opener
     assert (found.seq, found.document, found.summary.status) == (2, '{"name": "sample"}', JobStatus.RUNNING)
     assert found.attempt == samples.attempt()
     assert found.lease is not None and (found.lease.owner, found.lease.epoch) == ("owner-1", 1)
-    assert [(e.seq, e.effect) for e in found.effects] == [
-        (1, DeclareResources(4, 1)),
-        (20, DeclareResources(4, 1)),
-        (21, SendPlan(1, samples.plan(2))),
-    ]
     assert await second.requirements(JOB) == [samples.requirements(JOB, 2), samples.requirements(JOB, 1)]
     assert await second.rescales(JOB) == [
         samples.record(JOB, 2),
@@ -131,7 +123,6 @@ async def test_units_that_wait_together_share_one_transaction(store: Store) -> N
             UnitOfWork(samples.job_id(9), 1).add(PutRescale(samples.record(samples.job_id(9), 2))),
             ConstraintViolated,
         ),
-        (UnitOfWork(samples.job_id(9), 1).add(AddEffect(1, JobTerminated(), 0)), ConstraintViolated),
         (samples.creation(9), JobExists),
     ],
     ids=[
@@ -139,7 +130,6 @@ async def test_units_that_wait_together_share_one_transaction(store: Store) -> N
         "unknown job",
         "state skipped",
         "second open record",
-        "effect number used",
         "job exists",
     ],
 )
@@ -162,8 +152,7 @@ async def test_a_refused_unit_leaves_nothing_behind(store: Store) -> None:
     unit = UnitOfWork(JOB, 1).add(
         SaveState(2, samples.state(JOB, version=2), JobStatus.RUNNING),
         AddRequirements(samples.requirements(JOB, 2), 0),
-        AddEffect(7, JobTerminated(), 0),
-        AddEffect(7, JobTerminated(), 0),
+        PutRescale(samples.record(JOB, 2)),
     )
     with pytest.raises(ConstraintViolated):
         await store.commit(unit)
@@ -194,7 +183,8 @@ async def test_a_job_may_be_created_and_go_on_in_the_same_group(store: Store) ->
 
 async def test_what_builds_upon_a_refused_unit_is_refused_too(store: Store) -> None:
     await store.commit(samples.creation())
-    refused = samples.put(JOB, 2).add(AddEffect(1, JobTerminated(), 0))
+    await store.commit(UnitOfWork(JOB, 1).add(AddIdempotencyKey("key", "hash", 1, True, 0)))
+    refused = samples.put(JOB, 2).add(AddIdempotencyKey("key", "hash", 2, True, 0))
     outcomes = await commit_together(store, refused, samples.put(JOB, 3))
     assert [type(outcome) for outcome in outcomes] == [ConstraintViolated, StateConflict]
     found = await store.load_job(JOB)
@@ -272,14 +262,6 @@ async def test_one_attempt_may_live_and_the_next_starts_when_it_is_dead(store: S
     assert found is not None and found.attempt == samples.attempt(2)
 
 
-async def test_effects_are_pending_until_they_are_removed(store: Store) -> None:
-    await store.commit(samples.creation())
-    await store.commit(samples.put(JOB, 2))
-    await store.commit(UnitOfWork(JOB, 1).add(RemoveEffect(1), RemoveEffect(21), RemoveEffect(999)))
-    found = await store.load_job(JOB)
-    assert found is not None and [effect.seq for effect in found.effects] == [20]
-
-
 async def test_texts_that_a_database_cannot_hold_are_made_readable(store: Store) -> None:
     await store.commit(samples.creation())
     record = replace(samples.record(JOB, 1), request_reason="a\x00b\udcff", message="\x00")
@@ -332,7 +314,6 @@ async def test_concurrent_jobs_and_readers_see_whole_steps_only(store: Store) ->
             for found in await store.load_live_jobs():
                 state = found.state(samples.GRAPH)
                 assert state.plan_version == found.seq
-                assert len(found.effects) == 2 * found.seq - 1
                 looks += 1
         return looks
 

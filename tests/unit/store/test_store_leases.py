@@ -23,7 +23,6 @@ from app.store import (
     LeaseLost,
     PutAttempt,
     PutRescale,
-    RemoveEffect,
     Store,
     StoreError,
     UnitOfWork,
@@ -58,14 +57,14 @@ async def test_taking_the_lease_fences_the_owner_before(open_store: Opener) -> N
     assert await wait_until_taken(second) == 2
     for unit in (
         samples.put(JOB, 2),
-        UnitOfWork(JOB, 1).add(RemoveEffect(1)),
+        UnitOfWork(JOB, 1).add(AcknowledgeReports(1, 5)),
         UnitOfWork(JOB, 1).add(PutRescale(samples.record(JOB, 1, reason=TerminatedReason.SUCCEEDED))),
-        UnitOfWork(JOB, 2).add(RemoveEffect(1)),
+        UnitOfWork(JOB, 2).add(AcknowledgeReports(1, 5)),
     ):
         with pytest.raises(LeaseLost, match=f"lease of job {JOB} is not held by owner-1"):
             await first.commit(unit)
     found = await second.load_job(JOB)
-    assert found is not None and found.seq == 1 and len(found.effects) == 1
+    assert found is not None and found.seq == 1
     await second.commit(samples.put(JOB, 2, epoch=2))
     assert await first.renew_leases() == {}
 
@@ -80,7 +79,6 @@ WRITES: dict[type, Write] = {
         DescribeDriver(1, "build", "4.3.0", None),
         AddArtifact("code.py", b"x"),
         AddIdempotencyKey("key", "hash", 1, True, 0),
-        RemoveEffect(1),
         AddEvents((PublicEvent(PublicEventType.STATUS, samples.NOW_MS, {"status": "RUNNING"}),)),
         AddVersion(2, 1, "{}", JobOptions()),
         SetVersion(1),

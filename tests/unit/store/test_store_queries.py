@@ -157,7 +157,7 @@ async def test_a_job_is_forgotten_whole_once_it_has_ended(store: Store) -> None:
     assert not await store.forget(JOB)
     assert await store.load_job(JOB) is None
     assert await store.rescales(JOB) == []
-    for table in ("job_states", "leases", "requirements", "outbox", "rescales", "rescale_totals", "attempts"):
+    for table in ("job_states", "leases", "requirements", "rescales", "rescale_totals", "attempts"):
         rows = await store.read(
             lambda c, name: c.exec_driver_sql(
                 f"SELECT count(*) FROM {name} WHERE job_id = '{JOB}'"

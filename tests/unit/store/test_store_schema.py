@@ -51,7 +51,6 @@ ROWS = {
         "VALUES ('j', 1, 1, 'd', 'h', 'LIVE', 1)"
     ),
     "artifacts": "INSERT INTO artifacts (job_id, version, name, sha256, content) VALUES ('j', 1, 'a', 's', '')",
-    "outbox": "INSERT INTO outbox VALUES ('j', 1, '{}', 1)",
     "livy_batches": "INSERT INTO livy_batches (job_id) VALUES ('j')",
 }
 _SECOND_OPEN = ROWS["open rescale"].replace("'j', 2, 'u2'", "'j', 3, 'u3'")
@@ -67,13 +66,11 @@ REFUSED = {
     "a state without its job": "INSERT INTO job_states VALUES ('x', 1, 't', 'RUNNING', NULL, '{}')",
     "a lease without its job": "INSERT INTO leases VALUES ('x', 'me', 1, 1)",
     "requirements without their job": "INSERT INTO requirements VALUES ('x', 1, 'u', '[]', NULL, NULL, NULL, 1)",
-    "an effect without its job": "INSERT INTO outbox VALUES ('x', 1, '{}', 1)",
     "a version of requirements twice": ROWS["requirements"],
     "a version 0 of requirements": "INSERT INTO requirements VALUES ('j', 0, 'u', '[]', NULL, NULL, NULL, 1)",
     "other requirements under the same version": "UPDATE requirements SET bounds = '[1]'",
     "an idempotency key twice": ROWS["idempotency"],
     "an answer that is neither changed nor not": "UPDATE idempotency SET changed = 2",
-    "an effect number twice": ROWS["outbox"],
     "two numbers of a Livy batch": ROWS["livy_batches"],
     "a Livy batch without its job": "INSERT INTO livy_batches (job_id) VALUES ('x')",
     "an artifact twice": ROWS["artifacts"],
