@@ -25,12 +25,11 @@ from tests.simulation.taking_up import TakingUp
 from tests.simulation.told import Told
 from tests.simulation.truth import JobTruth, Violation
 from tests.simulation.words import Words
-from tests.simulation.world import CURRENT
+from tests.simulation.world import CURRENT, World
 
 if TYPE_CHECKING:
     from tests.simulation.partitions import Checkpoint
     from tests.simulation.process import SimAttempt, SimProcess
-    from tests.simulation.world import World
 
 
 _OVER = ("Canceling", "Failing", "Finished")
