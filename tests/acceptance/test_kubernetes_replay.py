@@ -91,7 +91,7 @@ def deployment(
         "cluster_executor_cpu_limit": "2",
         "cluster_service_account": "executor",
         "cluster_driver_pod": SERVER_POD,
-        "cluster_pod_template": str(ROOT / "examples/kubernetes/executor.yaml"),
+        "cluster_pod_template": str(ROOT / "examples/kubernetes/chart/executor.yaml"),
         "cluster_unschedulable_seconds": "3",
     }
     made = OnKubernetes(directory, settings=settings)

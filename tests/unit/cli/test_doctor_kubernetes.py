@@ -15,7 +15,7 @@ from app.settings import Settings, load_settings
 from tests.kubernetes.replay import NAMESPACE, PODS, REVIEWS, ReplayApi
 
 TOKEN = "token-of-the-recording"
-EXAMPLE = Path(__file__).parents[3] / "examples/kubernetes/executor.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples/kubernetes/chart/executor.yaml"
 OF_PODS = ("pod template", "files of jobs in pods", "drivers")
 
 

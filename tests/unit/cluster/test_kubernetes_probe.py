@@ -20,7 +20,7 @@ from tests.unit.cluster.test_kubernetes_cluster import JOB, SERVER, World, look
 
 HOME = "0123456789abcdef"
 NAME = f"slotwise-probe-{HOME}"
-EXAMPLE = Path(__file__).parents[3] / "examples/kubernetes/executor.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples/kubernetes/chart/executor.yaml"
 
 
 class Enough(Exception):

@@ -18,7 +18,7 @@ from app.cluster.kubernetes.template import (
 )
 from tests.kubernetes.rules import pod_faults
 
-EXAMPLE = Path(__file__).parents[3] / "examples/kubernetes/executor.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples/kubernetes/chart/executor.yaml"
 HEAD = "apiVersion: v1\nkind: Pod\n"
 
 

@@ -28,7 +28,7 @@ from tests.kubernetes.replay import NAMESPACE, PODS, ReplayApi, recorded
 from tests.unit.worker.fakes import Rig, graph
 
 MASTER = "k8s://https://api.example:6443"
-EXAMPLE = Path(__file__).parents[4] / "examples/kubernetes/executor.yaml"
+EXAMPLE = Path(__file__).parents[4] / "examples/kubernetes/chart/executor.yaml"
 
 
 class OnKubernetes(Rig):
