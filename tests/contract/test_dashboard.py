@@ -206,6 +206,16 @@ async def test_what_the_time_axis_is_computed_from(opened: tuple[Page, str]) -> 
     code = "it.points(given[0], {from: 0, to: 1000}).map(({event, left}) => [event.type, left])"
     found = await computed(page, "series", code, events)
     assert found == [["no-change", 20], ["failure", 30], ["from-the-future", 50]]
+    # A decision is told again with its count: it is one point.
+    again = {"type": "no-change", "reason": "cap", "firstTimestampInMillis": 100, "message": "Its cap is 2."}
+    events = [
+        again | {"id": number, "timestampInMillis": 100 * number, "count": 10**number}
+        for number in range(1, 4)
+    ]
+    code = code.replace("event.type", "event.count")
+    assert await computed(page, "series", code, events) == [[1000, 10]]
+    told = await computed(page, "words", "it.eventText(given[0])", events[-1])
+    assert told == "Its cap is 2. (1000 times)"
 
 
 async def test_events_come_in_pieces_of_any_size_and_are_told_in_words(opened: tuple[Page, str]) -> None:

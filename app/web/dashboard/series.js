@@ -1,7 +1,7 @@
 // What the time axis shows, computed from what the API answers. Pure: no page, no clock.
 
 export const ALL = Infinity;
-const SPAN_LEAST_MS = 60_000;
+const SPAN_LEAST_MS = 5_000;
 
 const byNumber = (one, other) => one.number - other.number;
 
@@ -87,10 +87,16 @@ const SHOWN_OTHERWISE = new Set(["requirements", "slot-share", "status", "attemp
 /** Whether an event is a point of the axis: a failure, a decision not to act, and what is not known here. */
 const isPoint = (event) => !SHOWN_OTHERWISE.has(event.type) && !event.type.startsWith("rescale-");
 
-/** A point for each decision not to act and each failure within the axis, oldest first. */
+/** A point for each decision not to act and each failure within the axis, oldest first. A decision that was made again
+ * is told again, with its count: it is one point, where it was made first. */
 export function points(events, axis) {
-  return events.filter(isPoint).flatMap((event) => {
-    const place = placed(axis, event.timestampInMillis, event.timestampInMillis);
+  const decisions = new Map();
+  for (const event of events.filter(isPoint)) {
+    const at = event.firstTimestampInMillis ?? event.timestampInMillis;
+    decisions.set(event.reason ? `${event.reason} ${at}` : event.id, { event, at });
+  }
+  return [...decisions.values()].flatMap(({ event, at }) => {
+    const place = placed(axis, at, at);
     return place ? [{ event, left: place.left }] : [];
   });
 }

@@ -44,12 +44,11 @@ const timesOf = (plot, all) => {
 
 const wholeOnly = (value) => (Number.isInteger(value) ? count(value) : "");
 
-function parallelismPlot() {
+function parallelismPlot(isLast) {
   const stepped = globalThis.uPlot.paths.stepped({ align: 1 });
   const quiet = { paths: stepped, points: { show: false } };
   return {
-    height: 170,
-    isLast: false,
+    height: isLast ? 198 : 170,
     series: [
       { ...quiet, stroke: colour("band-edge"), width: 1 },
       { ...quiet, stroke: colour("band-edge"), width: 1 },
@@ -62,25 +61,24 @@ function parallelismPlot() {
   };
 }
 
-const loadPlot = (name, isLast) => () => ({
+const loadPlot = (name) => (isLast) => ({
   height: isLast ? 98 : 70,
-  isLast,
   series: [{ stroke: colour(name), fill: colour(`${name}-fill`), width: 1.5, points: { show: false } }],
   bands: [],
   range: (_, __, high) => [0, high > 0 ? high * 1.1 : 1],
   ticks: wholeOnly,
 });
 
-const PLOTS = { parallelism: parallelismPlot, backlog: loadPlot("backlog", false), rate: loadPlot("rate", true) };
+const PLOTS = { parallelism: parallelismPlot, backlog: loadPlot("backlog"), rate: loadPlot("rate") };
 
-/** One plot. `onCursor(seconds or null)`: where the pointer is; all plots of the page show it. */
-function Plot({ kind, label, data, axis, theme, onCursor }) {
+/** One plot; the last one has the times below it. `onCursor(seconds or null)`: where the pointer is, in all plots. */
+function Plot({ kind, label, isLast, data, axis, theme, onCursor }) {
   const frame = useRef();
   const plot = useRef();
   const latest = useRef();
   latest.current = { axis, onCursor };
   useLayoutEffect(() => {
-    const { height, isLast, series, bands, range, ticks } = PLOTS[kind]();
+    const { height, series, bands, range, ticks } = PLOTS[kind](isLast);
     const moved = ({ cursor: { left }, posToVal }) => latest.current.onCursor(left < 0 ? null : posToVal(left, "x"));
     const options = {
       width: frame.current.clientWidth,
@@ -99,7 +97,7 @@ function Plot({ kind, label, data, axis, theme, onCursor }) {
     const watcher = new ResizeObserver(fit);
     watcher.observe(frame.current);
     return () => (watcher.disconnect(), plot.current.destroy());
-  }, [kind, theme]);
+  }, [kind, isLast, theme]);
   useLayoutEffect(() => plot.current.setData(data), [data, axis]);
   return html`<figure class="plot ${kind}"><figcaption>${label}</figcaption><div ref=${frame}></div></figure>`;
 }
@@ -143,8 +141,8 @@ const pointMark = (names, now) => ({ event, left }) => ({
   key: event.id,
   left,
   look: `point ${event.type === "failure" ? "bad" : "note"}`,
-  title: `${event.type}, ${time(event.timestampInMillis, now)}`,
-  rows: [["", eventText(event, names)]],
+  title: `${event.type}, ${time(event.firstTimestampInMillis ?? event.timestampInMillis, now)}`,
+  rows: [[event.reason ?? "", eventText(event, names)]],
 });
 
 function Tip({ shown }) {
@@ -182,6 +180,7 @@ export function Timeline({ job, records, events, load, vertices, selected, onSel
   useEffect(() => setShown(null), [rangeMs]);
   const { title, values, loaded: figures } = readout(at, columns, loaded, now);
   const plot = { axis, theme, onCursor: setAt };
+  const hasLoad = loaded.times.length > 0;
   return html`<section class="card timeline" aria-label="Time axis">
     <header>
       <label>Vertex <select value=${selected} onChange=${(event) => onSelect(event.target.value)}>
@@ -205,10 +204,10 @@ export function Timeline({ job, records, events, load, vertices, selected, onSel
       <${Lane} label="Notes" marks=${points(events, axis).map(pointMark(names, now))} onShow=${setShown} />
       <${Tip} shown=${shown} />
     </div>
-    <${Plot} kind="parallelism" label="Parallelism" data=${data} ...${plot} />
-    <${Plot} kind="backlog" label="Backlog, rows" data=${backlog} ...${plot} />
-    <${Plot} kind="rate" label="Rows per second" data=${rate} ...${plot} />
-    ${loaded.times.length === 0 && html`<p class="muted">
-      There is no load to show: it is kept while the job runs on its server.</p>`}
+    <${Plot} kind="parallelism" label="Parallelism" isLast=${!hasLoad} data=${data} ...${plot} />
+    ${hasLoad && html`<${Plot} kind="backlog" label="Backlog, rows" data=${backlog} ...${plot} />
+      <${Plot} kind="rate" label="Rows per second" isLast=${true} data=${rate} ...${plot} />`}
+    ${!hasLoad && html`<p class="muted">
+      There is no backlog and no rate to show: they are kept while a streaming job runs on its server.</p>`}
   </section>`;
 }

@@ -92,6 +92,7 @@ const TEXTS = {
     [`rescale ${event.number} ${outcome(event)} after ${duration(event.durationInMillis)}`, event.rung,
       parallelism(event.postRescaleParallelism, names), event.message].filter(Boolean).join(", "),
   failure: (event) => `${event.vertex ? `${event.vertex}: ` : ""}${event.error}`,
+  "no-change": (event) => (event.count > 1 ? `${event.message} (${event.count} times)` : event.message),
   restart: (event) =>
     `${event.query ?? "the job"} restarts, number ${event.number}, in ${duration(event.backoffInMillis)}`,
   "attempt-begun": (event, names) =>
