@@ -337,6 +337,8 @@ async def test_names_are_text_and_the_page_fits_a_phone_by_the_keyboard_alone(
         browser(chromium) as started,
         page_of(started, viewport=PHONE, color_scheme="dark", has_touch=True) as (page, complaints),
     ):
+        # What the page shows is by the clock of the server.
+        await page.add_init_script("const now = Date.now; Date.now = () => now() + 3600e3")
         for place in ("", f"#/jobs/{job_id}"):
             await page.goto(f"http://127.0.0.1:{port}/{place}")
             await expect(page.get_by_text(hostile, exact=False).first).to_be_visible()

@@ -7,8 +7,8 @@ import { Dialog, Live, Problem, SlotBar, Status, hasEnded, kindOf } from "./part
 import { BoundsDialog } from "./bounds.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
-import { busyTimes, merged } from "./series.js";
-import { Timeline, namesOf, stepOf } from "./timeline.js";
+import { ALL, busyTimes, merged } from "./series.js";
+import { FIRST_RANGE_MS, Timeline, namesOf, stepOf } from "./timeline.js";
 import { cause, change, duration, eventText, outcome, time, took } from "./words.js";
 
 const EVERY_MS = 5_000;
@@ -17,7 +17,6 @@ const NEWER_RECORDS = 20;
 const EVENTS_MAX = 1_000;
 const EVENTS_SHOWN = 200;
 const GATHER_MS = 50;
-const ENDED_RANGE = Infinity;
 
 export function JobPage({ id, theme }) {
   const job = useRead((signal) => get(path(id), signal), [id], EVERY_MS);
@@ -26,12 +25,12 @@ export function JobPage({ id, theme }) {
   const { events, live } = useJobEvents(id, () => [job, explained, records].forEach((read) => read.refresh()));
   const [rangeMs, setRange] = useState(null);
   const isOver = job.value && hasEnded(job.value.state);
-  const range = rangeMs ?? (isOver ? ENDED_RANGE : 600_000);
+  const range = rangeMs ?? (isOver ? ALL : FIRST_RANGE_MS);
   const step = stepOf(range);
   const load = useRead((signal) => get(path(id, `/load?step=${step}`), signal), [id, step], EVERY_MS);
-  const now = useNow();
+  const now = useNow(job.value?.now);
   const [selected, setSelected] = useState(null);
-  const busy = useMemo(() => busyTimes(load.value, Date.now()), [load.value]);
+  const busy = useMemo(() => busyTimes(load.value, now), [load.value]);
   const vertices = useMemo(() => verticesOf(job.value, explained.value, busy), [job.value, explained.value, busy]);
   const isKnown = Boolean(explained.value) && Object.keys(vertices).length > 0;
   // Once: it should not change under the eyes of who looks at it.

@@ -1,6 +1,6 @@
 // Hooks that keep a page current: what is read again and again, and events.
 
-import { useEffect, useRef, useState } from "./standalone.module.js";
+import { useEffect, useMemo, useRef, useState } from "./standalone.module.js";
 import { follow } from "./api.js";
 
 const SOON_MS = 250;
@@ -74,12 +74,14 @@ export function useEvents(path, after, onEvent) {
   return state;
 }
 
-/** The time, once a second while the page can be seen. */
-export function useNow() {
+/** The time of the server, once a second while the page can be seen. `told`: what it has said that it is, undefined if
+ * nothing yet. The clock of the browser may be another hour's. */
+export function useNow(told) {
   const [now, setNow] = useState(Date.now());
+  const ahead = useMemo(() => (told === undefined ? 0 : told - Date.now()), [told]);
   useEffect(() => {
     const timer = setInterval(() => document.hidden || setNow(Date.now()), 1_000);
     return () => clearInterval(timer);
   }, []);
-  return now;
+  return now + ahead;
 }

@@ -6,7 +6,7 @@ import { count, eventText, facts, time } from "./words.js";
 import { kindOf } from "./parts.js";
 
 const RANGES = [["10 min", 600_000], ["1 h", 3_600_000], ["6 h", 21_600_000], ["all", ALL]];
-const FIRST_RANGE_MS = RANGES[0][1];
+export const FIRST_RANGE_MS = RANGES[0][1];
 // The lanes are as far from the edges as the plots are.
 const AXIS_WIDTH = 52;
 const EDGE = 26;
