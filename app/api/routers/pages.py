@@ -89,6 +89,7 @@ def _dashboard_file(path: Path, *, compressed: bool) -> Response:
     headers = {**_AS_TOLD, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if compressed:
         content, headers["Content-Encoding"] = gzip.compress(content, mtime=0), "gzip"
+    headers["ETag"] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     return _Asset(content, media_type=_KINDS[path.suffix], headers=headers)
 
 
@@ -115,7 +116,10 @@ async def get_dashboard_asset(request: Request, asset: str) -> Response:
     if asset not in _DASHBOARD_FILES:
         raise not_found(f"The dashboard has no file {shown(asset)}.")
     compressed = "gzip" in request.headers.get("accept-encoding", "")
-    return _dashboard_file(_DASHBOARD_FILES[asset], compressed=compressed)
+    file = _dashboard_file(_DASHBOARD_FILES[asset], compressed=compressed)
+    if request.headers.get("if-none-match") == (etag := file.headers["ETag"]):
+        return Response(status_code=304, headers={"ETag": etag, "Cache-Control": "no-cache"})
+    return file
 
 
 @router.get("/docs")
