@@ -1,4 +1,4 @@
-"""The files of the dashboard: what is served, under which policy, what comes from elsewhere, and what the page calls."""
+"""The files of the dashboard: what is served, under which policy, what is foreign, and what the page calls."""
 
 from __future__ import annotations
 
