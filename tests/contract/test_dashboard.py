@@ -92,6 +92,9 @@ async def test_what_the_time_axis_is_computed_from(opened: tuple[Page, str]) -> 
         "wanted": [4, 4, 4, 4],
         "actual": [2, 4, 4, 4],
     }
+    # What has ended is in force until then.
+    columns = await computed(page, "series", steps, [RECORD], [], 200_000, {**now, "actual": None})
+    assert (columns["times"][-2:], columns["actual"][-2:]) == ([199.999, 200], [4, None])
     # What failed is not in force, and one that goes on has no end.
     failed = later(2, terminalState="FAILED")
     columns = await computed(

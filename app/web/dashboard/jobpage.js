@@ -114,7 +114,7 @@ function Head({ job, live, explained, vertices, onChanged }) {
   const isOver = hasEnded(job.state);
   const canChange = explained && !explained.reactive;
   const about = [
-    job.schedulerState,
+    !isOver && job.schedulerState,
     job["job-type"].toLowerCase(),
     `attempt ${job.attempt}`,
     `since ${time(job["start-time"])} (${duration(job.duration)})`,
@@ -187,22 +187,24 @@ function Confirm({ what, job, onClose, onDone }) {
 /** Why the job runs as it does, in words, and the slots that it has. */
 function Why({ explained }) {
   if (!explained) return html`<section class="card"><h2>Why</h2></section>`;
-  const { slots, slotShare: share, supply, jid, name, violations, sentences } = explained;
+  const { slots, slotShare: share, supply, jid, name, status, violations, sentences } = explained;
+  const title = hasEnded(status) ? "How it ended" : "Why it runs as it does";
   const holders = [
     { id: jid, name, slots: slots.held },
     { id: "", name: "other jobs", slots: supply.total - supply.idle - slots.held },
   ];
   const others = sentences.filter((sentence) => !violations.some((one) => sentence.includes(one)));
-  return html`<section class="card why" aria-label="Why it runs as it does">
-    <h2>Why it runs as it does</h2>
+  return html`<section class="card why" aria-label=${title}>
+    <h2>${title}</h2>
     <ul>
       ${violations.map((sentence) => html`<li class="violated">${sentence}</li>`)}
       ${others.map((sentence) => html`<li>${sentence}</li>`)}
     </ul>
-    <p class="slots">Slots: holds <b>${slots.held}</b>, uses <b>${slots.used}</b>, wants <b>${slots.desired}</b>,
+    ${!hasEnded(status) && html`<p class="slots">Slots: holds <b>${slots.held}</b>, uses <b>${slots.used}</b>,
+      ${" "}wants <b>${slots.desired}</b>,
       ${" "}needs <b>${slots.minimal}</b><span class="muted"> · weight ${share.weight}, priority ${share.priority},
       ${" "}cap ${share.cap ?? "none"}</span></p>
-    <${SlotBar} total=${supply.total} marked=${jid} holders=${holders.filter((one) => one.slots > 0)} />
+    <${SlotBar} total=${supply.total} marked=${jid} holders=${holders.filter((one) => one.slots > 0)} />`}
   </section>`;
 }
 

@@ -20,7 +20,7 @@ const COLUMNS = [
   { name: "Slots", value: (job, slots) => slots[job.jid] ?? 0 },
   { name: "Tasks", value: (job) => job.tasks.running },
   { name: "Submitted", value: (job) => job["start-time"] },
-  { name: "Lasts", value: (job) => job.duration },
+  { name: "Duration", value: (job) => job.duration },
 ];
 const SUBMITTED = 5;
 

@@ -2,6 +2,7 @@
 
 export const ALL = Infinity;
 const SPAN_LEAST_MS = 5_000;
+const LEAST_S = 0.001;
 
 const byNumber = (one, other) => one.number - other.number;
 
@@ -46,12 +47,17 @@ function changesOf(record, vertex) {
 function folded(changes) {
   const columns = { times: [], lower: [], upper: [], wanted: [], actual: [] };
   const values = { lower: null, upper: null, wanted: null, actual: null };
-  for (const [ms, told] of changes) {
-    for (const name in values) if (told[name] !== undefined) values[name] = told[name];
-    const last = columns.times.length - 1;
-    const place = columns.times[last] === ms / 1_000 ? last : last + 1;
-    columns.times[place] = ms / 1_000;
+  const last = () => columns.times.length - 1;
+  function put(place, seconds) {
+    columns.times[place] = seconds;
     for (const name in values) columns[name][place] = values[name];
+  }
+  for (const [ms, told] of changes) {
+    // A step that leads to nothing is drawn as far as its last point.
+    const before = ms / 1_000 - LEAST_S;
+    if (told.actual === null && values.actual !== null && columns.times[last()] < before) put(last() + 1, before);
+    for (const name in values) if (told[name] !== undefined) values[name] = told[name];
+    put(columns.times[last()] === ms / 1_000 ? last() : last() + 1, ms / 1_000);
   }
   return columns;
 }

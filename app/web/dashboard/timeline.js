@@ -24,11 +24,16 @@ function colour(name) {
   return getComputedStyle(probe).color;
 }
 
+// Seconds, minutes, hours, days: nothing is told of less.
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800];
+const LONG_STEPS_S = [1, 2, 3, 6, 12, 24, 48, 168, 720].map((hours) => 3_600 * hours);
+const INCRS = [...STEPS_S, ...LONG_STEPS_S];
+
 function axes(isLast, ticks) {
   const line = { stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
   const font = "11px system-ui, sans-serif";
   return [
-    { ...line, font, space: 80, size: isLast ? 28 : 0, values: isLast ? timesOf : () => [] },
+    { ...line, font, space: 80, incrs: INCRS, size: isLast ? 28 : 0, values: isLast ? timesOf : () => [] },
     { ...line, font, space: 24, size: AXIS_WIDTH, values: (_, all) => all.map(ticks) },
   ];
 }
@@ -154,12 +159,12 @@ function Tip({ shown }) {
   </div>`;
 }
 
-/** What the legend says: at the pointer, or now. */
-function readout(at, columns, load, now) {
+/** What the legend says: at the pointer, or at the end of the axis, which is `title`. */
+function readout(at, columns, load, now, title) {
   const when = at === null ? null : valuesAt(columns, at);
   const values = when ?? (at === null ? valuesAt(columns, Infinity) : null);
   const loaded = at === null ? valuesAt(load, Infinity) : valuesAt(load, at);
-  return { title: at === null ? "now" : time(at * 1_000, now), values: values ?? {}, loaded: loaded ?? {} };
+  return { title: at === null ? title : time(at * 1_000, now), values: values ?? {}, loaded: loaded ?? {} };
 }
 
 /** `vertices`: {id: {name, lower, upper, actual}}. */
@@ -178,7 +183,8 @@ export function Timeline({ job, records, events, load, vertices, selected, onSel
   const backlog = useMemo(() => [loaded.times, loaded.backlog], [loaded]);
   const rate = useMemo(() => [loaded.times, loaded.rate], [loaded]);
   useEffect(() => setShown(null), [rangeMs]);
-  const { title, values, loaded: figures } = readout(at, columns, loaded, now);
+  const isOver = axis.to < now - 1_000;
+  const { title, values, loaded: figures } = readout(at, columns, loaded, now, isOver ? "at the end" : "now");
   const plot = { axis, theme, onCursor: setAt };
   const hasLoad = loaded.times.length > 0;
   return html`<section class="card timeline" aria-label="Time axis">
