@@ -14,6 +14,7 @@ from app.api.errors import bad_request
 from app.api.info import ServerInfo
 from app.api.parameters import IdempotencyKey, IfMatch, JobId, Reason
 from app.model.sentences import shown
+from app.model.status import JobStatus
 from app.worker.facade import ControlPlaneFacade
 from app.worker.views import JobView, StaleVersion
 
@@ -89,6 +90,12 @@ async def _conditions(
     reason: Reason = None,
 ) -> Conditions:
     return Conditions(request.scope[PRINCIPAL], if_match, idempotency_key, reason or None)
+
+
+def status_of(plane: ControlPlaneFacade, job_id: str) -> JobStatus:
+    """The status of a job, which stands beside what of it may not be readable."""
+    known = {job.job_id: job.status for job in plane.unreadable_jobs()}
+    return known.get(job_id) or plane.job(job_id).status
 
 
 def etag(version: int) -> str:

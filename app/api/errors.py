@@ -109,7 +109,8 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _not_valid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return error_response(400, [_sentence(each) for each in error.errors()])
+    # Once, however many dependencies of an endpoint ask for the parameter.
+    return error_response(400, list(dict.fromkeys(map(_sentence, error.errors()))))
 
 
 def _sentence(error: Mapping[str, Any]) -> str:

@@ -39,6 +39,15 @@ _REFUSED: Final = {
     "driverCores": "a driver is not limited to a number of cores",
     "executorMemory": "the server's settings say how much memory an executor has (cluster_executor_memory_mb)",
 }
+_IN_FIELDS: Final = {
+    "spark.executor.instances": "say so by numExecutors, which is the upper bound of the job",
+    "spark.executor.cores": "say so by executorCores",
+    "spark.executor.memory": _REFUSED["executorMemory"],
+    "spark.dynamicAllocation.": "the number of tasks follows the bounds of the job: say by numExecutors how many there "
+    "may be",
+    "spark.yarn.": "nothing here is YARN's",
+}
+"""Settings that Livy's clients use, and that would do nothing."""
 TYPE: Final = "slotwise.job.type"
 """In `conf`, and nowhere else: BATCH, which is the default, or STREAMING."""
 
@@ -105,7 +114,7 @@ def parse_livy_batch(body: Mapping[str, object]) -> LivyBatch:
         for name, value in body.items()
         if value is not None or name not in (*FIELDS, *_REFUSED)
     }
-    for name in _REFUSED.keys() & given.keys():
+    for name in (each for each in _REFUSED if each in given):
         errors.add(name, f"cannot be had here: {_REFUSED[name]}.")
     fields = Fields(
         errors,
@@ -116,6 +125,10 @@ def parse_livy_batch(body: Mapping[str, object]) -> LivyBatch:
     )
     files = _files(fields)
     config = dict(fields.mapping("conf", "a mapping of settings to values") or {})
+    for key in config:
+        why = next((each for prefix, each in _IN_FIELDS.items() if str(key).startswith(prefix)), None)
+        if why is not None:
+            errors.add(below("conf", key), f"would do nothing: {why}.")
     job_type = config.pop(TYPE, JobType.BATCH.value)
     is_streaming = job_type == JobType.STREAMING
     if not is_streaming and not any(str(key).startswith(_RESTARTS) for key in config):

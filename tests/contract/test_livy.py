@@ -212,6 +212,8 @@ async def test_numbers_are_those_of_batches_only_and_are_never_given_again(livy:
         answer = await world.http.request(method, f"/batches/3{path}")
         assert (answer.status_code, answer.json()) == (404, {"errors": ["There is no Livy batch 3."]})
     assert (await post(world))["id"] == 4
+    (error,) = (await world.http.get("/batches/x")).json()["errors"]
+    assert "batchid should be a whole number between 0 and 2147483647, found 'x'" in error
 
 
 async def test_what_cannot_be_honoured_is_refused(world: World) -> None:
@@ -232,6 +234,9 @@ async def test_what_cannot_be_honoured_is_refused(world: World) -> None:
         ({**script, "colour": "red"}, "colour: is not a field of a Livy batch."),
         ({**script, "conf": {"slotwise.colour": 1}}, "conf: Option slotwise.colour is unknown"),
         ({**script, "conf": {"spark.master": "yarn"}}, "conf: The setting spark.master is not allowed"),
+        ({**script, "conf": {"spark.executor.instances": 2}}, "conf['spark.executor.instances']: would do nothing"),
+        ({**script, "conf": {"spark.dynamicAllocation.enabled": 1}}, "would do nothing: the number of tasks follows"),
+        ({**script, "conf": {"spark.yarn.queue": "x"}}, "conf['spark.yarn.queue']: would do nothing: nothing here"),
         ({**script, "conf": []}, "conf: should be a mapping of settings to values, found a list."),
         ({**script, "conf": {"slotwise.job.type": "ETL"}}, "conf['slotwise.job.type']: should be one of STREAMING"),
         ({**script, "name": ""}, "name: must not be empty"),

