@@ -129,12 +129,13 @@ class SlotPool:
         slot that comes back is nobody's before the job that held it has given it up (`note_held`): until then, a
         restart would find it with that job.
         """
-        self._offered = dict(task_managers)
-        slots = {
+        self._offered = {
             slot.id: slot
             for task_manager, count in task_managers.items()
             for slot in (Slot(f"{task_manager}-{index}", task_manager) for index in range(count))
-            if slot.id not in self._not_given_up
+        }
+        slots = {
+            slot_id: slot for slot_id, slot in self._offered.items() if slot_id not in self._not_given_up
         }
         for job_id, holder in self._holders.items():
             for slot_id in [id_ for id_ in holder.held if id_ not in slots and id_ not in self._guests]:
@@ -222,10 +223,10 @@ class SlotPool:
         ]
         for slot_id in given_up:
             del self._not_given_up[slot_id]
-        known = len(self._slots)
-        if given_up:
-            self.resize(self._offered)
-        return len(self._slots) > known
+        back = {slot_id: self._offered[slot_id] for slot_id in given_up if slot_id in self._offered}
+        self._slots.update(back)
+        self._free.update(back)
+        return bool(back)
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         """Take slots back from ``job_id`` (those it does hold)."""

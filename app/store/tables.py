@@ -373,3 +373,14 @@ livy_batches = Table(
     Column("job_id", Text, ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False, unique=True),
     sqlite_autoincrement=True,
 )
+
+# Nobody uses it any more (ADR 42) but servers of the version before, during an upgrade. A later version drops it.
+outbox = Table(
+    "outbox",
+    metadata,
+    _job_id(),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("effect", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)

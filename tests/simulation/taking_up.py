@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from app.scheduler.adaptive.effects import Effect, StartAttempt, StopAttempt
+from app.scheduler.adaptive.effects import Effect, StartAttempt, StopAttempt, StopMode
 from app.scheduler.adaptive.state import (
     Canceling,
     CreatingExecutionGraph,
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from tests.simulation.oracles import Oracles
     from tests.simulation.plane import Incarnation
 
-Asked = type[StartAttempt] | type[StopAttempt] | None
+Asked = type[StartAttempt] | type[StopAttempt] | StopMode | None
 
 
 def asked(state: JobState) -> Asked:
-    """What a job waits for that only its control plane can bring about: the start of its attempt, or its end."""
+    """What a job waits for that only its control plane can bring about: the start of its attempt, or its end, by a
+    kill if the state says so."""
     phase = state.phase
     if isinstance(phase, CreatingExecutionGraph):
-        return StopAttempt if phase.failure else StartAttempt
+        return StopMode.KILL if phase.failure else StartAttempt
+    if isinstance(phase, Restarting) and phase.kill and not phase.stopped:
+        return StopMode.KILL
     ends = isinstance(phase, Canceling | Failing) or (isinstance(phase, Restarting) and not phase.stopped)
     given_up = isinstance(phase, WaitingForResources | RetryingExecutionGraphCreation) and state.attempt_alive
     return StopAttempt if ends or given_up else None
@@ -43,12 +46,14 @@ class TakingUp:
 
     def __init__(self, oracles: Oracles) -> None:
         self._oracles = oracles
-        self._done: set[tuple[Incarnation, str, int, type[Effect]]] = set()
+        self._done: set[tuple[Incarnation, str, int, Asked]] = set()
         self._decided_by: dict[str, Incarnation | None] = {}
 
     def performed(self, plane: Incarnation, job_id: str, effect: Effect) -> None:
         if isinstance(effect, StartAttempt | StopAttempt):
             self._done.add((plane, job_id, effect.attempt, type(effect)))
+        if isinstance(effect, StopAttempt):
+            self._done.add((plane, job_id, effect.attempt, effect.mode))
 
     def decided(self, plane: Incarnation | None, job_id: str, before: JobState | None) -> None:
         """``plane`` has stored what follows ``before``."""
@@ -61,7 +66,7 @@ class TakingUp:
         self._oracles.check(
             (plane, job_id, before.attempt, wanted) in self._done,
             "effects after the commit",
-            f"{plane} decides about {job_id[-2:]}, and {wanted.__name__} {before.attempt} was not done before",
+            f"{plane} decides about {job_id[-2:]}, and {wanted} {before.attempt} was not done before",
         )
 
 

@@ -1,7 +1,5 @@
-"""What `step` asks the shell to do. Every effect is idempotent: after a crash the shell performs it again.
-
-They are written down, with the new state, in one transaction before any of them is performed.
-"""
+"""What `step` asks the shell to do, once the new state is durable. Every effect is idempotent: after a crash the shell
+does what the state asks for (`app.worker.job.implied`), whatever was done before."""
 
 from __future__ import annotations
 

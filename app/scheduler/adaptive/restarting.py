@@ -239,6 +239,7 @@ def restarting_global_failure(draft: Draft, event: GlobalFailure) -> None:
 def restarting_timer(draft: Draft, event: TimerFired) -> None:
     if event.name == STOP_TIMER:
         timeline.note(draft, "The attempt did not stop in time and is killed.")
+        draft.set_phase(kill=True)
         order_stop(draft, StopMode.KILL)
     elif event.name == BACKOFF_TIMER:
         _go_on(draft)

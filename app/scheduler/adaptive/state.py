@@ -224,7 +224,8 @@ class Restarting:
     """The attempt is being stopped (``stopped`` false), then the backoff runs. ``target``: what a rescale is for.
 
     ``drain``: it is stopped at a batch boundary, and its process with it. ``give_up``: the redistribution of the state
-    of a query that its program started late has failed, and is given up when the attempt is dead.
+    of a query that its program started late has failed, and is given up when the attempt is dead. ``kill``: it did not
+    stop in time, and is killed.
     """
 
     backoff_ms: int
@@ -234,6 +235,7 @@ class Restarting:
     failures: tuple[Failure, ...] = ()
     drain: bool = False
     give_up: bool = False
+    kill: bool = False
     kind: Literal["Restarting"] = "Restarting"
 
 

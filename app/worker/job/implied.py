@@ -27,9 +27,13 @@ def implied_effects(state: JobState) -> tuple[Effect, ...]:
     if isinstance(phase, Restarting):
         if phase.stopped:
             return ()
-        if phase.drain:
+        if phase.drain and not phase.kill:
             return (StopAttempt(state.attempt, StopMode.DRAIN),)
-        return (kill,) if phase.target is None else (StopAttempt(state.attempt, StopMode.BOUNDARY),)
+        return (
+            (kill,)
+            if phase.target is None or phase.kill
+            else (StopAttempt(state.attempt, StopMode.BOUNDARY),)
+        )
     if isinstance(phase, Canceling | Failing):
         return (kill,)
     if isinstance(phase, Executing | Rescaling | Finished):

@@ -233,7 +233,7 @@ class Job:
     def perform(self, effect: Effect) -> None:
         match effect:
             case DeclareResources():
-                # What the state says now: the effect may be an old one that is performed again.
+                # What the state says now: the job may have gone on, or ended, in the same transaction.
                 state = self.state
                 if not isinstance(state.phase, Finished):
                     self._keeper.broker.declare(state)
@@ -272,7 +272,9 @@ class Job:
             await self._places.cluster.cleared(self.job_id)
 
     def changed(self, before: JobState, after: JobState) -> None:
-        """``after`` is durable."""
+        """``after`` is durable. It may be ``before``: what the job was told came to nothing."""
+        if not isinstance(after.phase, Finished):
+            self._keeper.broker.note_held(after)
         if len(after.slots) != len(before.slots):
             self.bell.ring()
         if _releasable_may_differ(before, after) and not isinstance(after.phase, Finished):
@@ -369,5 +371,4 @@ def _releasable_may_differ(before: JobState, after: JobState) -> bool:
         or after.requirements is not before.requirements
         or after.phase_version != before.phase_version
         or after.plan_version != before.plan_version
-        or after.slots != before.slots
     )

@@ -44,7 +44,8 @@ def orders_for(state: JobState, epoch: int) -> Orders:
         case StopWithSavepoint():
             stop = "drain"
         case Restarting() if not phase.stopped:
-            stop = "drain" if phase.drain else "boundary" if phase.target is not None else "kill"
+            kills = phase.kill or (phase.target is None and not phase.drain)
+            stop = "kill" if kills else "drain" if phase.drain else "boundary"
         case Canceling() | Failing() | Finished():
             stop = "kill"
         case _:

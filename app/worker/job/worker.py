@@ -143,7 +143,7 @@ class JobWorker:
             self._answers.popitem(last=False)
 
     def start(self, pending: tuple[Effect, ...]) -> None:
-        """Take up the work after a restart: perform again what was written but perhaps not done, and arm timers."""
+        """Take up the work after a restart: do what the state asks for, and arm timers."""
         self._perform_all(pending)
         self._arm_timer()
 
@@ -190,6 +190,7 @@ class JobWorker:
             change.acknowledged = taken
         if state is before and change.is_empty:
             answer_all(answers) if self._writer.is_sure() else refuse_all(answers, Unavailable(_UNSURE))
+            self._job.changed(state, state)
             self._arm_timer()
             return
         try:

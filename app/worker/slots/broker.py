@@ -106,7 +106,11 @@ class SlotBroker(Protocol):
         ...
 
     def note_releasable(self, state: JobState) -> None:
-        """Whether the job runs, and what it can give meanwhile; by its durable state."""
+        """Whether the job runs, and what it can give meanwhile."""
+        ...
+
+    def note_held(self, state: JobState) -> None:
+        """The slots of the job by its durable state: others are not its own any more, also after a restart."""
         ...
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None: ...
@@ -220,6 +224,7 @@ class OwnBroker:
         )
         self._pool.set_share(state.job_id, state.share)
         self._pool.note_releasable(state.job_id, releasable_of(state))
+        self._pool.note_held(state.job_id, state.slots)
 
     def keep(self, job_id: str, slots: Iterable[Slot]) -> None:
         held = tuple(slots)
@@ -234,9 +239,12 @@ class OwnBroker:
         self.review_soon()
 
     def note_releasable(self, state: JobState) -> None:
-        """Whether the job runs, and what it can give meanwhile; by its durable state."""
-        is_new = self._pool.note_releasable(state.job_id, releasable_of(state))
-        if self._pool.note_held(state.job_id, state.slots) or is_new:
+        """Whether the job runs, and what it can give meanwhile."""
+        if self._pool.note_releasable(state.job_id, releasable_of(state)):
+            self.review_soon()
+
+    def note_held(self, state: JobState) -> None:
+        if self._pool.note_held(state.job_id, state.slots):
             self.review_soon()
 
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:

@@ -184,6 +184,9 @@ class SharedBroker(PoolView):
         if own is not None:
             self._ask(own, replace(own.ask, giving=releasable_of(state)))
 
+    def note_held(self, state: JobState) -> None:
+        """Which slots a job holds stands in the database, for whoever decides."""
+
     def release(self, job_id: str, slot_ids: Iterable[str]) -> None:
         own = self._own.get(job_id)
         if own is not None and own.holding.give_back(slot_ids):

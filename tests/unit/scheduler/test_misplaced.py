@@ -10,6 +10,8 @@ from app.scheduler.adaptive.events import (
     SlotsChanged,
     StartScheduling,
 )
+from app.worker.job.implied import implied_effects
+from app.worker.job.orders import orders_for
 from tests.unit.batch.driving import running as running_batch
 from tests.unit.scheduler.driving import Job, slots
 
@@ -46,6 +48,9 @@ def test_one_that_does_not_stop_in_time_is_killed() -> None:
     job = Job().run().do(AttemptMisplaced(1, WHY))
     job.wait(job.state.options.stop_timeout_ms)
     assert job.effect(StopAttempt).mode is StopMode.KILL
+    # Also by who takes it up.
+    assert implied_effects(job.state) == (StopAttempt(1, StopMode.KILL),)
+    assert orders_for(job.state, 1).stop == "kill"
 
 
 def test_a_batch_job_goes_on_with_the_regions_that_are_finished() -> None:

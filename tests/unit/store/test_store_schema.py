@@ -51,6 +51,7 @@ ROWS = {
         "VALUES ('j', 1, 1, 'd', 'h', 'LIVE', 1)"
     ),
     "artifacts": "INSERT INTO artifacts (job_id, version, name, sha256, content) VALUES ('j', 1, 'a', 's', '')",
+    "outbox": "INSERT INTO outbox VALUES ('j', 1, '{}', 1)",
     "livy_batches": "INSERT INTO livy_batches (job_id) VALUES ('j')",
 }
 _SECOND_OPEN = ROWS["open rescale"].replace("'j', 2, 'u2'", "'j', 3, 'u3'")

@@ -34,6 +34,8 @@ def test_one_that_is_being_started_is_started() -> None:
         (Restarting(0, target=(), drain=True), (StopAttempt(1, StopMode.DRAIN),)),
         (Restarting(0, drain=True), (StopAttempt(1, StopMode.DRAIN),)),
         (Restarting(0, target=(), drain=True, stopped=True), ()),
+        (Restarting(0, target=(), kill=True), (KILL,)),
+        (Restarting(0, drain=True, kill=True), (KILL,)),
     ],
 )
 def test_one_that_is_restarted_stops_as_its_restart_says(
