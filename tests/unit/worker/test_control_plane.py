@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from app.cluster.ports import Offer
 from app.model.jobgraph import InPlace
 from app.model.plan import Slot
 from app.model.rescale import TerminalState, TriggerCause
@@ -128,28 +127,6 @@ async def test_facts_that_could_not_be_written_keep_their_order(sqlite_url: str,
         rig.fail_commits(None)
         await rig.plane._keeper.jobs[job].worker.settle()
         assert rig.plane.job(job).state.slots == held
-
-
-async def test_a_slot_that_was_given_and_lost_before_either_was_written_is_given_again(
-    sqlite_url: str, tmp_path: Path
-) -> None:
-    """Nothing is written of it: what was given is lost again when the store is back."""
-    async with rig_on(sqlite_url, tmp_path) as rig:
-        few, more = Offer((("host", 1),)), Offer((("host", 1), ("other", 1)))
-        rig.plane.take_offer(few)
-        job = await rig.run()
-        await rig.plane.update_requirements(job, RequirementsUpdate(BOUNDS))
-        broker, worker = rig.plane._keeper.broker, rig.plane._keeper.jobs[job].worker
-        rig.fail_commits(StoreUnavailable("The disk is full."))
-        for offer, held in ((more, 2), (few, 1)):
-            rig.plane.take_offer(offer)
-            await rig.until(lambda held=held: len(broker.granted(job).slots) == held, "the pool knows it")
-        rig.fail_commits(None)
-        await worker.settle()
-        assert len(rig.plane.job(job).state.slots) == 1
-        rig.plane.take_offer(more)
-        assert broker.total == 2, "nothing is kept back for a job that has given it up"
-        await rig.until(lambda: len(rig.plane.job(job).state.slots) == 2, "the job has it")
 
 
 async def test_a_put_that_could_not_be_written_is_not_made_later(sqlite_url: str, tmp_path: Path) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from app.cluster.ports import Offer
 from app.cluster.slot_pool import SlotPool
 from app.model import ids
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
+from app.store import StoreUnavailable
+from app.worker.requests.requirements import RequirementsUpdate
 from app.worker.slots.broker import OwnBroker
 from tests.unit.scheduler.driving import Job, slots
-from tests.unit.worker.fakes import FakeClock
+from tests.unit.worker.fakes import FakeClock, rig_on
 
 RICH, POOR = ids.derive_id("job", "rich"), ids.derive_id("job", "poor")
 
@@ -65,3 +69,27 @@ def test_a_job_that_can_be_read_again_has_the_slots_of_its_state_and_no_others(
     assert pool.free == 0
     broker.restore(rich())
     assert broker.granted(RICH).slots == slots(3) and pool.free == 1
+
+
+async def test_a_slot_that_was_given_and_lost_before_either_was_written_is_given_again(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """Nothing is written of it: what was given is lost again when the store is back."""
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        few, more = Offer((("host", 1),)), Offer((("host", 1), ("other", 1)))
+        rig.plane.take_offer(few)
+        job = await rig.run()
+        await rig.plane.update_requirements(
+            job, RequirementsUpdate({name: (1, 4) for name in ("events", "counts", "store")})
+        )
+        broker, worker = rig.plane._keeper.broker, rig.plane._keeper.jobs[job].worker
+        rig.fail_commits(StoreUnavailable("The disk is full."))
+        for offer, held in ((more, 2), (few, 1)):
+            rig.plane.take_offer(offer)
+            await rig.until(lambda held=held: len(broker.granted(job).slots) == held, "the pool knows it")
+        rig.fail_commits(None)
+        await worker.settle()
+        assert len(rig.plane.job(job).state.slots) == 1
+        rig.plane.take_offer(more)
+        assert broker.total == 2, "nothing is kept back for a job that has given it up"
+        await rig.until(lambda: len(rig.plane.job(job).state.slots) == 2, "the job has it")
