@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.cluster.ports import Offer
 from app.model.jobgraph import InPlace
 from app.model.plan import Slot
 from app.model.rescale import TerminalState, TriggerCause

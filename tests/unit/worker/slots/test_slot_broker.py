@@ -13,8 +13,8 @@ from app.model import ids
 from app.scheduler.adaptive.events import SlotsChanged
 from app.scheduler.adaptive.state import JobState
 from app.store import StoreUnavailable
-from app.worker.requests.requirements import RequirementsUpdate
 from app.worker.slots.broker import OwnBroker
+from app.worker.views import RequirementsUpdate
 from tests.unit.scheduler.driving import Job, slots
 from tests.unit.worker.fakes import FakeClock, rig_on
 
