@@ -182,7 +182,7 @@ class Oracles:
         self.trials.saved(job_id, state)
         self.local.saved(job_id, state)
         self._slots_held_once()
-        check_redistribution(self, job_id, state)
+        check_redistribution(self, job_id, before, state)
         if state.timeline.records:
             opened = state.timeline.open.number if state.timeline.open else None
             self.check(

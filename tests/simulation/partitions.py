@@ -111,14 +111,17 @@ def check_writer(attempt: SimAttempt) -> None:
     )
 
 
-def check_redistribution(oracles: Oracles, job_id: str, state: JobState) -> None:
+def check_redistribution(oracles: Oracles, job_id: str, before: JobState | None, state: JobState) -> None:
     """What is being redistributed stays the same until it is done or given up; a job that runs knows its state."""
     truth = oracles.truth(job_id)
     begun = truth.repartition
     if begun is not None and state.repartition is not None:
         same = (begun.before, begun.after) == (state.repartition.before, state.repartition.after)
         oracles.check(same, "redistribution", f"{begun} became {state.repartition} before it was done")
-    if begun is not None and state.repartition is None and state.repartition_refused is None:
+    # A version that is taken back takes what was given up with it: whoever starts next tells what the state has.
+    taken_back = before is not None and before.versions.current != state.versions.current
+    given_up = state.repartition_refused is not None or taken_back
+    if begun is not None and state.repartition is None and not given_up:
         checkpoint = oracles.world.checkpoints.get(job_id)
         expected = partitions(state.graph)
         found = checkpoint.partitions if checkpoint is not None else {}
