@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,8 @@ _TRANSIENT = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
+
+_OPENED_ELSEWHERE_S = 0.005
 
 # TEXT keeps every digit of a decimal; the type DECIMAL would make a binary fraction of it. And not INTEGER: a key of
 # exactly that type would be the number of the row, which SQLite makes up where it is null.
@@ -68,20 +72,41 @@ class SqliteSink(DatabaseSink):
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         try:
+            # What is not committed goes with the connection.
+            with contextlib.closing(self._begun()) as db:
+                yield db
+                db.commit()
+        except sqlite3.Error as error:
+            raise self._sentence(error) from error
+
+    def _begun(self) -> sqlite3.Connection:
+        """A connection that has begun to write.
+
+        While a process of another user opens the file, SQLite calls it read-only: that process has just made the file's
+        -shm, and gives it to the owner of the database only then. A file that is ours to write is tried again.
+        """
+        until_s = time.monotonic() + self.busy_timeout_s
+        while True:
             db = sqlite3.connect(
                 self.path, timeout=self.busy_timeout_s, isolation_level=None, check_same_thread=False
             )
-            # What is not committed goes with the connection.
-            with contextlib.closing(db):
+            try:
                 db.execute("PRAGMA journal_mode = WAL")
                 # The checkpoint is durable when it says that the batch is done, so the batch must be.
                 db.execute("PRAGMA synchronous = FULL")
                 # A transaction that reads first and writes later could be refused in between.
                 db.execute("BEGIN IMMEDIATE")
-                yield db
-                db.commit()
-        except sqlite3.Error as error:
-            raise self._sentence(error) from error
+                return db
+            except sqlite3.OperationalError as error:
+                db.close()
+                is_ours = os.access(self.path, os.W_OK)
+                passes = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+                if not (passes and is_ours) or time.monotonic() >= until_s:
+                    raise
+                time.sleep(_OPENED_ELSEWHERE_S)
+            except BaseException:
+                db.close()
+                raise
 
     def run(self, db: Any, statement: str, values: Sequence[object]) -> Any:
         return db.execute(statement.replace("%s", "?"), values)
