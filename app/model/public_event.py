@@ -18,6 +18,7 @@ class PublicEventType(StrEnum):
     STATUS = "status"
     REQUIREMENTS = "requirements"
     SLOT_SHARE = "slot-share"
+    SCALING_POLICY = "scaling-policy"
     RESCALE_BEGUN = "rescale-begun"
     RESCALE_STEP = "rescale-step"
     RESCALE_ENDED = "rescale-ended"

@@ -14,6 +14,12 @@ class TriggerCause(StrEnum):
     UPDATE_REQUIREMENT = "UPDATE_REQUIREMENT"
     NEW_RESOURCE_AVAILABLE = "NEW_RESOURCE_AVAILABLE"
     RECOVERABLE_FAILOVER = "RECOVERABLE_FAILOVER"
+    UPDATE_POLICY = "UPDATE_POLICY"
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody has asked for it; what happens by itself has another cause."""
+        return self in (TriggerCause.UPDATE_REQUIREMENT, TriggerCause.UPDATE_POLICY)
 
 
 class TerminalState(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.model.rescale import TriggerCause
+from app.model.scaling_policy import differences
 from app.model.sentences import ended
 from app.scheduler.adaptive import budget, local_failover, repartition, restart_strategy
 from app.scheduler.adaptive.attainable import plan_holds, rung_between
@@ -32,6 +32,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     """(sentences, violations): what is wanted, held and in force; and each bound that does not hold, and why."""
     sentences = [
         *_mode(state),
+        *_policy_sentences(state),
         _slots_sentence(state),
         *_phase_sentences(state, now_ms),
         *_not_got_over(state, now_ms),
@@ -86,10 +87,9 @@ def violations(state: JobState) -> tuple[str, ...]:
     if plan is None or state.graph.runs_by_regions:
         return ()
     found = []
-    reason = _why_kept(state)
+    reason, counting = _why_kept(state), state.bounds
     for vertex, parallelism in plan.parallelism:
-        bounds = state.requirements[vertex]
-        name = state.graph.by_id[vertex].name
+        bounds, name = counting[vertex], state.graph.by_id[vertex].name
         if parallelism < bounds.lower:
             found.append(f"{name} runs at {parallelism}, below its lower bound {bounds.lower}: {reason}")
         elif parallelism > bounds.upper:
@@ -107,6 +107,18 @@ def _mode(state: JobState) -> list[str]:
     return ["The job runs in reactive mode: it takes whatever slots there are, up to its max parallelism."]
 
 
+def _policy_sentences(state: JobState) -> list[str]:
+    """Which vertices have other bounds than were declared, and whose doing it is."""
+    policy = state.policy
+    told = list(differences(policy, state.graph, state.requirements))
+    if told:
+        by = f", by {policy.requested_by}" if policy.requested_by else ""
+        told.append(
+            f"The scaling policy is version {policy.version}{by}{f': {policy.reason}' if policy.reason else '.'}"
+        )
+    return told
+
+
 def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
     """What was taken back, why, what is in force instead and what would change that; or what is on trial."""
     taken, watch = state.taken_back, state.watch
@@ -115,7 +127,7 @@ def _trial_sentences(state: JobState, now_ms: int) -> list[str]:
         change = change_in_words(state.graph, taken.good, taken.tried)
         again = (
             "It is tried again when other bounds are declared, or the same ones with slotwise require --retry"
-            + (", or after slots were lost." if taken.cause is not TriggerCause.UPDATE_REQUIREMENT else ".")
+            + (", or after slots were lost." if not taken.cause.is_asked else ".")
         )
         return [
             f"{number} ({change}) was taken back {seconds(max(0, now_ms - taken.at_ms))} ago: {taken.why}",
@@ -142,7 +154,7 @@ def _why_kept(state: JobState) -> str:
             f"{number} was taken back, so what ran before is in force until other bounds are declared or it is tried "
             "again."
         )
-    minimal = minimal_slots(state.graph, state.requirements)
+    minimal = minimal_slots(state.graph, state.bounds)
     if len(state.slots) < minimal:
         return (
             f"the lower bounds need {minimal} slots and the job holds {len(state.slots)}, so it keeps running as it "
@@ -158,8 +170,8 @@ def _why_kept(state: JobState) -> str:
 
 
 def _slots_sentence(state: JobState) -> str:
-    desired = required_slots(state.graph, state.requirements)
-    minimal = minimal_slots(state.graph, state.requirements)
+    desired = required_slots(state.graph, state.bounds)
+    minimal = minimal_slots(state.graph, state.bounds)
     used = state.plan.slot_count if state.plan else 0
     return (
         f"The bounds want {desired} slot(s) and need at least {minimal}; the job holds {len(state.slots)} and "
@@ -293,7 +305,7 @@ def _difference(state: JobState, now_ms: int) -> list[str]:
     """Why a running job does not run at its upper bounds."""
     assert state.plan is not None
     current = dict(state.plan.parallelism)
-    wanted = effective(state.requirements, state.taken_back)
+    wanted = effective(state)
     attainable = determine_parallelism(state.graph, wanted, len(state.slots))
     desired = required_slots(state.graph, wanted)
     sentences = []

@@ -12,6 +12,7 @@ from typing import Any, Final
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.draft import phase_status
 from app.scheduler.adaptive.events import (
@@ -54,6 +55,8 @@ def step_events(before: JobState, event: Event, after: JobState, now_ms: int) ->
 def _told(before: JobState, event: Event, after: JobState) -> _Told:
     if after.requirements is not before.requirements:
         yield PublicEventType.REQUIREMENTS, _requirements(after.requirements)
+    if after.policy is not before.policy:
+        yield PublicEventType.SCALING_POLICY, _scaling_policy(after.policy)
     if after.share is not before.share:
         yield PublicEventType.SLOT_SHARE, _slot_share(after.share)
     if after.failures is not before.failures:
@@ -150,6 +153,19 @@ def _requirements(requirements: Requirements) -> Fields:
             vertex: {"lowerBound": bounds.lower, "upperBound": bounds.upper}
             for vertex, bounds in requirements
         },
+    }
+
+
+def _scaling_policy(policy: ScalingPolicy) -> Fields:
+    def limits(own: FloorCeiling) -> Fields:
+        return {"floor": own.floor, "ceiling": own.ceiling}
+
+    return {
+        "version": policy.version,
+        "requestedBy": policy.requested_by,
+        "reason": policy.reason,
+        "allVertices": limits(policy.all_vertices),
+        "vertices": {vertex: limits(own) for vertex, own in policy.vertices},
     }
 
 

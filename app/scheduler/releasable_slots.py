@@ -41,7 +41,7 @@ def releasable_of(state: JobState) -> Releasable:
 def _in_place_floor(state: JobState, plan: Plan) -> int:
     """With fewer slots no vertex is more parallel, so what holds of a number holds of all between it and the plan's."""
     now = dict(plan.parallelism)
-    demand = Demand.of(state.graph, state.requirements)
+    demand = Demand.of(state.graph, state.bounds)
 
     def is_in_place(count: int) -> bool:
         then = demand.parallelism(count)

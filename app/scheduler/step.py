@@ -31,6 +31,7 @@ from app.scheduler.adaptive.draft import Draft, InvalidTransition, phase_status
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import (
     BatchCompleted,
+    BoundsUpdated,
     Event,
     PlanApplied,
     RequirementsUpdated,
@@ -162,11 +163,14 @@ def _is_due(state: JobState, event: TimerFired, now_ms: int) -> bool:
 
 def _is_repetition(state: JobState, event: Event) -> bool:
     """Whether ``event`` says only what the state knows: equal bounds, equal slots."""
-    if isinstance(event, RequirementsUpdated):
+    if isinstance(event, BoundsUpdated):
         # Another reason alone changes nothing: it is told with what it leads to. What was refused or taken back may be
         # asked for again.
-        again = state.repartition_refused is not None or state.taken_back is not None
-        return not again and state.requirements.same_as(event.requirements)
+        if state.repartition_refused is not None or state.taken_back is not None:
+            return False
+        if isinstance(event, RequirementsUpdated):
+            return state.requirements.same_as(event.requirements)
+        return state.policy.same_as(event.policy)
     if isinstance(event, SlotShareUpdated):
         return event.share == state.share
     return isinstance(event, SlotsChanged) and (event.slots, event.allowed, event.cluster_unreachable) == (

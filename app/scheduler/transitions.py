@@ -51,6 +51,9 @@ _RUN: Final = (EXECUTING, RESCALING)
 _END: Final = (FAILING, CANCELING)
 PHASES: Final = (CREATED, *_BEFORE_RUN, *_RUN, STOPPING, RESTARTING, *_END, FINISHED)
 
+# Other bounds count.
+_BOUNDS: Final = (e.RequirementsUpdated, e.ScalingPolicyUpdated)
+
 # What an attempt reports while it is alive, and at its end.
 _OF_REGIONS: Final = (e.RegionFinished, e.RegionFailed)
 _REPORTS: Final = (
@@ -73,15 +76,13 @@ Handlers = Handler | tuple[Handler | None, Handler] | None
 TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, str]]] = {
     # ---- Created: durable, not scheduled yet
     (CREATED, e.StartScheduling, created.created_start): {WAITING: "scheduled: its slots are declared"},
-    (CREATED, e.RequirementsUpdated, created.created_requirements): {
-        STAY: "the bounds count when scheduling starts"
-    },
+    (CREATED, _BOUNDS, created.created_bounds): {STAY: "the bounds count when scheduling starts"},
     (CREATED, e.SlotsChanged, resources.replace_slots): {STAY: "the slots are noted"},
     (CREATED, e.CancelRequested, ending.cancel_unstarted): {FINISHED: "canceled before it ever ran"},
     (CREATED, e.GlobalFailure, ending.fail_unstarted): {FINISHED: "failed before it ever ran"},
     # ---- WaitingForResources: slots are declared, nothing runs
     (WAITING, ENTRY, None): {CREATING: "the desired slots are there already"},
-    (WAITING, e.RequirementsUpdated, starting.waiting_requirements): {
+    (WAITING, _BOUNDS, starting.waiting_bounds): {
         STAY: "too few slots for the new bounds, or enough but not yet stable",
         CREATING: "all slots that the new bounds desire are there",
     },
@@ -116,9 +117,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FAILING: "failed while an attempt or its process may live",
     },
     # ---- CreatingExecutionGraph: slots are assigned, the driver is being started
-    (CREATING, e.RequirementsUpdated, resources.replace_requirements): {
-        STAY: "they count once the attempt runs"
-    },
+    (CREATING, _BOUNDS, resources.replace_bounds): {STAY: "they count once the attempt runs"},
     (CREATING, e.SlotsChanged, starting.creating_slots): {
         STAY: "every planned slot is still held",
         WAITING: "a planned slot is gone: the attempt is killed",
@@ -182,7 +181,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         RESCALING: "bounds or slots changed while the attempt was started, and the change can be made in place",
         RESTARTING: "the same, but the change needs a restart of the query, and nothing has to be waited for",
     },
-    (EXECUTING, e.RequirementsUpdated, (executing.executing_requirements, batch.batch_requirements)): {
+    (EXECUTING, _BOUNDS, (executing.executing_bounds, batch.batch_bounds)): {
         STAY: "no other parallelism is attainable, or the change needs a restart and waits for its time",
         RESCALING: "another parallelism is attainable in place",
         RESTARTING: "another parallelism is attainable by a restart of the query, and its time has come",
@@ -222,7 +221,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FAILING: "a local failover took too long, and the restart strategy allows no restart",
     },
     # ---- Rescaling: a plan was sent to the running driver; the job keeps running
-    (RESCALING, e.RequirementsUpdated, rescaling.rescaling_requirements): {
+    (RESCALING, _BOUNDS, rescaling.rescaling_bounds): {
         STAY: "the target is replaced if the new bounds ask for another"
     },
     (RESCALING, e.SlotsChanged, rescaling.rescaling_slots): {
@@ -288,9 +287,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FAILING: "a failure that is final, or the restart strategy allows no restart",
     },
     # ---- StopWithSavepoint: the driver drains; then the job is finished
-    (STOPPING, e.RequirementsUpdated, resources.replace_requirements): {
-        STAY: "no effect unless the stop fails"
-    },
+    (STOPPING, _BOUNDS, resources.replace_bounds): {STAY: "no effect unless the stop fails"},
     (STOPPING, e.SlotsChanged, resources.replace_slots): {STAY: "no effect unless the stop fails"},
     (STOPPING, e.BatchCompleted, stopping.stopping_batch): {STAY: "a batch was committed while draining"},
     (STOPPING, e.BatchAborted, None): {STAY: "a batch was given up while draining"},
@@ -352,7 +349,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     (RESTARTING, e.GlobalFailure, restarting.restarting_global_failure): {STAY: "recorded"},
     # ---- Failing and Canceling: the attempt is killed, then the job is FAILED or CANCELED
     (_END, ENTRY, None): {FINISHED: "nothing is alive any more"},
-    (_END, e.RequirementsUpdated, ending.ended_requirements): {STAY: "no effect: the job ends"},
+    (_END, _BOUNDS, ending.ended_bounds): {STAY: "no effect: the job ends"},
     (_END, e.SlotsChanged, resources.replace_slots): {STAY: "no effect: the job ends"},
     (_END, (e.AttemptStartFailed, e.AttemptStopped, e.AttemptFinished), ending.ended_attempt_gone): {
         FINISHED: "nothing is alive any more"
@@ -377,9 +374,7 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
     ((WAITING, RETRYING, STOPPING, RESTARTING, *_END, FINISHED), e.AttemptMisplaced, None): {
         STAY: "nothing of the attempt is alive, or it ends where it is"
     },
-    ((RETRYING, RESTARTING), e.RequirementsUpdated, resources.replace_requirements): {
-        STAY: "they count after the backoff"
-    },
+    ((RETRYING, RESTARTING), _BOUNDS, resources.replace_bounds): {STAY: "they count after the backoff"},
     ((RETRYING, RESTARTING), e.SlotsChanged, resources.replace_slots): {STAY: "they count after the backoff"},
     ((RESTARTING, *_END), e.QueryFailed, local_failover.noted_query_failed): {STAY: "recorded"},
     # ---- Reports that come late or twice

@@ -128,7 +128,7 @@ def _bounds_hold_or_are_explained(state: JobState) -> str | None:
     if not isinstance(state.phase, Executing) or state.plan is None or state.graph.runs_by_regions:
         return None
     held = {slot.id for slot in state.slots}
-    bounds = state.requirements.as_dict()
+    bounds = state.bounds.as_dict()
     outside = any(
         not bounds[vertex].lower <= parallelism <= bounds[vertex].upper
         for vertex, parallelism in state.plan.parallelism

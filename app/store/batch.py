@@ -18,7 +18,7 @@ from app.model.rescale import RescaleRecord
 from app.store import codec, statements
 from app.store.errors import ConstraintViolated, JobExists, LeaseLost, StateConflict, StoreError
 from app.store.events import event_row, insert_events
-from app.store.rows import ATTEMPTS, RESCALES
+from app.store.rows import ATTEMPTS, RESCALES, SCALING_POLICIES
 from app.store.statements import Row
 from app.store.versions import VersionWrite, write_versions
 from app.store.writes import (
@@ -29,6 +29,7 @@ from app.store.writes import (
     AddIdempotencyKey,
     AddLivyBatch,
     AddRequirements,
+    AddScalingPolicy,
     AddVersion,
     Attempt,
     CreateJob,
@@ -63,6 +64,7 @@ class Batch:
     leases: list[Row] = field(default_factory=list)
     states: dict[str, list[_StateRow]] = field(default_factory=dict)
     requirements: list[dict[str, Any]] = field(default_factory=list)
+    policies: list[dict[str, Any]] = field(default_factory=list)
     idempotency: list[dict[str, Any]] = field(default_factory=list)
     rescales: dict[tuple[str, int], RescaleRecord] = field(default_factory=dict)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
@@ -94,6 +96,8 @@ class Batch:
                     self.events.extend(event_row(job_id, event) for event in events)
                 case AddRequirements():
                     self._add_requirements(job_id, write)
+                case AddScalingPolicy(policy):
+                    self.policies.append(SCALING_POLICIES.row(job_id, policy))
                 case AddIdempotencyKey():
                     self.idempotency.append(
                         {"job_id": job_id, **asdict(write), "changed": int(write.changed)}
@@ -194,6 +198,7 @@ class Batch:
         self._write_idempotency(connection)
         for statement, new in (
             (statements.INSERT_REQUIREMENTS, self.requirements),
+            (statements.INSERT_SCALING_POLICY, self.policies),
             (statements.UPSERT_RESCALE, [RESCALES.row(key[0], one) for key, one in self.rescales.items()]),
             (statements.UPSERT_ATTEMPT, [ATTEMPTS.row(key[0], one) for key, one in self.attempts.items()]),
             (statements.INSERT_ARTIFACT, self.artifacts),

@@ -21,6 +21,7 @@ from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Bounds
 from app.model.rescale import SlotGroupRescale, StateSpan, VertexRescale
+from app.model.scaling_policy import FloorCeiling
 from app.model.state_partitions import Numbers, with_partitions
 from app.scheduler.adaptive.state import JobState, Phase
 from app.store.errors import StoreError
@@ -110,6 +111,8 @@ SPANS = Json(tuple[StateSpan, ...], "list of scheduler states")
 BOUNDS = Json(tuple[tuple[str, Bounds], ...], "set of bounds")
 PARALLELISM = Json(tuple[tuple[str, int], ...], "set of parallelisms")
 OPTIONS = Json(JobOptions, "set of job options")
+LIMITS = Json(FloorCeiling, "floor and ceiling")
+LIMITS_OF_VERTICES = Json(tuple[tuple[str, FloorCeiling], ...], "set of floors and ceilings")
 
 
 def dump_state(state: JobState) -> str:

@@ -15,13 +15,14 @@ from app.model.jobgraph import JobGraph
 from app.model.options import JobOptions
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
+from app.model.scaling_policy import ScalingPolicy
 from app.model.status import JobStatus
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.adaptive.version_state import JobVersion
 from app.store import codec
 from app.store.leases import Lease
-from app.store.rows import ATTEMPTS, RESCALES
+from app.store.rows import ATTEMPTS, RESCALES, SCALING_POLICIES
 from app.store.tables import (
     artifacts,
     attempts,
@@ -33,6 +34,7 @@ from app.store.tables import (
     requirements,
     rescale_totals,
     rescales,
+    scaling_policies,
 )
 from app.store.writes import Attempt
 
@@ -256,6 +258,17 @@ def load_requirements(connection: Connection, job_id: str, limit: int | None) ->
         )
         for row in connection.execute(query.order_by(requirements.c.version.desc()).limit(limit))
     ]
+
+
+def load_scaling_policies(
+    connection: Connection, job_id: str, limit: int | None, after: int | None
+) -> list[ScalingPolicy]:
+    """What was set as the scaling policy of a job, newest first; ``after``: only versions below it."""
+    query = select(scaling_policies).where(scaling_policies.c.job_id == job_id)
+    if after is not None:
+        query = query.where(scaling_policies.c.version < after)
+    rows = connection.execute(query.order_by(scaling_policies.c.version.desc()).limit(limit))
+    return [SCALING_POLICIES.value(row) for row in rows]
 
 
 def load_answer(connection: Connection, job_id: str, key: str) -> StoredAnswer | None:

@@ -1,4 +1,5 @@
-"""What is too old to keep, or too many: records of rescales, versions of the requirements, keys, dead attempts.
+"""What is too old to keep, or too many: records of rescales, versions of requirements and scaling policies, keys, dead
+attempts.
 
 Removing takes bounded steps, since there is one writer and everybody waits for it. Looking for what there is to remove
 is a read, which nobody waits for.
@@ -21,9 +22,16 @@ from app.store.tables import (
     job_versions,
     requirements,
     rescales,
+    scaling_policies,
 )
 
 _JOBS_PER_QUERY = 500
+
+_VERSIONED = (
+    (requirements, requirements.c.created_ms),
+    (scaling_policies, scaling_policies.c.changed_ms),
+)
+"""The tables that have a row for each version, and the column that says when it was made."""
 
 
 def prune(
@@ -78,23 +86,24 @@ def oldest_idempotency_key_ms(connection: Connection, job_id: str, most: int) ->
 def prune_versions(
     connection: Connection, job_id: str, keep: int, older_than_ms: int, most: int, limit: int | None = None
 ) -> int:
-    """Remove versions of the requirements beyond the newest ``most``, and those that are older than ``older_than_ms``
-    and not among the newest ``keep``. The newest one is in force, and stays."""
-    newest = select(func.max(requirements.c.version)).where(requirements.c.job_id == job_id).scalar_subquery()
-    version, is_old = requirements.c.version, requirements.c.created_ms < older_than_ms
-    doomed = (
-        select(version)
-        .where(
-            requirements.c.job_id == job_id,
-            or_(version <= newest - max(1, most), and_(version <= newest - max(1, keep), is_old)),
+    """Remove versions of the requirements and of the scaling policy beyond the newest ``most``, and those that are
+    older than ``older_than_ms`` and not among the newest ``keep``. The newest ones are in force, and stay."""
+    removed = 0
+    for table, at_ms in _VERSIONED:
+        version, is_old = table.c.version, at_ms < older_than_ms
+        newest = select(func.max(version)).where(table.c.job_id == job_id).scalar_subquery()
+        doomed = (
+            select(version)
+            .where(
+                table.c.job_id == job_id,
+                or_(version <= newest - max(1, most), and_(version <= newest - max(1, keep), is_old)),
+            )
+            .order_by(version)
+            .limit(limit)
         )
-        .order_by(version)
-        .limit(limit)
-    )
-    removed = connection.execute(
-        requirements.delete().where(requirements.c.job_id == job_id, version.in_(doomed))
-    )
-    return int(removed.rowcount)
+        gone = connection.execute(table.delete().where(table.c.job_id == job_id, version.in_(doomed)))
+        removed += int(gone.rowcount)
+    return removed
 
 
 def read_age_clock(connection: Connection) -> int | None:
@@ -182,27 +191,28 @@ def _prunable(
     for table, at_ms in ((rescales, rescales.c.end_ms), (idempotency, idempotency.c.created_ms)):
         old = select(table.c.job_id).where(table.c.job_id.in_(job_ids), at_ms < older_than_ms).distinct()
         found.update(row.job_id for row in connection.execute(old))
-    newest_version = (
-        select(requirements.c.job_id, func.max(requirements.c.version).label("version"))
-        .where(requirements.c.job_id.in_(job_ids))
-        .group_by(requirements.c.job_id)
-        .subquery()
-    )
-    old_versions = (
-        select(requirements.c.job_id, newest_version.c.version - func.min(requirements.c.version))
-        .join(newest_version, newest_version.c.job_id == requirements.c.job_id)
-        .where(requirements.c.created_ms < older_than_ms)
-        .group_by(requirements.c.job_id, newest_version.c.version)
-    )
-    for job_id, behind in connection.execute(old_versions):
-        if behind >= max(1, keep[job_id]):
-            found.add(job_id)
+    for table, made_ms in _VERSIONED:
+        newest_version = (
+            select(table.c.job_id, func.max(table.c.version).label("version"))
+            .where(table.c.job_id.in_(job_ids))
+            .group_by(table.c.job_id)
+            .subquery()
+        )
+        old_versions = (
+            select(table.c.job_id, newest_version.c.version - func.min(table.c.version))
+            .join(newest_version, newest_version.c.job_id == table.c.job_id)
+            .where(made_ms < older_than_ms)
+            .group_by(table.c.job_id, newest_version.c.version)
+        )
+        for job_id, behind in connection.execute(old_versions):
+            if behind >= max(1, keep[job_id]):
+                found.add(job_id)
     return found
 
 
 def _too_many(connection: Connection, job_ids: list[str], most: int) -> set[str]:
     found: set[str] = set()
-    for table in (idempotency, requirements):
+    for table in (idempotency, requirements, scaling_policies):
         query = select(table.c.job_id).where(table.c.job_id.in_(job_ids)).group_by(table.c.job_id)
         found.update(row.job_id for row in connection.execute(query.having(func.count() > most)))
     return found
@@ -211,7 +221,7 @@ def _too_many(connection: Connection, job_ids: list[str], most: int) -> set[str]
 def remove_parts(connection: Connection, job_id: str) -> None:
     """Remove what may be many rows of a job that is about to be removed. Of its events the newest stays until then: it
     may be the newest of all, from whose number the next one is counted."""
-    for table in (artifacts, attempts, idempotency, job_versions, requirements):
+    for table in (artifacts, attempts, idempotency, job_versions, requirements, scaling_policies):
         connection.execute(table.delete().where(table.c.job_id == job_id))
     # An open record is not removed while its job exists.
     connection.execute(

@@ -14,6 +14,7 @@ from sqlalchemy import Row, Table
 
 from app.model.plan import Rung
 from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
+from app.model.scaling_policy import ScalingPolicy
 from app.store import codec, tables
 from app.store.writes import Attempt
 
@@ -79,6 +80,16 @@ RESCALES: Final = Rows(
         "vertices": (codec.VERTICES.dump, codec.VERTICES.load),
         "groups": (codec.GROUPS.dump, codec.GROUPS.load),
         "spans": (codec.SPANS.dump, codec.SPANS.load),
+    },
+)
+SCALING_POLICIES: Final = Rows(
+    tables.scaling_policies,
+    ScalingPolicy,
+    {
+        "all_vertices": (codec.LIMITS.dump, codec.LIMITS.load),
+        "vertices": (codec.LIMITS_OF_VERTICES.dump, codec.LIMITS_OF_VERTICES.load),
+        "requested_by": _PROSE,
+        "reason": _PROSE,
     },
 )
 ATTEMPTS: Final = Rows(

@@ -156,6 +156,7 @@ UPDATE_LAST_STATE = _update_state(", ended_ms = v.column7", ", CAST(? AS BIGINT)
 even with the same values."""
 
 INSERT_REQUIREMENTS = _insert("requirements", tables.requirements.columns.keys())
+INSERT_SCALING_POLICY = _insert("scaling_policies", tables.scaling_policies.columns.keys())
 # A key may be written without a state, whose token would tell that the unit is stored: after a commit whose outcome
 # is not known the same row is written again. Another answer under the same key touches no row.
 INSERT_IDEMPOTENCY = _insert(

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.model.public_event import FORGOTTEN_JOB, PublicEventType
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
+from app.model.scaling_policy import ScalingPolicy
 from app.model.status import TERMINAL_STATUSES
 from app.store import leases, queries, retention, schema, statements
 from app.store.engine import Database, create, parse_url, translate
@@ -336,6 +337,12 @@ class Store:
     async def requirements(self, job_id: str, limit: int | None = None) -> list[Requirements]:
         """The versions of a job's requirements, newest first."""
         return await self.read(queries.load_requirements, job_id, limit)
+
+    async def scaling_policies(
+        self, job_id: str, limit: int | None = None, after: int | None = None
+    ) -> list[ScalingPolicy]:
+        """What was set as the scaling policy of a job, newest first."""
+        return await self.read(queries.load_scaling_policies, job_id, limit, after)
 
     async def answer(self, job_id: str, key: str) -> StoredAnswer | None:
         """The answer that was given to the request with this Idempotency-Key; None if there was none."""

@@ -1,7 +1,7 @@
 """The tables, and the rules that make bad states unrepresentable.
 
 The migrations create them; a test compares the two. What SQLAlchemy cannot express stands in the migrations only:
-the triggers that keep terminal rescale records and requirements unchanged, and that keep `rescale_totals`.
+the triggers that keep terminal rescale records, requirements and policies unchanged, and those of `rescale_totals`.
 
 * `jobs` changes with the version of the job only; what changes with every step is in the narrow `job_states`.
 * Texts that hold JSON are written by `app.store.codec`; the database does not look into them.
@@ -197,6 +197,20 @@ requirements = Table(
     Column("requested_by", Text),
     Column("reason", Text),
     Column("created_ms", BigInteger, nullable=False),
+    CheckConstraint("version >= 1", name="version"),
+)
+
+# ``all_vertices`` and ``vertices`` are JSON. The first version of a job, which limits nothing, has no row.
+scaling_policies = Table(
+    "scaling_policies",
+    metadata,
+    _job_id(),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("all_vertices", Text, nullable=False),
+    Column("vertices", Text, nullable=False),
+    Column("requested_by", Text),
+    Column("reason", Text),
+    Column("changed_ms", BigInteger, nullable=False),
     CheckConstraint("version >= 1", name="version"),
 )
 

@@ -13,6 +13,7 @@ from app.model.options import JobOptions
 from app.model.public_event import PublicEvent
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
+from app.model.scaling_policy import ScalingPolicy
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.store.tables import AttemptEnding, AttemptState
@@ -57,6 +58,13 @@ class AddRequirements:
 
     requirements: Requirements
     created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddScalingPolicy:
+    """A scaling policy that was set. Earlier versions stay."""
+
+    policy: ScalingPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +192,7 @@ Write = (
     CreateJob
     | SaveState
     | AddRequirements
+    | AddScalingPolicy
     | AddIdempotencyKey
     | PutRescale
     | PutAttempt

@@ -11,7 +11,10 @@ from app.cluster.slot_pool import HOLDING_MS
 from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
+from app.model.requirements import Bounds
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
+from app.model.scaling_policy import ScalingPolicy
+from app.model.state_partitions import Numbers
 from app.scheduler.adaptive.events import CancelRequested
 from app.scheduler.adaptive.state import JobState, Stop
 from app.scheduler.step import status_of
@@ -38,10 +41,17 @@ from app.worker.requests.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.requests.replacing import Replacing
 from app.worker.requests.requirements import (
     decide_update,
+    not_there_yet,
     refuse_stale,
     request_hash,
     resolve_bounds,
     resolve_partitions,
+)
+from app.worker.requests.scaling_policies import (
+    ScalingPolicyUpdate,
+    decide_policy,
+    policy_hash,
+    with_policy,
 )
 from app.worker.requests.slot_shares import SlotShareUpdate, decide_share, share_hash
 from app.worker.requests.stop import decide_stop
@@ -67,6 +77,8 @@ from app.worker.views import (
 )
 
 log = structlog.get_logger()
+
+_NO_POLICY = "its scaling policy cannot be changed"
 
 
 class ControlPlane:
@@ -224,9 +236,29 @@ class ControlPlane:
         identity = (
             IdempotencyKey(update.idempotency_key, share_hash(update)) if update.idempotency_key else None
         )
-        refusal, now_ms = "its slot share cannot be changed", self._clock.now_ms() + self.job(job_id).ahead_ms
+        refusal, now_ms = "its slot share cannot be changed", self._now_of(job_id)
         put = self._put(job_id, refusal, lambda state: decide_share(state, update, now_ms), identity)
         return (await put).version
+
+    async def update_scaling_policy(self, job_id: str, update: ScalingPolicyUpdate) -> int:
+        identity = (
+            IdempotencyKey(update.idempotency_key, policy_hash(update)) if update.idempotency_key else None
+        )
+        now_ms = self._now_of(job_id)
+        put = self._put(job_id, _NO_POLICY, lambda state: decide_policy(state, update, now_ms), identity)
+        return (await put).version
+
+    async def dry_run_policy(self, job_id: str, update: ScalingPolicyUpdate) -> DryRun:
+        await reading(self._keeper.broker.refresh())
+        state = self._running(job_id, _NO_POLICY).state
+        changed, errors = with_policy(state, update, self._now_of(job_id))
+        return self._dry_run(changed, state.requirements.as_dict(), not_there_yet(state), errors, retry=True)
+
+    async def scaling_policies(
+        self, job_id: str, *, limit: int, after: int | None = None
+    ) -> Sequence[ScalingPolicy]:
+        self.job(job_id)
+        return await reading(self._store.scaling_policies(job_id, limit, after))
 
     async def _put(
         self,
@@ -251,14 +283,25 @@ class ControlPlane:
         refuse_stale(state, update)
         bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
         numbers, more = resolve_partitions(state, bounds, update.state_partitions)
+        return self._dry_run(state, bounds, numbers, [*errors, *more], retry=update.retry)
+
+    def _dry_run(
+        self,
+        state: JobState,
+        bounds: dict[str, Bounds],
+        numbers: Numbers,
+        errors: Sequence[str],
+        *,
+        retry: bool,
+    ) -> DryRun:
         broker = self._keeper.broker
         return dry_run(
             state,
             bounds,
             numbers,
-            [*errors, *more],
-            reach=lambda *asked: broker.attainable_slots(job_id, *asked),
-            retry=update.retry,
+            errors,
+            reach=lambda *asked: broker.attainable_slots(state.job_id, *asked),
+            retry=retry,
             supply=supply_of(broker, self._places),
         )
 
@@ -424,6 +467,10 @@ class ControlPlane:
         return await job.take_down(attempt, list(reports))
 
     # -- inside
+
+    def _now_of(self, job_id: str) -> int:
+        """By the time of the job."""
+        return self._clock.now_ms() + self.job(job_id).ahead_ms
 
     def _running(self, job_id: str, refusal: str) -> Job:
         job = self._keeper.jobs.get(job_id)

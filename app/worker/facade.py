@@ -9,10 +9,12 @@ from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
+from app.model.scaling_policy import ScalingPolicy
 from app.scheduler.adaptive.state import Stop
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.livy import LivyBatches
+from app.worker.requests.scaling_policies import ScalingPolicyUpdate
 from app.worker.requests.slot_shares import SlotShareUpdate
 from app.worker.requests.views_of_logs import AttemptView, LogLines, LogPart
 from app.worker.tracing import Tracing
@@ -105,6 +107,18 @@ class ControlPlaneFacade(Protocol):
         ...
 
     async def dry_run(self, job_id: str, update: RequirementsUpdate) -> DryRun: ...
+
+    async def update_scaling_policy(self, job_id: str, update: ScalingPolicyUpdate) -> int:
+        """As `update_slot_share`."""
+        ...
+
+    async def dry_run_policy(self, job_id: str, update: ScalingPolicyUpdate) -> DryRun: ...
+
+    async def scaling_policies(
+        self, job_id: str, *, limit: int, after: int | None = None
+    ) -> Sequence[ScalingPolicy]:
+        """What was set, newest first; ``after``: only versions below it."""
+        ...
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
         """Accepted; a job that is canceled already stays so. FINISHED or FAILED: StateConflict."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.api.render.scaling_policy import policy_version
 from app.api.schema import rescales as schema
 from app.api.schema.slot_share import ShareExplained, ShareReason
 from app.scheduler.adaptive.state import JobState
@@ -10,7 +11,7 @@ from app.worker.views import DryRun, Explanation
 
 def explanation(value: Explanation) -> schema.Explanation:
     state = value.state
-    bounds = state.requirements.as_dict()
+    bounds, counting = state.requirements.as_dict(), state.bounds.as_dict()
     return schema.Explanation(
         jid=state.job_id,
         name=state.graph.name,
@@ -24,6 +25,7 @@ def explanation(value: Explanation) -> schema.Explanation:
             used=value.used_slots,
         ),
         slot_share=_slot_share(value),
+        scaling_policy=policy_version(state.policy),
         executors=_executors(value),
         supply=schema.SupplyExplained(
             total=value.supply.total,
@@ -36,6 +38,8 @@ def explanation(value: Explanation) -> schema.Explanation:
                 name=vertex.name,
                 lower_bound=bounds[vertex.id].lower,
                 upper_bound=bounds[vertex.id].upper,
+                effective_lower_bound=counting[vertex.id].lower,
+                effective_upper_bound=counting[vertex.id].upper,
                 max_parallelism=vertex.max_parallelism,
                 attainable=None if value.attainable is None else value.attainable.get(vertex.id),
                 in_force=None if value.in_force is None else value.in_force.get(vertex.id),

@@ -19,6 +19,7 @@ from app.api.routers import (
     pages,
     requirements,
     rescales,
+    scaling_policy,
     slot_share,
     submission,
     versions,
@@ -26,6 +27,7 @@ from app.api.routers import (
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     requirements.router,
+    scaling_policy.router,
     slot_share.router,
     rescales.router,
     jobs.router,

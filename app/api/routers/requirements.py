@@ -198,7 +198,7 @@ def parse_requirements(document: dict[str, Any], graph: JobGraph) -> _Bounds:
     partitions: dict[str, int] = {}
     errors: list[str] = []
     for key, entry in document.items():
-        vertex_id = _vertex_id(key, graph)
+        vertex_id = vertex_id_of(key, graph)
         if vertex_id in bounds:
             errors.append(
                 f"The bounds of job vertex {shown(key)} are given twice (its id and its name, or in two"
@@ -223,7 +223,8 @@ def _partitions(key: str, value: Any, errors: list[str]) -> int:
     return value
 
 
-def _vertex_id(key: str, graph: JobGraph) -> str:
+def vertex_id_of(key: str, graph: JobGraph) -> str:
+    """The id that ``key`` means, an id or a unique name; ``key`` if it is neither."""
     try:
         lowered = normalize_id(key)
     except InvalidId:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.api.schema.base import Camel, Id, Millis, Schema
+from app.api.schema.scaling_policy import PolicyVersion
 from app.api.schema.slot_share import ShareExplained
 from app.model.plan import Rung
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
@@ -148,6 +149,12 @@ class VertexExplained(Camel):
     name: str
     lower_bound: int
     upper_bound: int
+    effective_lower_bound: int = Field(
+        description="What counts: the declared bound within the scaling policy."
+    )
+    effective_upper_bound: int = Field(
+        description="What counts: the declared bound within the scaling policy."
+    )
     max_parallelism: int
     attainable: int | None = Field(
         description="With the slots held now; null if the lower bounds are out of reach."
@@ -198,6 +205,7 @@ class Explanation(Camel):
     requirements_version: int
     slots: SlotsExplained
     slot_share: ShareExplained
+    scaling_policy: PolicyVersion
     supply: SupplyExplained
     executors: ExecutorsExplained | None = Field(
         description="null: the job does not run, runs on the host, or its driver has not been heard."

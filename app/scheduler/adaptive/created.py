@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from app.model.rescale import TriggerCause
-from app.scheduler.adaptive import repartition, timeline
+from app.scheduler.adaptive import repartition, resources, timeline
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import RequirementsUpdated, StartScheduling
+from app.scheduler.adaptive.events import BoundsUpdated, StartScheduling
 from app.scheduler.adaptive.starting import enter_waiting
 
 
@@ -14,6 +14,6 @@ def created_start(draft: Draft, event: StartScheduling) -> None:
     enter_waiting(draft)
 
 
-def created_requirements(draft: Draft, event: RequirementsUpdated) -> None:
-    draft.set(requirements=event.requirements)
+def created_bounds(draft: Draft, event: BoundsUpdated) -> None:
+    resources.take_bounds(draft, event)
     repartition.adopt_free(draft)

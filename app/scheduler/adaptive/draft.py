@@ -11,6 +11,7 @@ from typing import Any, Final
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, StateSpan
+from app.model.scaling_policy import ScalingPolicy
 from app.model.state_partitions import wanted_graph
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
@@ -80,7 +81,7 @@ def goal_graph(state: JobState) -> JobGraph:
         refused is not None and refused.requirements_uuid == state.requirements.uuid
     ):
         return state.graph
-    return wanted_graph(state.graph, state.requirements)
+    return wanted_graph(state.graph, state.bounds)
 
 
 class Draft:
@@ -94,6 +95,7 @@ class Draft:
         "_demand",
         "_follows",
         "_owned",
+        "_policy",
         "_requirements",
         "_taken",
         "_timeline",
@@ -111,6 +113,7 @@ class Draft:
         self._owned = False
         self._demand: Demand | None = None
         self._requirements: Requirements | None = None
+        self._policy: ScalingPolicy | None = None
         self._taken: TakenBack | None = None
         self._timeline: Timeline | None = None
         self.now_ms = now_ms
@@ -121,16 +124,18 @@ class Draft:
 
     @property
     def demand(self) -> Demand:
-        """What the job goes for: what its requirements ask for, but for what was taken back."""
+        """What the job goes for: what its bounds ask for, but for what was taken back."""
         state = self.state
         if (
             self._demand is None
             or self._demand.graph is not state.graph
             or self._requirements is not state.requirements
+            or self._policy is not state.policy
             or self._taken is not state.taken_back
         ):
-            self._demand = Demand.of(state.graph, effective(state.requirements, state.taken_back))
-            self._requirements, self._taken = state.requirements, state.taken_back
+            self._demand = Demand.of(state.graph, effective(state))
+            self._requirements, self._policy = state.requirements, state.policy
+            self._taken = state.taken_back
         return self._demand
 
     @property
@@ -141,15 +146,15 @@ class Draft:
 
     @property
     def declared(self) -> Demand:
-        """What the requirements of the state ask for: records show this."""
+        """What the bounds of the state ask for: records show this."""
         state = self.state
-        return self.demand if state.taken_back is None else Demand.of(state.graph, state.requirements)
+        return self.demand if state.taken_back is None else Demand.of(state.graph, state.bounds)
 
     @property
     def declared_goal(self) -> Demand:
         """The same once the state has the partitions that they ask for."""
         state = self.state
-        return self.goal if state.taken_back is None else Demand.of(goal_graph(state), state.requirements)
+        return self.goal if state.taken_back is None else Demand.of(goal_graph(state), state.bounds)
 
     def set(self, **changes: Any) -> None:
         """Replace fields of the state."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.model.rescale import TerminatedReason, TriggerCause
+from app.model.rescale import TerminatedReason
 from app.model.status import JobStatus
-from app.scheduler.adaptive import timeline, versions
+from app.scheduler.adaptive import resources, timeline, versions
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import JobTerminated, StopAttempt, StopMode
 from app.scheduler.adaptive.events import (
@@ -14,11 +14,11 @@ from app.scheduler.adaptive.events import (
     AttemptFinished,
     AttemptStartFailed,
     AttemptStopped,
+    BoundsUpdated,
     CancelRequested,
     GlobalFailure,
     QueryFailed,
     RegionFailed,
-    RequirementsUpdated,
     SuspendRequested,
     TimerFired,
 )
@@ -223,9 +223,8 @@ def ended_timer(draft: Draft, event: TimerFired) -> None:
         order_stop(draft, StopMode.KILL)
 
 
-def ended_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+def ended_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """The bounds are kept for the record; a job that ends makes no use of them, and its history says so."""
-    draft.set(requirements=event.requirements)
-    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
+    timeline.open_record(draft, resources.take_bounds(draft, event))
     failing = isinstance(draft.state.phase, Failing)
     timeline.close_record(draft, TerminatedReason.JOB_FAILED if failing else TerminatedReason.JOB_CANCELED)

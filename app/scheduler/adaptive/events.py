@@ -12,6 +12,7 @@ from app.model.batch import Result
 from app.model.plan import Slot
 from app.model.requirements import Requirements
 from app.model.rescale import NOTHING_MEASURED, Measured
+from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.state import Pace
 from app.scheduler.adaptive.version_state import JobVersion
@@ -30,6 +31,17 @@ class RequirementsUpdated:
     """
 
     requirements: Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicyUpdated:
+    """An operator set another floor or ceiling. They fit the job; ``policy.version`` is new."""
+
+    policy: ScalingPolicy
+
+
+BoundsUpdated = RequirementsUpdated | ScalingPolicyUpdated
+"""Other bounds count from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +331,7 @@ class GlobalFailure:
 Event = (
     StartScheduling
     | RequirementsUpdated
+    | ScalingPolicyUpdated
     | SlotShareUpdated
     | SlotsChanged
     | AttemptRunning

@@ -19,14 +19,14 @@ from app.scheduler.adaptive.events import (
     AttemptRunning,
     BatchAborted,
     BatchCompleted,
+    BoundsUpdated,
     PlanApplied,
-    RequirementsUpdated,
     SlotsChanged,
     StateRepartitioned,
     TimerFired,
 )
 from app.scheduler.adaptive.in_place import check_version, given_back, plan_for_slots, rescale_in_place
-from app.scheduler.adaptive.resources import arm_manager, replace_requirements, replace_slots
+from app.scheduler.adaptive.resources import arm_manager, replace_bounds, replace_slots
 from app.scheduler.adaptive.restarting import lost_slot_record, restart_for_rescale
 from app.scheduler.adaptive.slot_declaration import slots_of
 from app.scheduler.adaptive.starting import take_up_plan
@@ -178,8 +178,8 @@ def _reseat(draft: Draft) -> None:
 # ---- Executing: handlers
 
 
-def executing_requirements(draft: Draft, event: RequirementsUpdated) -> None:
-    replace_requirements(draft, event)
+def executing_bounds(draft: Draft, event: BoundsUpdated) -> None:
+    replace_bounds(draft, event)
     draft.disarm(RESOURCE_TIMER)
     _reseat(draft)
     _review(draft, resources=False)

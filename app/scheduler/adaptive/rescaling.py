@@ -14,14 +14,14 @@ from app.scheduler.adaptive.attainable import attainable_now, plan_holds, rung_b
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
     BatchCompleted,
+    BoundsUpdated,
     PlanApplied,
-    RequirementsUpdated,
     SlotsChanged,
     TimerFired,
 )
 from app.scheduler.adaptive.executing import enter_executing
 from app.scheduler.adaptive.in_place import APPLY_TIMER, check_version, given_back, plan_for_slots, send_plan
-from app.scheduler.adaptive.resources import replace_requirements, replace_slots
+from app.scheduler.adaptive.resources import replace_bounds, replace_slots
 from app.scheduler.adaptive.restarting import restart_for_rescale
 from app.scheduler.adaptive.state import Rescaling
 
@@ -56,8 +56,8 @@ def rescaling_plan_applied(draft: Draft, event: PlanApplied) -> None:
     enter_executing(draft, first_batch=True)
 
 
-def rescaling_requirements(draft: Draft, event: RequirementsUpdated) -> None:
-    replace_requirements(draft, event)
+def rescaling_bounds(draft: Draft, event: BoundsUpdated) -> None:
+    replace_bounds(draft, event)
     retarget(draft)
 
 

@@ -12,20 +12,30 @@ from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
 from app.scheduler.adaptive import repartition, rollback, slot_declaration, timeline, transition_manager
 from app.scheduler.adaptive.draft import Draft
-from app.scheduler.adaptive.events import RequirementsUpdated, SlotsChanged
+from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
 from app.scheduler.adaptive.state import JobState, Manager
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
 
 WAIT_TIMER: Final = "wait-timeout"
 
 
-def replace_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
+    """Note other requirements or another scaling policy. The cause of a record for it."""
+    if isinstance(event, RequirementsUpdated):
+        draft.set(requirements=event.requirements)
+        return TriggerCause.UPDATE_REQUIREMENT
+    # What was refused under the policy before may be tried again, as with other requirements.
+    draft.set(policy=event.policy, repartition_refused=None)
+    return TriggerCause.UPDATE_POLICY
+
+
+def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
     timeline.overtake_record(draft)
     rollback.lift(draft)
-    draft.set(requirements=event.requirements)
+    cause = take_bounds(draft, event)
     repartition.adopt_free(draft)
-    timeline.open_record(draft, TriggerCause.UPDATE_REQUIREMENT)
+    timeline.open_record(draft, cause)
     slot_declaration.declare(draft)
 
 

@@ -192,7 +192,7 @@ def lift_if_cluster_changed(draft: Draft) -> None:
     """
     state = draft.state
     taken = state.taken_back
-    if taken is None or taken.cause is TriggerCause.UPDATE_REQUIREMENT:
+    if taken is None or taken.cause.is_asked:
         return
     if state.usable_slots < slots_for(state, taken.good):
         lift(draft)

@@ -35,8 +35,8 @@ from app.scheduler.adaptive.events import (
     AttemptFinished,
     AttemptStartFailed,
     AttemptStopped,
+    BoundsUpdated,
     GlobalFailure,
-    RequirementsUpdated,
     SlotsChanged,
     StateRepartitioned,
     TimerFired,
@@ -107,8 +107,8 @@ def waiting_slots(draft: Draft, event: SlotsChanged) -> None:
     review_waiting(draft)
 
 
-def waiting_requirements(draft: Draft, event: RequirementsUpdated) -> None:
-    resources.replace_requirements(draft, event)
+def waiting_bounds(draft: Draft, event: BoundsUpdated) -> None:
+    resources.replace_bounds(draft, event)
     review_waiting(draft)
 
 

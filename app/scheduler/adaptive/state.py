@@ -15,6 +15,7 @@ from app.model.options import JobOptions
 from app.model.plan import Plan, Rung, Slot
 from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, TriggerCause
+from app.model.scaling_policy import ScalingPolicy, within
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive.no_change_state import NoChange
@@ -360,6 +361,7 @@ class JobState:
     batch: BatchProgress | None = None
     allowed: int | None = None
     share: SlotShare = field(default_factory=SlotShare)
+    policy: ScalingPolicy = field(default_factory=ScalingPolicy)
     slots_reason: str | None = None
     slots_changed_ms: int = 0
     away_since_ms: int | None = None
@@ -374,6 +376,11 @@ class JobState:
     versions: Versions = field(default_factory=Versions)
     spare: JobVersion | None = None
     no_change: tuple[NoChange, ...] = ()
+
+    @property
+    def bounds(self) -> Requirements:
+        """What was declared, within the scaling policy: decisions are made with these."""
+        return within(self.policy, self.graph, self.requirements)
 
     @property
     def cluster_unreachable(self) -> bool:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from app.model.batch import RegionStatus
 from app.model.ids import derive_id
 from app.model.plan import Plan, Rung
+from app.model.requirements import Requirements
 from app.model.rescale import (
     NOTHING_MEASURED,
     Measured,
@@ -28,6 +29,7 @@ from app.model.rescale import (
     TriggerCause,
     VertexRescale,
 )
+from app.model.scaling_policy import ScalingPolicy
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Executing, JobState, StopWithSavepoint, Timeline
@@ -68,8 +70,12 @@ def open_record(
     attempt_id = timeline.attempt_id + 1 if known else 1
     number = timeline.records + 1
     vertices, groups = _meaning(draft.declared_goal, *_figures(state, state.last_plan))
-    # Someone asked for these two; a failover and new slots happen by themselves.
-    asked = cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT)
+    # A failover and new slots happen by themselves; nobody has asked for them.
+    asked: Requirements | ScalingPolicy | None = None
+    if cause in (TriggerCause.INITIAL_SCHEDULE, TriggerCause.UPDATE_REQUIREMENT):
+        asked = state.requirements
+    elif cause is TriggerCause.UPDATE_POLICY:
+        asked = state.policy
     record = RescaleRecord(
         uuid=derive_id(state.job_id, "rescale", number),
         number=number,
@@ -80,8 +86,8 @@ def open_record(
         vertices=vertices,
         groups=groups,
         message=message,
-        requested_by=state.requirements.requested_by if asked else None,
-        request_reason=state.requirements.reason if asked else None,
+        requested_by=None if asked is None else asked.requested_by,
+        request_reason=None if asked is None else asked.reason,
         rollback_of=rollback_of,
     )
     draft.set_timeline(

@@ -28,7 +28,6 @@ from app.scheduler.adaptive.state import (
     Parallelism,
     Rescaling,
     StopWithSavepoint,
-    TakenBack,
     Watch,
 )
 
@@ -58,18 +57,22 @@ class Trial:
     cause: TriggerCause
 
 
-def effective(requirements: Requirements, taken: TakenBack | None) -> Requirements:
-    """The bounds that decisions are made with: the parallelism that is back in force is the most there may be.
+def effective(state: JobState) -> Requirements:
+    """The bounds that a plan is made with: the parallelism that is back in force is the most there may be.
 
-    A vertex whose upper bound was lowered goes back above it, and one whose lower bound was raised below it.
+    A vertex whose upper bound was lowered goes back above it, and one whose lower bound was raised below it; but not
+    above a ceiling.
     """
+    bounds, taken = state.bounds, state.taken_back
     if taken is None:
-        return requirements
+        return bounds
     good = dict(taken.good)
-    bounds = tuple(
-        (vertex, Bounds(min(own.lower, good[vertex]), good[vertex])) for vertex, own in requirements.bounds
-    )
-    return evolve(requirements, bounds=bounds)
+    found = []
+    for vertex, own in bounds:
+        ceiling = state.policy[vertex].ceiling
+        most = good[vertex] if ceiling is None else min(good[vertex], ceiling)
+        found.append((vertex, Bounds(min(own.lower, most), most)))
+    return evolve(bounds, bounds=tuple(found))
 
 
 def possible(graph: JobGraph, parallelism: Parallelism) -> Parallelism:

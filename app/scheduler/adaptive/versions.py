@@ -147,6 +147,7 @@ def prove(draft: Draft) -> None:
     assert one is not None
     _tell(draft, one.before, "REPLACED", f"By version {one.number}.")
     _end(draft, "IN_FORCE", "")
+    _forget_limits(draft, one.number)
 
 
 def is_to_blame(draft: Draft, *, own: bool) -> bool:
@@ -227,6 +228,21 @@ def _tell(draft: Draft, number: int, outcome: Outcome, why: str = "") -> None:
         for note in versions.notes
     )
     draft.set(versions=evolve(versions, notes=notes))
+
+
+def _forget_limits(draft: Draft, number: int) -> None:
+    """Limits of vertices that version ``number`` does not have are not needed for a way back any more."""
+    state = draft.state
+    gone = state.policy.gone_from(state.graph)
+    if gone:
+        policy = evolve(
+            state.policy,
+            version=state.policy.version + 1,
+            vertices=tuple(one for one in state.policy.vertices if one[0] not in gone),
+            reason=f"Version {number} of the job does not have {', '.join(gone)}.",
+            changed_ms=draft.now_ms,
+        )
+        draft.set(policy=policy)
 
 
 def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:

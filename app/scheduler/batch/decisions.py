@@ -25,7 +25,7 @@ def decision_for(
     now_ms: int,
 ) -> Decision:
     """``inputs`` are the finished ones from other regions, ``source_bytes`` what a source reads if that is known."""
-    bounds = state.requirements[vertex.id]
+    bounds = state.bounds[vertex.id]
     within = limits(bounds, state.options)
     if inputs.all:
         rule, figures = state.options.decider, _by_inputs(state, inputs, within)

@@ -11,13 +11,13 @@ from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.ending import fail, failure_of, record_failure
 from app.scheduler.adaptive.events import (
     AttemptRunning,
+    BoundsUpdated,
     RegionFailed,
     RegionFinished,
-    RequirementsUpdated,
     TimerFired,
 )
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.resources import replace_requirements
+from app.scheduler.adaptive.resources import replace_bounds
 from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import Executing, Failure
 from app.scheduler.batch.explain import scope_of_bounds
@@ -186,10 +186,10 @@ def _is_current(progress: BatchProgress, event: RegionFinished | RegionFailed) -
     return region.status is RegionStatus.RUNNING and region.run == event.run
 
 
-def batch_requirements(draft: Draft, event: RequirementsUpdated) -> None:
+def batch_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Other bounds count for the regions that have not started."""
-    before = draft.state.requirements
-    replace_requirements(draft, event)
+    before = draft.state.bounds
+    replace_bounds(draft, event)
     message = scope_of_bounds(draft.state, before)
     reason = TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE
     if counts_for_undecided(draft.state, before):

@@ -25,7 +25,7 @@ def batch_sentences(state: JobState, progress: BatchProgress, when_again: str) -
     sentences = [f"{finished} of {len(progress.regions)} regions are finished; {now}."]
     if when_again:
         sentences.append(_again_sentence(state, progress, when_again))
-    if state.plan is not None and state.plan.slot_count < required_slots(state.graph, state.requirements):
+    if state.plan is not None and state.plan.slot_count < required_slots(state.graph, state.bounds):
         sentences.append(
             f"Its driver was started with {state.plan.slot_count} slot(s) and uses no others until it is started again."
         )
@@ -73,12 +73,12 @@ def batch_violations(state: JobState, progress: BatchProgress) -> tuple[str, ...
 
     There is one way to the former: no task can read less than one part of the inputs.
     """
-    found = []
+    found, bounds = [], state.bounds.as_dict()
     for vertex in state.graph.vertices:
         decision = progress.in_force(vertex.id)
         if decision is None:
             continue
-        now, at = state.requirements[vertex.id], decision.parallelism
+        now, at = bounds[vertex.id], decision.parallelism
         is_running = _is_running(progress, decision)
         if at < decision.lower and at == decision.subpartitions:
             found.append(
@@ -116,7 +116,7 @@ def scope_of_bounds(state: JobState, before: Requirements) -> str:
         fixed = [
             vertex.name
             for vertex in state.graph.vertices
-            if vertex not in still_open and state.requirements[vertex.id] != before[vertex.id]
+            if vertex not in still_open and state.bounds[vertex.id] != before[vertex.id]
         ]
         if fixed:
             sentence += f" Decided already, and not changed by them: {', '.join(fixed)}."
@@ -128,7 +128,7 @@ def scope_of_bounds(state: JobState, before: Requirements) -> str:
         sentence += (
             f" What some of them read is in fewer parts already, so they run with fewer tasks: {most}."
         )
-    plan, needed = state.plan, minimal_slots(state.graph, state.requirements)
+    plan, needed = state.plan, minimal_slots(state.graph, state.bounds)
     if plan is not None and needed > plan.slot_count:
         sentence += (
             f" The lower bounds need {needed} slots; the driver has {plan.slot_count} until it is started again, so "

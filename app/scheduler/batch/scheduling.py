@@ -54,7 +54,8 @@ def undecided(state: JobState) -> tuple[JobVertex, ...]:
 
 def counts_for_undecided(state: JobState, before: Requirements) -> bool:
     """Whether the bounds of ``state`` are others than ``before`` for a vertex that is not decided yet."""
-    return any(state.requirements[vertex.id] != before[vertex.id] for vertex in undecided(state))
+    bounds = state.bounds
+    return any(bounds[vertex.id] != before[vertex.id] for vertex in undecided(state))
 
 
 def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex, int], ...]:
@@ -71,9 +72,9 @@ def out_of_reach(state: JobState, before: Requirements) -> tuple[tuple[JobVertex
         if one.partitioner is Partitioner.HASH
         and progress.regions[regions.by_vertex[one.producer].number].status is not RegionStatus.CREATED
     ]
-    found = []
+    found, bounds = [], state.bounds
     for vertex in undecided(state):
-        own, was = state.requirements[vertex.id], before[vertex.id]
+        own, was = bounds[vertex.id], before[vertex.id]
         most = min((parts[one.id] for one in datasets if vertex.id in one.readers), default=own.upper)
         if own != was and (own.lower > most or own.upper > max(was.upper, most)):
             found.append((vertex, most))
@@ -161,7 +162,7 @@ def _start(draft: Draft, region: Region, layout: Layout, progress: BatchProgress
 
 def _parts_for(state: JobState, progress: BatchProgress, reader: str) -> int:
     """The same for all inputs of ``reader``, so that a task finds the rows of a key in the same part of each."""
-    within = limits(state.requirements[reader], state.options)
+    within = limits(state.bounds[reader], state.options)
     return subpartitions_for(
         within.lowest,
         within.highest,

@@ -23,6 +23,7 @@ from app.store.writes import (
     AddEvents,
     AddIdempotencyKey,
     AddRequirements,
+    AddScalingPolicy,
     Attempt,
     DescribeDriver,
     PutAttempt,
@@ -88,6 +89,8 @@ class Change:
             self.rows.append(SetVersion(after.versions.current))
         if after.requirements is not before.requirements:
             self.requirements.append((after.requirements, now_ms))
+        if after.policy is not before.policy:
+            self.rows.append(AddScalingPolicy(after.policy))
 
 
 def ended_ms(state: JobState) -> int | None:

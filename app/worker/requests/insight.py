@@ -8,6 +8,7 @@ from app.model.batch import RegionStatus
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
 from app.model.requirements import Bounds, Requirements
+from app.model.scaling_policy import differences, within
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
@@ -37,7 +38,7 @@ def dry_run(
     state: JobState,
     bounds: dict[str, Bounds],
     numbers: Numbers,
-    errors: list[str],
+    errors: Sequence[str],
     *,
     reach: Callable[[int, int], int],
     retry: bool = False,
@@ -53,7 +54,10 @@ def dry_run(
     if errors:
         return DryRun(bounds, None, current, slots_before, None, None, refused=tuple(errors))
     same = is_same(state, bounds, numbers)
-    wanted = Requirements("", state.requirements.version + 1, tuple(bounds.items()), state_partitions=numbers)
+    declared = Requirements(
+        "", state.requirements.version + 1, tuple(bounds.items()), state_partitions=numbers
+    )
+    wanted = within(state.policy, state.graph, declared)
     if state.options.is_reactive and not (same and retry):
         refused: str | None = reactive_sentence(state)
     else:
@@ -62,15 +66,15 @@ def dry_run(
         return DryRun(bounds, None, current, slots_before, None, None, refused=(refused,))
     held_back = same and not retry and state.taken_back is not None
     if held_back:
-        wanted = effective(wanted, state.taken_back)
+        wanted = effective(evolve(state, requirements=declared))
     graph = wanted_graph(state.graph, wanted)
     desired, minimal = required_slots(graph, wanted), minimal_slots(graph, wanted)
     reachable = min(desired, reach(desired, minimal))
     parallelism = determine_parallelism(graph, wanted, reachable)
     short_of = () if supply is None or reachable >= desired else supply.sentences()
     if state.graph.runs_by_regions and (state.plan is not None or parallelism is not None):
-        return _dry_run_of_batch(state, bounds, wanted, reachable, short_of)
-    sentences: list[str] = []
+        return _dry_run_of_batch(state, bounds, declared, reachable, short_of)
+    sentences = list(differences(state.policy, state.graph, declared))
     if held_back:
         sentences.append(
             "These bounds were tried and taken back: nothing is done for them unless it is a retry."
@@ -106,7 +110,7 @@ def _dry_run_of_batch(
         sentence = "Each vertex is decided when its region starts, within its bounds."
         return DryRun(bounds, {}, None, 0, reachable, Rung.NEW_DRIVER, explanation=(sentence, *short_of))
     slots, decided = state.plan.slot_count, _in_force(state)
-    sentence = scope_of_bounds(evolve(state, requirements=wanted), state.requirements)
+    sentence = scope_of_bounds(evolve(state, requirements=wanted), state.bounds)
     return DryRun(bounds, decided, decided, slots, slots, None, explanation=(sentence,))
 
 
@@ -140,7 +144,7 @@ def _load_in_words(view: JobView, now_ms: int) -> list[str]:
     state = view.state
     if not isinstance(state.phase, Executing) or state.graph.type is JobType.BATCH:
         return []
-    upper = {vertex_id: bounds.upper for vertex_id, bounds in state.requirements}
+    upper = {vertex_id: bounds.upper for vertex_id, bounds in state.bounds}
     return load_sentences(view.load, state.graph, upper, now_ms)
 
 
@@ -160,7 +164,7 @@ def explanation(
     state = view.state
     sentences, violations = explain(state, now_ms)
     words = [*sentences, slow_start] if slow_start and _is_starting(state) else list(sentences)
-    goal = effective(state.requirements, state.taken_back)
+    goal = effective(state)
     desired = required_slots(state.graph, goal)
     # Those of an attempt that is over say nothing, nor do those of one that does not run yet.
     executors = view.executors
@@ -180,8 +184,8 @@ def explanation(
     return Explanation(
         state=state,
         status=status_of(state),
-        desired_slots=required_slots(state.graph, state.requirements),
-        minimal_slots=minimal_slots(state.graph, state.requirements),
+        desired_slots=required_slots(state.graph, state.bounds),
+        minimal_slots=minimal_slots(state.graph, state.bounds),
         held_slots=len(state.slots),
         used_slots=state.plan.slot_count if state.plan else 0,
         attainable=in_force

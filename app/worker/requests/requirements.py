@@ -11,6 +11,7 @@ from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobType, JobVertex
 from app.model.options import JobOptions
 from app.model.requirements import Bounds, Requirements, validate_bounds
+from app.model.scaling_policy import within
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
 from app.scheduler.adaptive.state import JobState
@@ -88,7 +89,7 @@ def resolve_partitions(
         if vertex is None:
             continue  # its bounds have been refused
         label = f"job vertex {vertex.id} ({vertex.name})"
-        upper = bounds[vertex.id].upper if vertex.id in bounds else 1
+        upper = max(bounds[vertex.id].upper, state.policy[vertex.id].floor or 1) if vertex.id in bounds else 1
         why_not = (
             None if number == vertex.max_parallelism else why_fixed(graph, state.options, vertex, number)
         )
@@ -102,7 +103,7 @@ def resolve_partitions(
             errors.append(f"The requested statePartitions {number} for {label} are not possible. {why_not}")
         else:
             by_id[vertex.id] = number
-    before = dict(_not_there_yet(state))
+    before = dict(not_there_yet(state))
     numbers = []
     for vertex in graph.vertices:
         wish = by_id.get(vertex.id, before.get(vertex.id))
@@ -168,7 +169,7 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> RequestDecisio
         reason=update.reason,
         state_partitions=numbers,
     )
-    refused = refusal_by_cap(state, requirements)
+    refused = refusal_by_cap(state, within(state.policy, state.graph, requirements))
     if refused is not None:
         raise StateConflict(refused)
     return RequestDecision(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))
@@ -176,7 +177,7 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> RequestDecisio
 
 def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:
     """Whether ``bounds`` and ``numbers`` of state partitions are those in force."""
-    return state.requirements.same_bounds(bounds) and numbers == _not_there_yet(state)
+    return state.requirements.same_bounds(bounds) and numbers == not_there_yet(state)
 
 
 def _is_another_try(state: JobState) -> bool:
@@ -187,10 +188,10 @@ def _is_another_try(state: JobState) -> bool:
     refused = state.repartition_refused
     if state.taken_back is not None:
         return False
-    return refused is not None and wanted_graph(state.graph, state.requirements) is not state.graph
+    return refused is not None and wanted_graph(state.graph, state.bounds) is not state.graph
 
 
-def _not_there_yet(state: JobState) -> Numbers:
+def not_there_yet(state: JobState) -> Numbers:
     """The numbers that were asked for expressly and are not those of the state."""
     graph = state.graph
     return tuple(

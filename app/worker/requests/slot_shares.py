@@ -58,7 +58,7 @@ def decide_share(state: JobState, update: SlotShareUpdate, now_ms: int) -> Reque
         )
     if known.asks(update.weight, update.priority, update.cap):
         return RequestDecision(None, RequirementsResult(known.version, changed=False))
-    conflict = beyond_cap(minimal_slots(state.graph, state.requirements), update.cap)
+    conflict = beyond_cap(minimal_slots(state.graph, state.bounds), update.cap)
     if conflict is not None:
         raise StateConflict(conflict)
     version = known.version + 1

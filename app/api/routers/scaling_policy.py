@@ -1,0 +1,234 @@
+"""GET, PUT and DELETE of a job's scaling policy, the floor and ceiling of its vertices, and the policies before it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.dependencies import Declared, Job, Plane, etag
+from app.api.errors import bad_request
+from app.api.openapi import answered, refusals, request_body
+from app.api.parameters import MAX_NUMBER, Boolean, WholeNumber
+from app.api.render import scaling_policy as render
+from app.api.render.explanation import dry_run as rendered_dry_run
+from app.api.requests import kind_of, read_json_object
+from app.api.routers.requirements import vertex_id_of
+from app.api.routes import Operation
+from app.api.schema.base import Empty
+from app.api.schema.rescales import DryRun
+from app.api.schema.scaling_policy import PolicyVersion, ScalingPolicy
+from app.model.graphdoc import MAX_VERTICES
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
+from app.model.scaling_policy import NO_LIMITS, FloorCeiling
+from app.model.sentences import shown
+from app.worker.requests.scaling_policies import ScalingPolicyUpdate
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 1000
+
+_ALL, _VERTICES = "allVertices", "vertices"
+_LIMITS = ("floor", "ceiling")
+_FORM = '{"allVertices": {"floor": 1, "ceiling": 8}, "vertices": {"<vertex id or name>": {"floor": 2}}}'
+_PATH = "/jobs/{jobid}/scaling-policy"
+
+router = APIRouter(tags=["requirements"], route_class=Operation)
+
+
+@router.get(_PATH, responses=answered(headers={"ETag": "The version of the scaling policy, for If-Match."}))
+async def get_scaling_policy(job: Job, response: Response) -> ScalingPolicy:
+    """The floor and ceiling of parallelism that an operator has set
+
+    They hold whatever bounds are declared; the bounds of `resource-requirements` stay as they were declared. What
+    follows from both is in the explanation.
+    """
+    response.headers["ETag"] = etag(job.state.policy.version)
+    return render.policy(job.state.policy)
+
+
+@router.get(
+    f"{_PATH}/history",
+    responses=answered(headers={"Link": "The next page, if there is one."}),
+)
+async def get_scaling_policy_history(
+    request: Request,
+    response: Response,
+    job: Job,
+    plane: Plane,
+    limit: Annotated[
+        int,
+        WholeNumber(1, MAX_LIMIT),
+        Query(description=f"At most so many versions; {DEFAULT_LIMIT} if not given."),
+    ] = DEFAULT_LIMIT,
+    after: Annotated[
+        int | None, WholeNumber(0, MAX_NUMBER), Query(description="Only versions below this one.")
+    ] = None,
+) -> list[PolicyVersion]:
+    """The scaling policies of a job, newest first, with who set them, when and why
+
+    A job that never had one has none. The next page is under Link, rel=next.
+    """
+    # One more than asked for tells whether there is a next page.
+    found = await plane.scaling_policies(job.state.job_id, limit=limit + 1, after=after)
+    page = found[:limit]
+    if len(found) > limit:
+        following = urlencode({"limit": limit, "after": page[-1].version})
+        response.headers["Link"] = f'<{quote(request.scope["path"])}?{following}>; rel="next"'
+    return [render.policy_version(policy) for policy in page]
+
+
+async def _version(job: Job, declared: Declared) -> int | None:
+    return declared.version(job.state.policy.version, "The scaling policy is")
+
+
+_Limits = tuple[FloorCeiling, dict[str, FloorCeiling]]
+
+
+async def _limits(request: Request, job: Job) -> _Limits:
+    graph = job.state.graph
+    return await read_json_object(request, lambda body: parse_policy(body, graph), what=_FORM)
+
+
+@router.put(
+    _PATH,
+    responses={
+        **answered(headers={"ETag": "The version now in force."}),
+        **refusals(
+            {
+                400: "For job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts), the floor 5 (of its own) is above the "
+                "ceiling 2 (for all vertices).",
+                409: "Job 7d6d000000000000000000000000002f has reached the terminal state FINISHED: its scaling policy "
+                "cannot be changed.",
+                412: 'The scaling policy is at version 3, not at "2" as If-Match demands.',
+            }
+        ),
+    },
+    openapi_extra=request_body(
+        "The whole policy. The content type does not matter: the body is read as JSON, strictly.",
+        {
+            "application/json": {
+                **ScalingPolicy.model_json_schema(by_alias=True, mode="serialization"),
+                "minProperties": 1,
+                "examples": [{_ALL: {"ceiling": 8}, _VERTICES: {"counts": {"floor": 2}}}],
+            }
+        },
+    ),
+)
+async def put_scaling_policy(
+    response: Response,
+    job: Job,
+    plane: Plane,
+    declared: Declared,
+    version: Annotated[int | None, Depends(_version)],
+    limits: Annotated[_Limits, Depends(_limits)],
+    dry_run: Annotated[
+        Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")
+    ] = False,
+) -> Empty | DryRun:
+    """Set the floor and ceiling of parallelism of the vertices of a job
+
+    It takes the place of the whole policy: what the body leaves out limits nothing. Durable when it is answered, and
+    the job is rescaled at once if it is outside. Limits equal to those in force change nothing and record nothing.
+    With dryRun=true nothing changes, and the answer says what would happen.
+    """
+    update = _update(declared, version, *limits)
+    if dry_run:
+        return rendered_dry_run(await plane.dry_run_policy(job.state.job_id, update))
+    response.headers["ETag"] = etag(await plane.update_scaling_policy(job.state.job_id, update))
+    return Empty()
+
+
+@router.delete(_PATH, responses=answered(headers={"ETag": "The version now in force."}))
+async def delete_scaling_policy(
+    response: Response,
+    job: Job,
+    plane: Plane,
+    declared: Declared,
+    version: Annotated[int | None, Depends(_version)],
+) -> Empty:
+    """Set no floor and no ceiling any more
+
+    The bounds that were declared count alone. It is a version of the policy like any other, and stays in the history.
+    """
+    update = _update(declared, version, NO_LIMITS, {})
+    response.headers["ETag"] = etag(await plane.update_scaling_policy(job.state.job_id, update))
+    return Empty()
+
+
+def _update(
+    declared: Declared, version: int | None, all_vertices: FloorCeiling, vertices: dict[str, FloorCeiling]
+) -> ScalingPolicyUpdate:
+    return ScalingPolicyUpdate(
+        all_vertices=all_vertices,
+        vertices=vertices,
+        if_match=version,
+        requested_by=declared.requested_by,
+        reason=declared.reason,
+        idempotency_key=declared.idempotency_key,
+    )
+
+
+def parse_policy(document: dict[str, Any], graph: JobGraph) -> _Limits:
+    """The limits for all vertices, and those of single ones by id. Keys that are no vertex of ``graph`` are passed on.
+
+    Raises:
+        ApiError: 400 with every error of form.
+    """
+    if not document:
+        raise bad_request(f"The request body sets nothing: {_FORM} is expected. DELETE removes the policy.")
+    errors = [
+        f"The field {shown(name)} is not known: only {_ALL} and {_VERTICES} are."
+        for name in document
+        if name not in (_ALL, _VERTICES)
+    ]
+    everywhere = _limits_of("all vertices", document.get(_ALL, {}), errors)
+    entries = document.get(_VERTICES, {})
+    if not isinstance(entries, dict):
+        raise bad_request(
+            *errors,
+            f"The field {_VERTICES} should be an object with a member per vertex, found {kind_of(entries)}.",
+        )
+    if len(entries) > MAX_VERTICES:
+        raise bad_request(
+            *errors,
+            f"The field {_VERTICES} names {len(entries)} vertices: no job has more than {MAX_VERTICES}.",
+        )
+    vertices: dict[str, FloorCeiling] = {}
+    for key, entry in entries.items():
+        vertex_id = vertex_id_of(key, graph)
+        if vertex_id in vertices:
+            errors.append(
+                f"The limits of job vertex {shown(key)} are given twice (its id and its name, or in two cases)."
+            )
+        vertices[vertex_id] = _limits_of(f"job vertex {shown(key)}", entry, errors)
+    if errors:
+        raise bad_request(*errors)
+    return everywhere, vertices
+
+
+def _limits_of(place: str, entry: Any, errors: list[str]) -> FloorCeiling:
+    if not isinstance(entry, dict):
+        errors.append(f"For {place}, an object with floor and ceiling is expected, found {kind_of(entry)}.")
+        return NO_LIMITS
+    errors.extend(
+        f"For {place}, the field {shown(name)} is not known: only floor and ceiling are."
+        for name in entry
+        if name not in _LIMITS
+    )
+    return FloorCeiling(*(_limit(place, name, entry.get(name), errors) for name in _LIMITS))
+
+
+def _limit(place: str, name: str, value: Any, errors: list[str]) -> int | None:
+    if value is None:
+        return None
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole and 1 <= value <= MAX_PARALLELISM_LIMIT:
+        return int(value)
+    errors.append(
+        f"For {place}, {name} should be a whole number between 1 and {MAX_PARALLELISM_LIMIT}, or null for none, found "
+        f"{kind_of(value)}."
+    )
+    return None

@@ -1,0 +1,214 @@
+"""`slotwise policy`: the floor and ceiling of the vertices of a job, whatever bounds are declared."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+import typer
+
+from app.cli.client import Client
+from app.cli.errors import CliError, UsageError
+from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
+from app.cli.output import format_moment, or_dash, print_json, say, say_wrapped, show_table
+from app.cli.require import show_dry_run
+
+_NONE: Final = "none"
+_LIMITS: Final = re.compile(rf"([1-9][0-9]{{0,8}}|{_NONE})?:([1-9][0-9]{{0,8}}|{_NONE})?\Z")
+_HISTORY_MAX: Final = 20
+
+Limits = dict[str, int | None]
+"""``floor`` and ``ceiling``, as far as they are given; None removes one."""
+
+
+def policy(
+    job: JobArgument,
+    limits: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="VERTEX=FLOOR:CEILING...",
+            show_default=False,
+            help="delays=2:8; either may be left out to keep it, none removes it.",
+        ),
+    ] = None,
+    everywhere: Annotated[
+        str | None,
+        typer.Option(
+            "--all",
+            metavar="FLOOR:CEILING",
+            show_default=False,
+            help="For every vertex that has no such limit of its own.",
+        ),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove every floor and ceiling first.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Show the policies before, who set them and why.")
+    ] = False,
+    reason: Annotated[str | None, typer.Option("--reason", help="Free text, kept in the history.")] = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token_file: TokenOption = None,
+) -> None:
+    """Show the floor and ceiling of the vertices of a job, or change those that are given."""
+    wanted, wanted_everywhere = _parsed(limits or [], everywhere)
+    changes = bool(wanted or wanted_everywhere or clear)
+    _check_options(changes=changes, dry_run=dry_run, history=history, reason=reason)
+    with Client(server, token_file) as client:
+        job_id = client.find_job(job, "change" if changes and not dry_run else "look")
+        path = f"/jobs/{job_id}/scaling-policy"
+        if history:
+            _show_history(client, job_id, client.get(f"{path}/history", {"limit": _HISTORY_MAX}), as_json)
+            return
+
+        def changed(current: dict[str, Any]) -> dict[str, Any]:
+            base = {"allVertices": {}, "vertices": {}} if clear else current
+            return merged(client, job_id, base, wanted, wanted_everywhere)
+
+        if dry_run:
+            body = changed(client.get(path))
+            answer, _ = client.request("PUT", path, params={"dryRun": "true"}, body=body)
+            show_dry_run(client, job_id, answer, as_json)
+            return
+        was_change, version = client.declare(path, changed, reason=reason) if changes else (False, None)
+        if as_json:
+            told = {"changed": was_change, "version": version} if changes else {}
+            print_json({"jobid": job_id, **told, **client.get(path)})
+            return
+        if changes:
+            say(
+                f"Accepted as version {version}."
+                if was_change
+                else "They are these already; nothing changed."
+            )
+        _show(client, job_id)
+
+
+def _check_options(*, changes: bool, dry_run: bool, history: bool, reason: str | None) -> None:
+    if reason is not None and not reason.isprintable():
+        raise UsageError("--reason should be one line of text without control characters.")
+    if (reason is not None or dry_run) and not changes:
+        raise UsageError(
+            "--reason and --dry-run go with a change: give VERTEX=FLOOR:CEILING, --all or --clear."
+        )
+    if history and changes:
+        raise UsageError("--history shows, and changes nothing: leave it out to change something.")
+
+
+def _parsed(texts: list[str], everywhere: str | None) -> tuple[dict[str, Limits], Limits]:
+    """The limits by vertex name or id, and those of --all; all errors at once."""
+    wanted: dict[str, Limits] = {}
+    errors = []
+    for text in texts:
+        name, equals, numbers = text.rpartition("=")
+        found = _limits(numbers)
+        if not equals or not name or found is None:
+            errors.append(
+                f"{text!r} is not VERTEX=FLOOR:CEILING, for example delays=2:8, delays=2: or delays=none:8 ."
+            )
+        elif name in wanted:
+            errors.append(f"{name!r} is given twice.")
+        else:
+            wanted[name] = found
+    for_all = {} if everywhere is None else _limits(everywhere)
+    if for_all is None:
+        errors.append(
+            f"--all {everywhere!r} is not FLOOR:CEILING, for example --all 1:8, --all :8 or --all none: ."
+        )
+    if errors:
+        raise UsageError(*errors)
+    return wanted, for_all or {}
+
+
+def _limits(numbers: str) -> Limits | None:
+    match = _LIMITS.match(numbers)
+    if match is None or numbers == ":":
+        return None
+    given = zip(("floor", "ceiling"), match.groups(), strict=True)
+    return {name: None if text == _NONE else int(text) for name, text in given if text is not None}
+
+
+def merged(
+    client: Client, job_id: str, current: dict[str, Any], wanted: dict[str, Limits], everywhere: Limits
+) -> dict[str, Any]:
+    """``current``, a policy as GET answers it, with ``wanted`` and ``everywhere`` put in."""
+    ids: dict[str, list[str]] = {}
+    for vertex in client.get(f"/jobs/{job_id}")["vertices"] if wanted else ():
+        ids.setdefault(vertex["name"], []).append(vertex["id"])
+    known = {vertex for own in ids.values() for vertex in own}
+    vertices, errors = dict(current["vertices"]), []
+    for name, limits in wanted.items():
+        found = [name] if name in known else ids.get(name, [])
+        if len(found) == 1:
+            vertices[found[0]] = {**vertices.get(found[0], {}), **limits}
+        elif found:
+            errors.append(
+                f"{name!r} is the name of several vertices; give one of the ids {', '.join(found)}."
+            )
+        else:
+            errors.append(f"{name!r} is not a vertex of the job; its vertices are {', '.join(ids)}.")
+    if errors:
+        raise CliError(*errors)
+    return {"allVertices": {**current["allVertices"], **everywhere}, "vertices": vertices}
+
+
+def _show(client: Client, job_id: str) -> None:
+    """Per vertex: the bounds that were declared, the limits, what counts, and what is in force."""
+    limits = client.get(f"/jobs/{job_id}/scaling-policy")
+    explained = client.get(f"/jobs/{job_id}/explanation")
+    rows = []
+    for vertex_id, vertex in explained["vertices"].items():
+        own = {**limits["allVertices"], **_given(limits["vertices"].get(vertex_id, {}))}
+        rows.append(
+            [
+                vertex["name"],
+                f"{vertex['lowerBound']} to {vertex['upperBound']}",
+                or_dash(own.get("floor")),
+                or_dash(own.get("ceiling")),
+                f"{vertex['effectiveLowerBound']} to {vertex['effectiveUpperBound']}",
+                or_dash(vertex["inForce"]),
+            ]
+        )
+    headers = ["vertex", "declared", "floor", "ceiling", "counts", "in force"]
+    show_table(headers, rows, right=headers[1:])
+    told = explained["scalingPolicy"]
+    if told["version"] > 1:
+        by = f" by {told['requestedBy']}" if told["requestedBy"] else ""
+        why = f": {told['reason']}" if told["reason"] else ""
+        say_wrapped(f"changed {format_moment(told['changedTimestampInMillis'])}{by}{why}")
+
+
+def _given(limits: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def _show_history(client: Client, job_id: str, versions: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json(versions)
+        return
+    names = {vertex["id"]: vertex["name"] for vertex in client.get(f"/jobs/{job_id}")["vertices"]}
+    rows = [
+        [
+            str(one["version"]),
+            format_moment(one["changedTimestampInMillis"]),
+            or_dash(one["requestedBy"]),
+            _in_words(one, names),
+            or_dash(one["reason"]),
+        ]
+        for one in versions
+    ]
+    show_table(["version", "set", "by", "floor:ceiling", "reason"], rows, right=["version"])
+
+
+def _in_words(version: dict[str, Any], names: dict[str, str]) -> str:
+    """'all 1:8, delays 2:'"""
+    own = [("all", version["allVertices"])]
+    own += [(names.get(vertex, vertex), limits) for vertex, limits in version["vertices"].items()]
+    told = [
+        f"{name} {limits.get('floor') or ''}:{limits.get('ceiling') or ''}"
+        for name, limits in own
+        if _given(limits)
+    ]
+    return ", ".join(told) or _NONE

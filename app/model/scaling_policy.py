@@ -1,0 +1,148 @@
+"""The floor and ceiling that an operator sets for the vertices of a job, whatever bounds are declared (ADR 47).
+
+Requirements stay as they were declared; decisions are made with what `within` makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from app.model.jobgraph import JobGraph
+from app.model.requirements import Bounds, Requirements
+
+
+@dataclass(frozen=True, slots=True)
+class FloorCeiling:
+    """The least and the most parallelism of a vertex; None for no such limit. ``floor`` is at most ``ceiling``."""
+
+    floor: int | None = None
+    ceiling: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.floor is not None or self.ceiling is not None
+
+    def over(self, other: FloorCeiling) -> FloorCeiling:
+        """Each of its own limits, and that of ``other`` where it has none."""
+        floor = other.floor if self.floor is None else self.floor
+        return FloorCeiling(floor, other.ceiling if self.ceiling is None else self.ceiling)
+
+
+NO_LIMITS: Final = FloorCeiling()
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicy:
+    """What was set last for a job: for all of its vertices, and for single ones by id, whose own limits go first.
+
+    ``version`` counts the changes from 1, a job without a policy (it is the ETag). ``requested_by`` and ``reason`` say
+    who asked for the last change and why, ``changed_ms`` when.
+    """
+
+    version: int = 1
+    all_vertices: FloorCeiling = NO_LIMITS
+    vertices: tuple[tuple[str, FloorCeiling], ...] = ()
+    requested_by: str | None = None
+    reason: str | None = None
+    changed_ms: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether it limits anything."""
+        return bool(self.all_vertices or self.vertices)
+
+    def __getitem__(self, vertex_id: str) -> FloorCeiling:
+        """What it says of a vertex."""
+        own = next((limits for candidate, limits in self.vertices if candidate == vertex_id), NO_LIMITS)
+        return own.over(self.all_vertices)
+
+    def same_as(self, other: ScalingPolicy) -> bool:
+        """Whether ``other`` sets exactly the same limits."""
+        return (self.all_vertices, self.vertices) == (other.all_vertices, other.vertices)
+
+    def gone_from(self, graph: JobGraph) -> tuple[str, ...]:
+        """The ids of vertices of its own limits that ``graph`` does not have."""
+        return tuple(vertex for vertex, _ in self.vertices if vertex not in graph.by_id)
+
+
+def within(policy: ScalingPolicy, graph: JobGraph, requirements: Requirements) -> Requirements:
+    """``requirements`` with bounds that decisions are made with: the floor and the ceiling win over what was declared.
+
+    A floor alone never asks for a redistribution of state: it counts up to the max parallelism of its vertex.
+    """
+    if not policy:
+        return requirements
+    bounds = tuple((vertex, _clamped(own, policy[vertex], graph, vertex)) for vertex, own in requirements)
+    return Requirements(
+        requirements.uuid,
+        requirements.version,
+        bounds,
+        requirements.requested_by,
+        requirements.reason,
+        requirements.state_partitions,
+    )
+
+
+def _clamped(declared: Bounds, limits: FloorCeiling, graph: JobGraph, vertex: str) -> Bounds:
+    lower, upper = declared.lower, declared.upper
+    if limits.floor is not None:
+        floor = min(limits.floor, max(graph.by_id[vertex].max_parallelism, upper))
+        lower, upper = max(lower, floor), max(upper, floor)
+    if limits.ceiling is not None:
+        lower, upper = min(lower, limits.ceiling), min(upper, limits.ceiling)
+    return Bounds(lower, upper)
+
+
+def faults(graph: JobGraph, all_vertices: FloorCeiling, vertices: Mapping[str, FloorCeiling]) -> list[str]:
+    """What is wrong with the limits of a policy for ``graph``, in sentences. Keys of ``vertices`` are ids."""
+    errors = [
+        f"Job vertex {vertex} was not found in the job graph."
+        for vertex in vertices
+        if vertex not in graph.by_id
+    ]
+    for vertex in graph.vertices:
+        own = vertices.get(vertex.id, NO_LIMITS)
+        limits = own.over(all_vertices)
+        floor, ceiling, label = limits.floor, limits.ceiling, f"job vertex {vertex.id} ({vertex.name})"
+        whose = ["for all vertices" if one is None else "of its own" for one in (own.floor, own.ceiling)]
+        if floor is not None and ceiling is not None and floor > ceiling:
+            errors.append(
+                f"For {label}, the floor {floor} ({whose[0]}) is above the ceiling {ceiling} ({whose[1]})."
+            )
+        if floor is not None and floor > vertex.max_parallelism:
+            what = "state partitions" if vertex.stateful else "max parallelism"
+            errors.append(
+                f"For {label}, the floor {floor} ({whose[0]}) is above its {what}, {vertex.max_parallelism}: set a "
+                f"floor of {vertex.max_parallelism} at most for this vertex."
+            )
+    return errors
+
+
+def differences(policy: ScalingPolicy, graph: JobGraph, requirements: Requirements) -> Iterator[str]:
+    """A sentence for each vertex whose bounds are others than were declared, and which limit has made them so."""
+    if not policy:
+        return
+    clamped = within(policy, graph, requirements).as_dict()
+    for vertex, declared in requirements:
+        bounds, limits, name = clamped[vertex], policy[vertex], graph.by_id[vertex].name
+        if bounds == declared:
+            continue
+        told = []
+        if bounds.lower > declared.lower or bounds.upper > declared.upper:
+            told.append(f"the floor {limits.floor}")
+        if bounds.lower < declared.lower or bounds.upper < declared.upper:
+            told.append(f"the ceiling {limits.ceiling}")
+        yield (
+            f"{name} was declared {declared.lower} to {declared.upper} and may run at {bounds.lower} to {bounds.upper}, by "
+            f"{' and '.join(told)} of the scaling policy."
+        )
+
+
+def in_graph(
+    graph: JobGraph, vertices: Iterable[tuple[str, FloorCeiling]]
+) -> tuple[tuple[str, FloorCeiling], ...]:
+    """The limits of single vertices in the graph's order, without those that limit nothing."""
+    given = dict(vertices)
+    return tuple(
+        (vertex.id, given[vertex.id]) for vertex in graph.vertices if given.get(vertex.id, NO_LIMITS)
+    )
