@@ -30,6 +30,7 @@ EVENT_WORDS = {
     ENTRY: "at once",
     "StartScheduling": "submitted",
     "RequirementsUpdated": "PUT",
+    "ScalingPolicyUpdated": "policy",
     "SlotShareUpdated": "slot share",
     "SlotsChanged": "slots",
     "AttemptRunning": "driver runs",

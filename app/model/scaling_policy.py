@@ -133,8 +133,8 @@ def differences(policy: ScalingPolicy, graph: JobGraph, requirements: Requiremen
         if bounds.lower < declared.lower or bounds.upper < declared.upper:
             told.append(f"the ceiling {limits.ceiling}")
         yield (
-            f"{name} was declared {declared.lower} to {declared.upper} and may run at {bounds.lower} to {bounds.upper}, by "
-            f"{' and '.join(told)} of the scaling policy."
+            f"{name} may run at {bounds.lower} to {bounds.upper}; {declared.lower} to {declared.upper} was declared. "
+            f"That is {' and '.join(told)} of the scaling policy."
         )
 
 

@@ -17,7 +17,7 @@ from app.model.batch import RegionOrder, RegionStatus, Result
 from app.model.jobgraph import Partitioner
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Finished
-from tests.simulation.rules import bounds_now, least_slots
+from tests.simulation.rules import bounds_now, declared_within, least_slots
 
 if TYPE_CHECKING:
     from app.scheduler.adaptive.state import JobState
@@ -97,9 +97,9 @@ def check_progress(world: World, before: JobState | None, after: JobState) -> No
     if (
         isinstance(after.phase, CreatingExecutionGraph)
         and after.attempt > before.attempt
-        and after.requirements == before.requirements
+        and (after.requirements, after.policy) == (before.requirements, before.policy)
     ):
-        least = least_slots(after.graph, bounds_now(after.graph, after.requirements))
+        least = least_slots(after.graph, bounds_now(after.graph, after.requirements, None, after.policy))
         world.oracles.check(
             after.phase.plan.slot_count >= least,
             "slots",
@@ -130,10 +130,16 @@ def _check_decisions(world: World, before: JobState, after: JobState, progress: 
     stored = oracles.truth(after.job_id).stored
     # A state that becomes durable may be several steps later than the one before.
     versions = range(before.requirements.version, after.requirements.version + 1)
+    policies = oracles.policies.between(after.job_id, before.policy.version, after.policy.version)
     results = {one.dataset: len(one.bytes_of) for one in progress.results}
     for decision in made:
         name = after.graph.by_id[decision.vertex_id].name
-        wanted = [stored[version][decision.vertex_id] for version in versions if version in stored]
+        wanted = [
+            declared_within(after.graph, stored[version], policy)[decision.vertex_id]
+            for version in versions
+            if version in stored
+            for policy in policies
+        ]
         if any(one.lower <= decision.parallelism <= one.upper for one in wanted):
             continue
         oracles.count("bound out of reach")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds
-from app.model.rescale import TriggerCause
 from app.scheduler.adaptive.state import Executing, JobState
 from app.worker.views import RequirementsUpdate
 from tests.simulation.jobs import limit_of
@@ -78,7 +77,7 @@ class Trials:
         """A state became durable."""
         oracles, world = self._oracles, self._oracles.world
         taken = state.taken_back
-        if taken is not None and taken.cause is TriggerCause.UPDATE_REQUIREMENT:
+        if taken is not None and taken.cause.is_asked:
             self._refused.setdefault(job_id, (0, 0))
             if self._refused[job_id][0] != state.requirements.version:
                 self._refused[job_id] = (state.requirements.version, state.attempt)

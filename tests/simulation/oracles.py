@@ -18,6 +18,7 @@ from tests.simulation import events_told, versions
 from tests.simulation.batch_oracles import check_end, check_progress
 from tests.simulation.fragile import Trials
 from tests.simulation.partitions import check_redistribution
+from tests.simulation.policies import PolicyOracles
 from tests.simulation.queries import LocalFailovers
 from tests.simulation.rules import bounds_now, least_slots, most_slots, parallelism, partitions
 from tests.simulation.shares import ShareOracles
@@ -44,6 +45,7 @@ class Oracles:
         self.violation: BaseException | None = None
         self.counts: dict[str, int] = {}
         self.shares = ShareOracles(self)
+        self.policies = PolicyOracles(self)
         self.trials = Trials(self)
         self.local = LocalFailovers(self)
         self.told = Told(self)
@@ -179,6 +181,7 @@ class Oracles:
             self.told.became_durable(state.stop.trigger_id, f"a stop of job {job_id[-2:]}")
         truth.state = state
         self.shares.committed(job_id, state)
+        self.policies.committed(job_id, state)
         self.trials.saved(job_id, state)
         self.local.saved(job_id, state)
         self._slots_held_once()
@@ -282,7 +285,7 @@ class Oracles:
         """With so many slots every job can run."""
         live = [truth.state for truth in self.jobs.values() if truth.state is not None]
         return sum(
-            least_slots(state.graph, bounds_now(state.graph, state.requirements))
+            least_slots(state.graph, bounds_now(state.graph, state.requirements, None, state.policy))
             for state in live
             if not isinstance(state.phase, Finished)
         )
@@ -323,6 +326,8 @@ class Oracles:
         assert state.plan is not None
         if (complaint := self.trials.complaint(job_id, state)) is not None:
             return complaint
+        if (complaint := self.policies.complaint(job_id, state)) is not None:
+            return complaint
         goal, cap = _goal(state), state.share.cap
         most, least = most_slots(state.graph, goal), least_slots(state.graph, goal)
         wanted = parallelism(state.graph, goal, most if cap is None else min(most, cap))
@@ -350,6 +355,7 @@ class Oracles:
 
     async def check_database(self, store: Store) -> None:
         """What is really stored, read by somebody else."""
+        await self.policies.check_database(store)
         for complaint in await events_told.complaints(store, self.jobs):
             self.check(False, "events", complaint)
         for job_id, truth in self.jobs.items():
@@ -395,6 +401,7 @@ class Oracles:
 
 
 def _goal(state: JobState) -> dict[str, Bounds]:
-    """What the job goes for: what was declared, but for what was taken back."""
+    """What the job goes for: what was declared, within its policy, but for what was taken back."""
     taken = state.taken_back
-    return bounds_now(state.graph, state.requirements, None if taken is None else dict(taken.good))
+    back = None if taken is None else dict(taken.good)
+    return bounds_now(state.graph, state.requirements, back, state.policy)

@@ -77,9 +77,9 @@ def dataset_for_each_reader() -> contextlib.AbstractContextManager[None]:
 def lower_bound_forgotten_when_taken_back() -> contextlib.AbstractContextManager[None]:
     """A job that has taken a rescale back has no lower bounds any more."""
 
-    def effective(requirements: Any, taken: Any) -> Any:
-        found = trial.effective(requirements, taken)
-        if taken is None:
+    def effective(state: Any) -> Any:
+        found = trial.effective(state)
+        if state.taken_back is None:
             return found
         return evolve(found, bounds=tuple((vertex, Bounds(1, own.upper)) for vertex, own in found))
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from app.model.batch import Dataset
 from app.model.jobgraph import Exchange, JobGraph, JobType, Partitioner, VertexInput
 from app.model.requirements import Bounds, Requirements
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 
 # ---- regions, and what they leave for each other
 
@@ -108,20 +109,50 @@ class Layout:
 
 # ---- slots
 
+_NO_POLICY = ScalingPolicy()
+
+
+def limits_of(policy: ScalingPolicy, vertex: str) -> FloorCeiling:
+    """A limit of its own goes before that for all vertices."""
+    own, every = dict(policy.vertices).get(vertex, FloorCeiling()), policy.all_vertices
+    return FloorCeiling(
+        every.floor if own.floor is None else own.floor,
+        every.ceiling if own.ceiling is None else own.ceiling,
+    )
+
+
+def declared_within(graph: JobGraph, requirements: Requirements, policy: ScalingPolicy) -> dict[str, Bounds]:
+    """What of the numbers from the lower to the upper bound is between floor and ceiling; the one of them that is
+    nearest to the bounds if nothing is. A floor counts up to the partitions that there are or are to be."""
+    found = {}
+    for vertex, own in requirements:
+        limits = limits_of(policy, vertex)
+        most = max(own.upper, graph.by_id[vertex].max_parallelism)
+        floor = min(limits.floor or 1, most)
+        allowed = range(floor, (most if limits.ceiling is None else limits.ceiling) + 1)
+        inside = [count for count in range(own.lower, own.upper + 1) if count in allowed]
+        if not inside:
+            inside = [allowed[0] if own.upper < allowed[0] else allowed[-1]]
+        found[vertex] = Bounds(inside[0], inside[-1])
+    return found
+
 
 def bounds_now(
-    graph: JobGraph, requirements: Requirements, back_in_force: Mapping[str, int] | None = None
+    graph: JobGraph,
+    requirements: Requirements,
+    back_in_force: Mapping[str, int] | None = None,
+    policy: ScalingPolicy = _NO_POLICY,
 ) -> dict[str, Bounds]:
     """Between what each vertex may run.
 
     Never above the partitions of its state. Once a rescale was taken back, at no more than what is ``back_in_force``,
-    which may be below the lower bound, and above the upper one.
+    which may be below the lower bound, and above the upper one, but not above the ceiling of ``policy``.
     """
-    found = {}
+    found, counting = {}, declared_within(graph, requirements, policy)
     for vertex in graph.vertices:
-        declared = requirements[vertex.id]
+        declared = counting[vertex.id]
         most = declared.upper if back_in_force is None else back_in_force[vertex.id]
-        most = min(most, vertex.max_parallelism)
+        most = min(most, vertex.max_parallelism, limits_of(policy, vertex.id).ceiling or most)
         found[vertex.id] = Bounds(min(declared.lower, most), most)
     return found
 

@@ -19,6 +19,7 @@ from tests.simulation.jobs import random_bounds, random_graph
 from tests.simulation.logs import listen
 from tests.simulation.oracles import Oracles
 from tests.simulation.plane import Incarnation
+from tests.simulation.policies import Operator
 from tests.simulation.shares import put_share
 from tests.simulation.truth import Violation, described
 from tests.simulation.versions import Replacements
@@ -232,6 +233,7 @@ class Scenario:
         batch = rng.random() < 0.3 or knobs.crowd
         graph = random_graph(rng, number, batch=batch, fragile=knobs.fragile, seed=self._seed)
         replacements = Replacements(self._seed, number, graph, fragile=knobs.fragile)
+        operator = Operator(self._seed, number, graph, fragile=knobs.fragile)
         while True:
             try:
                 submit = world.oracles.told.heard(graph.name, lambda plane: plane.plane.submit(graph, {}))
@@ -243,6 +245,9 @@ class Scenario:
             await asyncio.sleep(rng.expovariate(1 / 4))
             if replacements.is_time():
                 await self.ask(job_id, replacements.make(job_id))
+                continue
+            if operator.is_time():
+                await self.ask(job_id, operator.make(world, job_id, self._mark("policy")))
                 continue
             dice = rng.random()
             if dice < 0.03:

@@ -79,7 +79,7 @@ class ShareOracles:
 
 
 def _least_slots(state: JobState) -> int:
-    return least_slots(state.graph, bounds_now(state.graph, state.requirements))
+    return least_slots(state.graph, bounds_now(state.graph, state.requirements, None, state.policy))
 
 
 def put_share(world: World, job_id: str, mark: str) -> Any:

@@ -11,7 +11,7 @@ from app.model.jobgraph import JobType
 from app.model.requirements import Bounds
 from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.worker.views import ControlPlaneError, Explanation
-from tests.simulation.rules import bounds_now, least_slots, most_slots, parallelism
+from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots, parallelism
 from tests.simulation.world import CURRENT
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Words:
         if plane is None or isinstance(state.phase, Finished):
             return
         wrong = _outside(self._oracles, state)
-        what = (wrong, state.requirements.version, state.taken_back, state.phase.kind)
+        versions = (state.requirements.version, state.policy.version)
+        what = (wrong, versions, state.taken_back, state.phase.kind)
         if (wrong or state.taken_back is not None) and self._asked.get(job_id) != what:
             self._asked[job_id] = what
             self._oracles.count("outside the bounds" if wrong else "asked what was taken back")
@@ -81,7 +82,7 @@ class Words:
     def _judge_numbers(self, said: Explanation) -> None:
         """Of slots, and of the parallelism that those which are held allow."""
         state = said.state
-        declared = bounds_now(state.graph, state.requirements)
+        declared = bounds_now(state.graph, state.requirements, None, state.policy)
         least, most = least_slots(state.graph, declared), most_slots(state.graph, declared)
         job = f"job {state.job_id[-2:]}"
         self._oracles.check(
@@ -93,7 +94,8 @@ class Words:
         )
         if state.graph.type is JobType.STREAMING:
             taken = state.taken_back
-            goal = bounds_now(state.graph, state.requirements, None if taken is None else dict(taken.good))
+            back = None if taken is None else dict(taken.good)
+            goal = bounds_now(state.graph, state.requirements, back, state.policy)
             allowed = parallelism(state.graph, goal, len(state.slots))
             self._oracles.check(
                 said.attainable == allowed,
@@ -108,7 +110,8 @@ def _outside(oracles: Oracles, state: JobState) -> tuple[tuple[str, str], ...]:
         running = _of_batch(oracles, state)
     else:
         at = dict(state.plan.parallelism) if state.plan is not None else {}
-        running = [(vertex, "runs", count, state.requirements[vertex]) for vertex, count in at.items()]
+        bounds_of = declared_within(state.graph, state.requirements, state.policy)
+        running = [(vertex, "runs", count, bounds_of[vertex]) for vertex, count in at.items()]
     found = []
     for vertex, verb, count, bounds in running:
         name = state.graph.by_id[vertex].name
@@ -128,9 +131,10 @@ def _of_batch(oracles: Oracles, state: JobState) -> list[tuple[str, str, int, Bo
     if state.batch is None:
         return []
     layout, found = oracles.world.disk.layout(state), []
+    bounds_of = declared_within(state.graph, state.requirements, state.policy)
     for vertex, decision in {one.vertex_id: one for one in state.batch.decisions}.items():
         status, at = state.batch.regions[layout.region_of[vertex]].status, decision.parallelism
-        now = state.requirements[vertex]
+        now = bounds_of[vertex]
         if status is RegionStatus.RUNNING:
             lower = decision.lower if at < decision.lower else now.lower
             found.append((vertex, "runs", at, Bounds(lower, now.upper)))

@@ -49,7 +49,7 @@ def has_wish(job: Job) -> bool:
     """Whether the slots allow another parallelism than is in force."""
     state = job.state
     assert state.plan is not None
-    wanted = effective(state.requirements, state.taken_back)
+    wanted = effective(state)
     attainable = determine_parallelism(state.graph, wanted, state.usable_slots)
     return attainable is not None and attainable != dict(state.plan.parallelism)
 

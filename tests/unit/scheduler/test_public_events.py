@@ -9,12 +9,14 @@ from typing import Any
 
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.rescale import Measured
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.events import (
     AttemptFailed,
     AttemptFinished,
     AttemptStartFailed,
     QueryFailed,
+    ScalingPolicyUpdated,
     SlotShareUpdated,
     StopRequested,
 )
@@ -166,6 +168,22 @@ def test_a_change_of_the_slot_share_says_who_made_it() -> None:
     ]
 
 
+def test_a_scaling_policy_says_who_set_it_and_why() -> None:
+    job = Job().run()
+    since, agg = len(job.told), job.graph.vertices[1].id
+    limits = ((agg, FloorCeiling(2)),)
+    job.do(ScalingPolicyUpdated(ScalingPolicy(2, FloorCeiling(None, 8), limits, "olga", "peak")))
+    assert of(news(job, since), PublicEventType.SCALING_POLICY) == [
+        {
+            "version": 2,
+            "requestedBy": "olga",
+            "reason": "peak",
+            "allVertices": {"floor": None, "ceiling": 8},
+            "vertices": {agg: {"floor": 2, "ceiling": None}},
+        }
+    ]
+
+
 def test_an_end_has_its_cause_and_how_the_attempt_ended() -> None:
     job = Job().run()
     job.do(StopRequested("t"))
@@ -199,6 +217,7 @@ def test_the_page_has_every_type_with_its_fields() -> None:
     failing = Job(options=AT_ONCE).run()
     failing.put(1, 3).do(AttemptFailed(1, "boom", stopped=True))
     sharing = Job().run().do(SlotShareUpdated(SlotShare(2, 3)))
+    sharing.do(ScalingPolicyUpdated(ScalingPolicy(2, FloorCeiling(1))))
     ending = Job(options={"restart-strategy.type": "none"}).run()
     ending.do(AttemptFailed(1, "boom", stopped=True))
     stepping = restarting_job(cooldown="0 s", stabilization="0 s", max_delay="0 s").put(1, 8).hold(4).wait(1)

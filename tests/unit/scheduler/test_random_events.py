@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from app.model.plan import Slot
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import (
@@ -46,6 +47,7 @@ from app.scheduler.adaptive.events import (
     QueryFailed,
     QueryRecovered,
     RequirementsUpdated,
+    ScalingPolicyUpdated,
     SlotsChanged,
     SlotShareUpdated,
     StartScheduling,
@@ -150,7 +152,7 @@ class Life(RuleBasedStateMachine):
     def other_jobs_are_to_have_some(self, kept: int) -> None:
         """What the job gives back is gone, and what it may use is never less than it cannot do without."""
         state = self.job.state
-        minimal = minimal_slots(state.graph, state.requirements)
+        minimal = minimal_slots(state.graph, state.bounds)
         allowed = max(kept, min(minimal, len(state.slots))) if state.attempt_alive else kept
         self.tell(SlotsChanged(state.slots, allowed))
 
@@ -159,7 +161,7 @@ class Life(RuleBasedStateMachine):
     def gives_back_and_gets_again(self, kept: int) -> None:
         """What there is most of: it gives slots back in place, at once."""
         self.job.now_ms += 1
-        minimal = minimal_slots(self.job.graph, self.job.state.requirements)
+        minimal = minimal_slots(self.job.graph, self.job.state.bounds)
         self.tell(SlotsChanged(ALL_SLOTS, max(kept, minimal)))
         if self.job.kind == "Rescaling":
             self.applied(0, 0, idle=False)
@@ -176,11 +178,20 @@ class Life(RuleBasedStateMachine):
         if taken and changes:
             assert self.job.state.requirements is wanted, "a PUT was lost"
 
+    @rule(floor=st.sampled_from([None, 1, 2]), ceiling=st.sampled_from([None, 2, 3, 4]))
+    def another_policy(self, floor: int | None, ceiling: int | None) -> None:
+        before = self.job.state.policy
+        policy = ScalingPolicy(before.version + 1, FloorCeiling(floor, ceiling))
+        taken = self.tell(ScalingPolicyUpdated(policy))
+        assert taken == (self.job.kind != "Finished"), "a PUT was lost"
+        if taken:
+            assert self.job.state.policy.same_as(policy), "a PUT was lost"
+
     @rule(cap=st.sampled_from([None, None, 1, 2, 3, 8]), weight=few)
     def another_share(self, cap: int | None, weight: int) -> None:
         state = self.job.state
         if cap is not None:
-            cap = max(cap, minimal_slots(state.graph, state.requirements))
+            cap = max(cap, minimal_slots(state.graph, state.bounds))
         share = SlotShare(state.share.version + 1, weight, cap=cap)
         taken = self.tell(SlotShareUpdated(share))
         assert taken == (self.job.kind != "Finished"), "a PUT was lost"
@@ -351,7 +362,7 @@ class Life(RuleBasedStateMachine):
             return
         if job.kind == "Created":
             self.tell(StartScheduling())
-        few = len(job.state.slots) < minimal_slots(job.graph, job.state.requirements)
+        few = len(job.state.slots) < minimal_slots(job.graph, job.state.bounds)
         if self.trigger % 2 or few or job.state.cluster_unreachable:
             self.tell(SlotsChanged(ENOUGH_SLOTS))
         if job.batch % 2:

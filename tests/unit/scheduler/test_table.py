@@ -10,6 +10,7 @@ import pytest
 
 from app.model.plan import Slot
 from app.model.rescale import TerminatedReason
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.scheduler import table, transitions
 from app.scheduler.adaptive import events as events_module
@@ -33,6 +34,7 @@ from app.scheduler.adaptive.events import (
     RegionFailed,
     RegionFinished,
     RequirementsUpdated,
+    ScalingPolicyUpdated,
     SlotsChanged,
     SlotShareUpdated,
     StartScheduling,
@@ -59,6 +61,10 @@ def variants(kind: str, state: JobState) -> list[Event]:
         "StartScheduling": [StartScheduling()],
         "RequirementsUpdated": [
             RequirementsUpdated(bounds(state.graph, *pair, 7)) for pair in ((1, 1), (3, 3), (1, 9))
+        ],
+        "ScalingPolicyUpdated": [
+            ScalingPolicyUpdated(ScalingPolicy(2, FloorCeiling(*pair)))
+            for pair in ((None, 1), (3, 3), (2, None))
         ],
         "SlotShareUpdated": [SlotShareUpdated(SlotShare(2, weight=3, cap=2)), SlotShareUpdated(state.share)],
         "SlotsChanged": [

@@ -17,6 +17,7 @@ from app.model.rescale import (
     TriggerCause,
     VertexRescale,
 )
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import Executing, JobState, Manager, Rescaling, Timeline, Timer
@@ -130,6 +131,7 @@ def state(job: str, *, version: int = 1) -> JobState:
         status_since_ms=((JobStatus.INITIALIZING, NOW_MS), (JobStatus.RUNNING, NOW_MS + 5)),
         declared_slots=4,
         share=SlotShare(2, 3, -1, 6, "ann", "peak", NOW_MS),
+        policy=ScalingPolicy(2, FloorCeiling(None, 8), (("v", FloorCeiling(2)),), "olga", "peak", NOW_MS),
         slots_reason="Its cap is 6 slot(s).",
         slots_changed_ms=NOW_MS,
     )

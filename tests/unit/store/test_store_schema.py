@@ -37,6 +37,7 @@ ROWS = {
     "job_states": "INSERT INTO job_states VALUES ('j', 1, 't', 'RUNNING', NULL, '{}')",
     "leases": "INSERT INTO leases VALUES ('j', 'me', 1, 1)",
     "requirements": "INSERT INTO requirements VALUES ('j', 1, 'u', '[]', NULL, NULL, NULL, 1)",
+    "scaling_policies": "INSERT INTO scaling_policies VALUES ('j', 2, '{}', '[]', NULL, NULL, 1)",
     "idempotency": "INSERT INTO idempotency VALUES ('j', 'k', 'h', 1, 1, 1)",
     "rescales": (
         "INSERT INTO rescales VALUES ('j', 1, 'u1', 'r', 1, 'INITIAL_SCHEDULE', 1, 2, 'SUCCEEDED', 'COMPLETED', "
@@ -70,6 +71,8 @@ REFUSED = {
     "a version of requirements twice": ROWS["requirements"],
     "a version 0 of requirements": "INSERT INTO requirements VALUES ('j', 0, 'u', '[]', NULL, NULL, NULL, 1)",
     "other requirements under the same version": "UPDATE requirements SET bounds = '[1]'",
+    "a version of a scaling policy twice": ROWS["scaling_policies"],
+    "another scaling policy under the same version": "UPDATE scaling_policies SET vertices = '[1]'",
     "an idempotency key twice": ROWS["idempotency"],
     "an answer that is neither changed nor not": "UPDATE idempotency SET changed = 2",
     "two numbers of a Livy batch": ROWS["livy_batches"],
