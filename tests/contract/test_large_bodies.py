@@ -62,6 +62,7 @@ async def test_json(world: World, kind: str) -> None:
             ("POST", "/jobs"),
             ("PUT", f"/jobs/{job_id}/resource-requirements"),
             ("PUT", f"/jobs/{job_id}/slot-share"),
+            ("PUT", f"/jobs/{job_id}/scaling-policy"),
             ("POST", f"/jobs/{job_id}/stop"),
         ):
             answer = await refused(port, request(method, path, body))

@@ -179,6 +179,14 @@ MUST_ACCEPT = CHECKS.get_one("positive_data_acceptance")
 MUST_REFUSE = CHECKS.get_one("negative_data_rejection")
 SAYS_LESS = frozenset(
     {"createBatch", "putResourceRequirements", "readAttemptLog", "putSlotShare", "replaceJob", "submitJob"}
+    {
+        "putResourceRequirements",
+        "readAttemptLog",
+        "putScalingPolicy",
+        "putSlotShare",
+        "replaceJob",
+        "submitJob",
+    }
 )
 EXPLORED = schemathesis.openapi.from_dict(DOCUMENT)
 

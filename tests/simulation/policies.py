@@ -116,10 +116,10 @@ class Operator:
         self._rng = random.Random(f"policies/{seed}/{number}")
         self._graph = graph
         # A floor that such a job fails with is taken back and tried again at each change: not what it is there for.
-        self._may = not fragile and self._rng.random() < 0.2
+        self._may = not fragile and self._rng.random() < 0.3
 
     def is_time(self) -> bool:
-        return self._may and self._rng.random() < 0.2
+        return self._may and self._rng.random() < 0.25
 
     def make(
         self, world: World, job_id: str, mark: str

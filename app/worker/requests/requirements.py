@@ -89,7 +89,8 @@ def resolve_partitions(
         if vertex is None:
             continue  # its bounds have been refused
         label = f"job vertex {vertex.id} ({vertex.name})"
-        upper = max(bounds[vertex.id].upper, state.policy[vertex.id].floor or 1) if vertex.id in bounds else 1
+        upper = bounds[vertex.id].upper if vertex.id in bounds else 1
+        floor = state.policy[vertex.id].floor or 1
         why_not = (
             None if number == vertex.max_parallelism else why_fixed(graph, state.options, vertex, number)
         )
@@ -98,6 +99,10 @@ def resolve_partitions(
         elif number < upper:
             errors.append(
                 f"The requested statePartitions {number} for {label} are fewer than its upper bound {upper}."
+            )
+        elif number < floor:
+            errors.append(
+                f"The requested statePartitions {number} for {label} are fewer than its floor {floor} (scaling policy)."
             )
         elif why_not is not None:
             errors.append(f"The requested statePartitions {number} for {label} are not possible. {why_not}")

@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from app.model.plan import Slot
+from app.scheduler.adaptive.effects import (
+    Effect,
+    RestartQuery,
+    SendPlan,
+    StartAttempt,
+    StopAttempt,
+    StopMode,
+)
+from app.scheduler.adaptive.events import (
+    AttemptFailed,
+    AttemptRunning,
+    AttemptStartFailed,
+    AttemptStopped,
+    Event,
+    PlanApplied,
+    QueryRecovered,
+)
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import determine_parallelism
 from tests.unit.scheduler.driving import Job, chain, group_graph, mixed, two_sinks
@@ -57,3 +74,25 @@ def has_wish(job: Job) -> bool:
 def deaf(job: Job) -> tuple[tuple[str, str], ...]:
     """What a driver tells of vertices that Spark does not run as the plan says."""
     return tuple((vertex.id, f"Vertex {vertex.name} does not.") for vertex in job.graph.vertices[:2])
+
+
+def obeyed(effect: Effect) -> Event | None:
+    """What a world reports that does what ``effect`` asks for; None if there is nothing to report."""
+    match effect:
+        case StartAttempt(attempt):
+            return AttemptRunning(attempt)
+        case SendPlan(attempt, plan):
+            return PlanApplied(attempt, plan.version)
+        case StopAttempt(attempt, mode):
+            return AttemptStopped(attempt, drained=mode is StopMode.DRAIN, location="/checkpoint")
+        case RestartQuery(attempt, query, number):
+            return QueryRecovered(attempt, query, number)
+        case _:
+            return None
+
+
+def tells_death(event: Event) -> bool:
+    """Whether nothing of the attempt writes any more once ``event`` is known."""
+    return isinstance(event, AttemptStopped | AttemptStartFailed) or (
+        isinstance(event, AttemptFailed) and event.stopped
+    )

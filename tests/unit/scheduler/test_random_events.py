@@ -22,10 +22,7 @@ from app.model.slot_share import SlotShare
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import (
     Effect,
-    JobTerminated,
     ReleaseSlots,
-    RestartQuery,
-    SendPlan,
     StartAttempt,
     StopAttempt,
     StopMode,
@@ -59,7 +56,16 @@ from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import Timer
 from app.scheduler.slots import minimal_slots
 from tests.unit.scheduler.driving import Job, bounds
-from tests.unit.scheduler.lives import ALL_SLOTS, ENOUGH_SLOTS, GRAPHS, OPTIONS, deaf, has_wish
+from tests.unit.scheduler.lives import (
+    ALL_SLOTS,
+    ENOUGH_SLOTS,
+    GRAPHS,
+    OPTIONS,
+    deaf,
+    has_wish,
+    obeyed,
+    tells_death,
+)
 
 RUNNING = ("Executing", "Rescaling", "StopWithSavepoint")
 sometimes = st.sampled_from([False] * 3 + [True])
@@ -112,11 +118,11 @@ class Life(RuleBasedStateMachine):
         del self.old_timers[:-20]
         for effect in job.effects:
             if isinstance(effect, StartAttempt):
-                assert not before.attempt_alive or _tells_death(event), "a second attempt while one may live"
+                assert not before.attempt_alive or tells_death(event), "a second attempt while one may live"
                 assert effect.reuse_driver or not job.state.cluster_unreachable, "its slots may be gone"
             if isinstance(effect, ReleaseSlots):
                 # The plan before is in force no more once another one is, or nothing runs.
-                over = isinstance(event, PlanApplied) or _tells_death(event)
+                over = isinstance(event, PlanApplied) or tells_death(event)
                 plan = job.state.plan if over else before.plan
                 used = {slot for _, own in plan.group_slots for slot in own} if plan else set()
                 assert not used & set(effect.slot_ids), "a slot in use was given back"
@@ -344,19 +350,6 @@ class Life(RuleBasedStateMachine):
 
     # -- the kind world
 
-    def obey(self, effect: Effect) -> None:
-        match effect:
-            case StartAttempt(attempt):
-                self.tell(AttemptRunning(attempt))
-            case SendPlan(attempt, plan):
-                self.tell(PlanApplied(attempt, plan.version))
-            case StopAttempt(attempt, mode):
-                self.tell(AttemptStopped(attempt, drained=mode is StopMode.DRAIN, location="/checkpoint"))
-            case RestartQuery(attempt, query, number):
-                self.tell(QueryRecovered(attempt, query, number))
-            case ReleaseSlots() | JobTerminated() | _:
-                pass
-
     def teardown(self) -> None:
         if (job := getattr(self, "job", None)) is None:
             return
@@ -373,7 +366,8 @@ class Life(RuleBasedStateMachine):
             if job.kind == "Finished":
                 break
             while self.asked:
-                self.obey(self.asked.pop(0))
+                if (done := obeyed(self.asked.pop(0))) is not None:
+                    self.tell(done)
             if job.kind == "Executing":
                 job.now_ms += 1_000
                 job.batch += 1
@@ -392,13 +386,6 @@ class Life(RuleBasedStateMachine):
             assert not has_wish(job), f"never rescaled: {job.state.phase} {job.state.timers}"
             assert all(one.over for one in job.state.local), f"a query stays down: {job.state.local}"
             assert job.state.timeline.open is None, f"a record without end: {job.state.timeline.open}"
-
-
-def _tells_death(event: Event) -> bool:
-    """Whether nothing of the attempt writes any more once ``event`` is known."""
-    return isinstance(event, AttemptStopped | AttemptStartFailed) or (
-        isinstance(event, AttemptFailed) and event.stopped
-    )
 
 
 TestLife = Life.TestCase
