@@ -180,10 +180,11 @@ MUST_REFUSE = CHECKS.get_one("negative_data_rejection")
 SAYS_LESS = frozenset(
     {"createBatch", "putResourceRequirements", "readAttemptLog", "putSlotShare", "replaceJob", "submitJob"}
     {
+        "deleteScalingPolicy",
         "putResourceRequirements",
-        "readAttemptLog",
         "putScalingPolicy",
         "putSlotShare",
+        "readAttemptLog",
         "replaceJob",
         "submitJob",
     }

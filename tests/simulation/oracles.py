@@ -324,9 +324,8 @@ class Oracles:
         if truth.open is not None:
             return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
         assert state.plan is not None
-        complaint = self.trials.complaint(job_id, state) or self.policies.complaint(job_id, state)
-        if complaint is not None:
-            return complaint
+        if found := self.trials.complaint(job_id, state) or self.policies.complaint(job_id, state):
+            return found
         goal, cap = _goal(state), state.share.cap
         most, least = most_slots(state.graph, goal), least_slots(state.graph, goal)
         wanted = parallelism(state.graph, goal, most if cap is None else min(most, cap))

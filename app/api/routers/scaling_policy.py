@@ -34,6 +34,8 @@ _ALL, _VERTICES = "allVertices", "vertices"
 _LIMITS = ("floor", "ceiling")
 _FORM = '{"allVertices": {"floor": 1, "ceiling": 8}, "vertices": {"<vertex id or name>": {"floor": 2}}}'
 _PATH = "/jobs/{jobid}/scaling-policy"
+_ENDED = "The job has ended: it is FINISHED."
+_STALE = 'The scaling policy is at version 3, not at "2" as If-Match demands.'
 
 router = APIRouter(tags=["requirements"], route_class=Operation)
 
@@ -100,9 +102,8 @@ async def _limits(request: Request, job: Job) -> _Limits:
             {
                 400: "For job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts), the floor 5 (of its own) is above the "
                 "ceiling 2 (for all vertices).",
-                409: "Job 7d6d000000000000000000000000002f has reached the terminal state FINISHED: its scaling policy "
-                "cannot be changed.",
-                412: 'The scaling policy is at version 3, not at "2" as If-Match demands.',
+                409: _ENDED,
+                412: _STALE,
             }
         ),
     },
@@ -141,7 +142,13 @@ async def put_scaling_policy(
     return Empty()
 
 
-@router.delete(_PATH, responses=answered(headers={"ETag": "The version now in force."}))
+@router.delete(
+    _PATH,
+    responses={
+        **answered(headers={"ETag": "The version now in force."}),
+        **refusals({409: _ENDED, 412: _STALE}),
+    },
+)
 async def delete_scaling_policy(
     response: Response,
     job: Job,

@@ -350,6 +350,10 @@ class Life(RuleBasedStateMachine):
 
     # -- the kind world
 
+    def obey(self, effect: Effect) -> None:
+        if (done := obeyed(effect)) is not None:
+            self.tell(done)
+
     def teardown(self) -> None:
         if (job := getattr(self, "job", None)) is None:
             return
@@ -366,8 +370,7 @@ class Life(RuleBasedStateMachine):
             if job.kind == "Finished":
                 break
             while self.asked:
-                if (done := obeyed(self.asked.pop(0))) is not None:
-                    self.tell(done)
+                self.obey(self.asked.pop(0))
             if job.kind == "Executing":
                 job.now_ms += 1_000
                 job.batch += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from app.store.__main__ import main as run_alembic
 from app.store.engine import create, parse_url
@@ -54,5 +55,56 @@ def test_the_files_of_the_version_in_force_are_kept_on_the_way_up_and_down(new_d
         assert files("job_id", "name", "sha256") == [("j", "a", "s2"), ("k", "a", "s1")]
         run_alembic([new_database_url, "upgrade", "head"])
         assert files("job_id", "version", "sha256") == [("j", 2, "s2"), ("k", 1, "s1")]
+    finally:
+        engine.dispose()
+
+
+def test_records_of_a_policy_are_allowed_and_become_those_of_bounds_on_the_way_down(
+    new_database_url: str,
+) -> None:
+    """On SQLite the table is made anew: what guarded the rows before guards them afterwards."""
+    engine = create(parse_url(new_database_url), write=True, pool_size=1)
+
+    def found(query: str) -> list[tuple[object, ...]]:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(text(query))]
+
+    def refused(statement: str) -> bool:
+        try:
+            with engine.begin() as connection:
+                connection.execute(text(statement))
+        except DBAPIError:
+            return True
+        return False
+
+    of_policy = (
+        ROWS["rescales"].replace("'j', 1, 'u1'", "'j', 3, 'u3'").replace("INITIAL_SCHEDULE", "UPDATE_POLICY")
+    )
+    try:
+        run_alembic([new_database_url, "upgrade", "0006"])
+        with engine.begin() as connection:
+            for table in ("jobs", "rescales", "open rescale"):
+                connection.execute(text(ROWS[table]))
+        before = found("SELECT * FROM rescales ORDER BY number")
+        assert refused(of_policy)
+        run_alembic([new_database_url, "upgrade", "head"])
+        assert found("SELECT * FROM rescales ORDER BY number") == before
+        assert found("SELECT records FROM rescale_totals") == [(1,)], "nothing is counted twice"
+        assert not refused(of_policy)
+        assert found("SELECT records FROM rescale_totals") == [(2,)]
+        guarded = (
+            of_policy.replace("UPDATE_POLICY", "NOBODY").replace("'j', 3, 'u3'", "'j', 4, 'u4'"),
+            "UPDATE rescales SET message = 'x' WHERE number = 3",
+            "DELETE FROM rescales WHERE number = 2",
+            ROWS["open rescale"].replace("'j', 2, 'u2'", "'j', 5, 'u5'"),
+        )
+        assert [refused(statement) for statement in guarded] == [True] * len(guarded)
+        run_alembic([new_database_url, "downgrade", "0006"])
+        assert found("SELECT number, cause FROM rescales ORDER BY number") == [
+            (1, "INITIAL_SCHEDULE"),
+            (2, "INITIAL_SCHEDULE"),
+            (3, "UPDATE_REQUIREMENT"),
+        ]
+        assert [refused(statement) for statement in guarded] == [True] * len(guarded)
     finally:
         engine.dispose()
