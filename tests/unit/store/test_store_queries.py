@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from app.model.rescale import RescaleRecord, TerminalState, TerminatedReason, TriggerCause
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.store import (
     AddIdempotencyKey,
+    AddScalingPolicy,
     DurationTotals,
     PutRescale,
     RescalePage,
@@ -141,6 +143,26 @@ async def test_old_requests_are_removed_but_never_the_newest_requirements(store:
     assert await store.answer(JOB, "key-4") is not None
     await store.prune_versions(JOB, keep=0, older_than_ms=2**60, most=100)
     assert [found.version for found in await store.requirements(JOB)] == [6]
+
+
+async def test_old_scaling_policies_are_removed_with_old_requirements_but_never_the_newest(
+    store: Store,
+) -> None:
+    await store.commit(samples.creation())
+    policies = [
+        ScalingPolicy(version, FloorCeiling(None, version), changed_ms=samples.NOW_MS + version)
+        for version in range(2, 7)
+    ]
+    for seq, policy in enumerate(policies, 2):
+        await store.commit(samples.put(JOB, seq).add(AddScalingPolicy(policy)))
+    assert await store.scaling_policies(JOB) == policies[::-1]
+    assert await store.scaling_policies(JOB, limit=2, after=6) == policies[3:1:-1]
+    # Older than version 4: policies 2 and 3, and requirements 1 to 3.
+    older_than_ms = samples.NOW_MS + 4
+    assert await store.prune_versions(JOB, keep=1, older_than_ms=older_than_ms, most=100) == 5
+    assert [found.version for found in await store.scaling_policies(JOB)] == [6, 5, 4]
+    await store.prune_versions(JOB, keep=9, older_than_ms=0, most=1)
+    assert await store.scaling_policies(JOB) == policies[-1:]
 
 
 async def test_a_job_is_forgotten_whole_once_it_has_ended(store: Store) -> None:
