@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from app.model.jobgraph import JobGraph, JobType
 from app.model.requirements import Bounds, Requirements
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
-from app.scheduler.adaptive.evolve import evolve
 from app.scheduler.adaptive.state import JobState
 from app.store import Store
 from app.worker.requests.scaling_policies import ScalingPolicyUpdate
@@ -159,7 +158,7 @@ def floor_forgotten() -> Iterator[None]:
             (vertex, Bounds(min(own.lower, declared[vertex].upper), min(own.upper, declared[vertex].upper)))
             for vertex, own in found
         )
-        return evolve(found, bounds=capped)
+        return replace(found, bounds=capped)
 
     JobState.bounds = property(bounds)  # type: ignore[assignment, method-assign]
     try:
