@@ -41,7 +41,7 @@ def dashboard_config(info: ServerInfo) -> schema.DashboardConfig:
         timezone_offset=0,
         flink_version=FLINK_API_VERSION,
         flink_revision=f"slotwise {info.version}",
-        features=schema.Features(web_submit=False, web_cancel=True, web_rescale=True, web_history=False),
+        features=schema.Features(web_submit=False, web_cancel=False, web_rescale=True, web_history=False),
         slotwise_version=info.version,
     )
 

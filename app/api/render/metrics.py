@@ -70,14 +70,20 @@ def batch_figures(view: JobView, now_ms: int) -> dict[str, float]:
     return metrics | {f"lastBatchDuration.{phase}": took_ms for phase, took_ms in phases}
 
 
-def executor_metrics(views: Iterable[JobView], now_ms: int) -> dict[str, Aggregates]:
+def executor_metrics(views: Iterable[JobView], now_ms: int, host: str | None = None) -> dict[str, Aggregates]:
     """Of the executors of all jobs that run here; of a job without a cluster its driver is the one. 0 while none has
-    told anything."""
+    told anything. ``host``: of the executors on that one."""
     told = [
         (view.load.executors, now_ms + view.ahead_ms) for view in views if view.load.executors is not None
     ]
-    executors = [each for one, _ in told for each in one.now]
-    gc = [_gc_ms_per_second(one, each, job_now_ms) for one, job_now_ms in told for each in one.now]
+    found = [
+        (one, each, job_now_ms)
+        for one, job_now_ms in told
+        for each in one.now
+        if host is None or each.host == host
+    ]
+    executors = [each for _, each, _ in found]
+    gc = [_gc_ms_per_second(*each) for each in found]
     figures: dict[str, list[float]] = {
         "Status.JVM.Memory.Heap.Used": [each.heap_used_bytes for each in executors],
         "Status.JVM.Memory.Heap.Max": [each.heap_max_bytes for each in executors],

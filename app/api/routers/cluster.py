@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
 from starlette.requests import Request
 
 from app.api.dependencies import Info, Job, Now, Plane
@@ -14,7 +16,7 @@ from app.api.routes import Operation, PublicOperation
 from app.api.schema import cluster as schema
 from app.model.sentences import shown
 from app.store.errors import StoreError
-from app.worker.views import Unavailable
+from app.worker.views import TaskManager, Unavailable
 
 router = APIRouter(tags=["cluster"], route_class=Operation)
 health = APIRouter(prefix="/health", tags=["health"], route_class=PublicOperation)
@@ -54,15 +56,21 @@ async def list_task_managers(plane: Plane, now_ms: Now) -> schema.TaskManagers:
     return schema.TaskManagers(taskmanagers=managers)
 
 
-@router.get("/taskmanagers/{taskmanagerid}")
-async def get_task_manager(
-    taskmanagerid: TaskManagerId, plane: Plane, now_ms: Now
-) -> schema.TaskManagerDetails:
-    """One TaskManager with its slots"""
+async def _task_manager(taskmanagerid: TaskManagerId, plane: Plane) -> TaskManager:
     for manager in plane.task_managers():
         if manager.id == taskmanagerid:
-            return render.task_manager_details(manager, plane.jobs(), now_ms)
+            return manager
     raise not_found(f"No TaskManager has the id {shown(taskmanagerid)}.")
+
+
+Manager = Annotated[TaskManager, Depends(_task_manager)]
+"""The TaskManager that the path names."""
+
+
+@router.get("/taskmanagers/{taskmanagerid}")
+async def get_task_manager(manager: Manager, plane: Plane, now_ms: Now) -> schema.TaskManagerDetails:
+    """One TaskManager with its slots"""
+    return render.task_manager_details(manager, plane.jobs(), now_ms)
 
 
 @router.get("/cluster/members")
