@@ -54,7 +54,7 @@ from app.worker.requests.scaling_policies import (
     with_policy,
 )
 from app.worker.requests.slot_shares import SlotShareUpdate, decide_share, share_hash
-from app.worker.requests.stop import decide_stop
+from app.worker.requests.stop import decide_stop, savepoint_id, savepoint_of
 from app.worker.requests.submission import Submission
 from app.worker.requests.views_of_logs import AttemptView, DriverLogs, LogLines, LogPart
 from app.worker.retrying import reading
@@ -332,8 +332,15 @@ class ControlPlane:
         answer: str = await job.worker.ask(lambda state: decide_stop(state, trigger, requested_by))
         return answer
 
+    def savepoint(self, job_id: str) -> str:
+        state = self._running(job_id, "no savepoint of it can be made").state
+        return savepoint_of(state, self._places.checkpoint_dir(job_id)).trigger_id
+
     def stop_operation(self, job_id: str, trigger_id: str) -> Stop:
-        stop = self.job(job_id).state.stop
+        state = self.job(job_id).state
+        if trigger_id == savepoint_id(job_id):
+            return savepoint_of(state, self._places.checkpoint_dir(job_id))
+        stop = state.stop
         if stop is None or stop.trigger_id != trigger_id:
             raise UnknownOperation(
                 f"There is no stop operation with trigger id {trigger_id} for job {job_id}."

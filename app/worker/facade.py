@@ -130,6 +130,10 @@ class ControlPlaneFacade(Protocol):
         """Start a stop at a batch boundary and return its trigger id."""
         ...
 
+    def savepoint(self, job_id: str) -> str:
+        """The trigger id of a savepoint, for `stop_operation`: the job runs on."""
+        ...
+
     def stop_operation(self, job_id: str, trigger_id: str) -> Stop: ...
 
     async def forget(self, job_id: str) -> None:

@@ -14,8 +14,10 @@ from app.api.parameters import JobId, TriggerId, expected
 from app.api.render.jobs import render_stop
 from app.api.requests import read_model
 from app.api.routes import Operation
-from app.api.schema import jobs as schema
+from app.api.schema import endings as schema
 from app.api.schema.base import Empty
+from app.api.schema.jobs import FailureCause, OperationStatus
+from app.scheduler.adaptive.state import Stop
 
 router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
 
@@ -66,7 +68,42 @@ async def stop_job(
     return schema.StopAccepted(request_id=trigger_id)
 
 
+async def _savepoint_body(request: Request) -> schema.SavepointBody:
+    return await read_model(request, schema.SavepointBody, what='{"cancel-job": false}', empty_ok=True)
+
+
+@router.post(
+    "/savepoints",
+    status_code=202,
+    responses=refusals({409: "The job has no savepoint now: it is RESTARTING, and no attempt runs."}),
+    openapi_extra=request_body(
+        "May be empty.", {"application/json": schema.SavepointBody.model_json_schema()}, required=False
+    ),
+)
+async def make_savepoint(
+    jobid: JobId, plane: Plane, body: Annotated[schema.SavepointBody, Depends(_savepoint_body)]
+) -> schema.StopAccepted:
+    """The checkpoint of a job that runs on
+
+    Each committed micro-batch is a complete checkpoint, so nothing has to be done. The job goes on to write it: copy it
+    when the job is stopped.
+    """
+    return schema.StopAccepted(request_id=plane.savepoint(jobid))
+
+
 @router.get("/savepoints/{triggerid}")
 async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> schema.StopStatus:
-    """How a stop is going"""
+    """How a stop is going, or the place of a savepoint"""
     return render_stop(plane.stop_operation(jobid, triggerid))
+
+
+def render_stop(stop: Stop) -> schema.StopStatus:
+    """Flink's asynchronous operation: in progress, or completed with a location or a failure cause."""
+    if stop.state == "IN_PROGRESS":
+        return schema.StopStatus(status=OperationStatus(id="IN_PROGRESS"), operation=None)
+    if stop.error is not None:
+        cause = FailureCause(class_name="StopFailed", stack_trace=stop.error)
+        outcome = schema.StopOutcome(failure_cause=cause)
+    else:
+        outcome = schema.StopOutcome(location=stop.location)
+    return schema.StopStatus(status=OperationStatus(id="COMPLETED"), operation=outcome)

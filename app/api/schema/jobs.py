@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-from app.api.parameters import GivenId
-from app.api.schema.base import Camel, Expected, Hyphenated, Id, Millis, Schema
+from app.api.schema.base import Camel, Hyphenated, Id, Millis, Schema
 from app.model.jobgraph import JobType, Partitioner
 from app.model.status import JobStatus
 
@@ -298,31 +296,6 @@ class JobResult(Hyphenated):
 class ExecutionResult(Hyphenated):
     status: OperationStatus
     job_execution_result: JobResult | None = Field(default=None, description="Once it has ended.")
-
-
-class StopBody(Schema):
-    """What Flink's client sends. There is no target directory: the job stops on its own checkpoint."""
-
-    model_config = ConfigDict(alias_generator=to_camel)
-
-    target_directory: Annotated[None, Expected("left out: the job stops on its own checkpoint")] = None
-    drain: Annotated[bool | None, Expected("true or false")] = None
-    format_type: Annotated[Literal["CANONICAL", "NATIVE"] | None, Expected("CANONICAL or NATIVE")] = None
-    trigger_id: Annotated[GivenId | None, Expected("32 hexadecimal digits")] = None
-
-
-class StopAccepted(Hyphenated):
-    request_id: Id
-
-
-class StopOutcome(Hyphenated):
-    location: str | None = Field(default=None, description="The job's checkpoint.")
-    failure_cause: FailureCause | None = None
-
-
-class StopStatus(Schema):
-    status: OperationStatus
-    operation: StopOutcome | None
 
 
 class Submitted(Camel):
