@@ -124,6 +124,10 @@ def words(event: dict[str, Any]) -> str:
     if event.get("bounds"):
         bounds = [f"{one['lowerBound']}-{one['upperBound']}" for one in event["bounds"].values()]
         parts.append(f"bounds {' '.join(bounds)}")
+    if "allVertices" in event:
+        limits = [event["allVertices"], *event["vertices"].values()]
+        told = [f"{or_dash(one['floor'])}:{or_dash(one['ceiling'])}" for one in limits]
+        parts.append(f"floor:ceiling {' '.join(told)}")
     after = (event.get("postRescaleParallelism") or event.get("parallelism") or {}).values()
     if any(count is not None for count in after):
         parts.append(f"parallelism {' '.join(or_dash(count) for count in after)}")

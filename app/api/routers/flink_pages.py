@@ -28,7 +28,10 @@ router = APIRouter(tags=["flink"], route_class=Operation)
 
 _VERTEX = "/jobs/{jobid}/vertices/{vertexid}"
 _TEXT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Empty: what a driver logs is under its attempt.", "content": {"text/plain": {}}}
+    200: {
+        "description": "Empty: what a driver logs is under its attempt.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
 }
 
 

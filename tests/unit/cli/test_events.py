@@ -47,6 +47,13 @@ def test_a_stream_is_read_as_the_standard_says() -> None:
     assert list(parsed(text.split("\n"))) == [("5", None), ("6", {}), (None, 7)]
 
 
+def test_limits_of_a_policy_are_told_those_for_all_vertices_first(fake: Any, slotwise: Run) -> None:
+    limits = {"a": {"floor": 3, "ceiling": 4}}
+    told = event(8, "scaling-policy", version=2, allVertices={"floor": None, "ceiling": 6}, vertices=limits)
+    fake.on("GET", PATH, (200, stream({**told, "requestedBy": "olga", "reason": "peak"}), STREAM))
+    assert slotwise("events", "delays").out.endswith("version 2, floor:ceiling -:6 3:4, by olga, peak\n")
+
+
 def test_what_is_stored_is_a_line_each(fake: Any, slotwise: Run) -> None:
     fake.on("GET", PATH, (200, stream(STARTED, ENDED), STREAM))
     done = slotwise("events", "delays", "--types", "status,rescale-ended")
