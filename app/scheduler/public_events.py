@@ -53,12 +53,7 @@ def step_events(before: JobState, event: Event, after: JobState, now_ms: int) ->
 
 
 def _told(before: JobState, event: Event, after: JobState) -> _Told:
-    if after.requirements is not before.requirements:
-        yield PublicEventType.REQUIREMENTS, _requirements(after.requirements)
-    if after.policy is not before.policy:
-        yield PublicEventType.SCALING_POLICY, _scaling_policy(after.policy)
-    if after.share is not before.share:
-        yield PublicEventType.SLOT_SHARE, _slot_share(after.share)
+    yield from _declared(before, after)
     if after.failures is not before.failures:
         known = {id(failure) for entry in before.failures for failure in entry}
         for failure in (failure for entry in after.failures for failure in entry):
@@ -80,6 +75,16 @@ def _told(before: JobState, event: Event, after: JobState) -> _Told:
         if isinstance(after.phase, Finished) and after.phase.cause is not None:
             fields["cause"] = _shortened(after.phase.cause)
         yield PublicEventType.STATUS, fields
+
+
+def _declared(before: JobState, after: JobState) -> _Told:
+    """What somebody asked for."""
+    if after.requirements is not before.requirements:
+        yield PublicEventType.REQUIREMENTS, _requirements(after.requirements)
+    if after.policy is not before.policy:
+        yield PublicEventType.SCALING_POLICY, _scaling_policy(after.policy)
+    if after.share is not before.share:
+        yield PublicEventType.SLOT_SHARE, _slot_share(after.share)
 
 
 def _rescales(before: JobState, after: JobState) -> _Told:

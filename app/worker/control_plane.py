@@ -24,7 +24,7 @@ from app.store.queries import RescalePage
 from app.store.store import Store
 from app.worker.clock import Clock
 from app.worker.housekeeping.forgetting import Forgetter
-from app.worker.job.idempotency import IdempotencyKey, first_answer
+from app.worker.job.idempotency import IdempotencyKey, first_answer, identity_of
 from app.worker.job.job import Job
 from app.worker.job.mailbox import RequestDecision
 from app.worker.job.orders import await_orders
@@ -225,26 +225,18 @@ class ControlPlane:
         return newest_first(self._keeper.unreadable.all())
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
-        identity = (
-            IdempotencyKey(update.idempotency_key, request_hash(update)) if update.idempotency_key else None
-        )
-        refusal = "its resource requirements cannot be changed"
+        refusal, identity = "its resource requirements cannot be changed", identity_of(update, request_hash)
         decide = self.tracing.decision(job_id, lambda state: decide_update(state, update))
         return await self._put(job_id, refusal, decide, identity)
 
     async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
-        identity = (
-            IdempotencyKey(update.idempotency_key, share_hash(update)) if update.idempotency_key else None
-        )
         refusal, now_ms = "its slot share cannot be changed", self._now_of(job_id)
+        identity = identity_of(update, share_hash)
         put = self._put(job_id, refusal, lambda state: decide_share(state, update, now_ms), identity)
         return (await put).version
 
     async def update_scaling_policy(self, job_id: str, update: ScalingPolicyUpdate) -> int:
-        identity = (
-            IdempotencyKey(update.idempotency_key, policy_hash(update)) if update.idempotency_key else None
-        )
-        now_ms = self._now_of(job_id)
+        now_ms, identity = self._now_of(job_id), identity_of(update, policy_hash)
         put = self._put(job_id, _NO_POLICY, lambda state: decide_policy(state, update, now_ms), identity)
         return (await put).version
 

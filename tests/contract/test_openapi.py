@@ -178,8 +178,8 @@ load_all_checks()
 MUST_ACCEPT = CHECKS.get_one("positive_data_acceptance")
 MUST_REFUSE = CHECKS.get_one("negative_data_rejection")
 SAYS_LESS = frozenset(
-    {"createBatch", "putResourceRequirements", "readAttemptLog", "putSlotShare", "replaceJob", "submitJob"}
     {
+        "createBatch",
         "deleteScalingPolicy",
         "putResourceRequirements",
         "putScalingPolicy",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, get_args
 
 from app.api.render.execution import VertexExecution, region_progress, vertex_executions
+from app.api.schema import endings
 from app.api.schema import jobs as schema
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
@@ -335,13 +336,13 @@ def _duration_ms(view: JobView, now_ms: int) -> int:
     return max(0, (now_ms if view.ended_ms is None else view.ended_ms) - view.submitted_ms)
 
 
-def render_stop(stop: Stop) -> schema.StopStatus:
+def render_stop(stop: Stop) -> endings.StopStatus:
     """Flink's asynchronous operation: in progress, or completed with a location or a failure cause."""
     if stop.state == "IN_PROGRESS":
-        return schema.StopStatus(status=schema.OperationStatus(id="IN_PROGRESS"), operation=None)
+        return endings.StopStatus(status=schema.OperationStatus(id="IN_PROGRESS"), operation=None)
     if stop.error is not None:
         cause = schema.FailureCause(class_name="StopFailed", stack_trace=stop.error)
-        outcome = schema.StopOutcome(failure_cause=cause)
+        outcome = endings.StopOutcome(failure_cause=cause)
     else:
-        outcome = schema.StopOutcome(location=stop.location)
-    return schema.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)
+        outcome = endings.StopOutcome(location=stop.location)
+    return endings.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)

@@ -16,8 +16,6 @@ from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema import endings as schema
 from app.api.schema.base import Empty
-from app.api.schema.jobs import FailureCause, OperationStatus
-from app.scheduler.adaptive.state import Stop
 
 router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
 
@@ -95,15 +93,3 @@ async def make_savepoint(
 async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> schema.StopStatus:
     """How a stop is going, or the place of a savepoint"""
     return render_stop(plane.stop_operation(jobid, triggerid))
-
-
-def render_stop(stop: Stop) -> schema.StopStatus:
-    """Flink's asynchronous operation: in progress, or completed with a location or a failure cause."""
-    if stop.state == "IN_PROGRESS":
-        return schema.StopStatus(status=OperationStatus(id="IN_PROGRESS"), operation=None)
-    if stop.error is not None:
-        cause = FailureCause(class_name="StopFailed", stack_trace=stop.error)
-        outcome = schema.StopOutcome(failure_cause=cause)
-    else:
-        outcome = schema.StopOutcome(location=stop.location)
-    return schema.StopStatus(status=OperationStatus(id="COMPLETED"), operation=outcome)
