@@ -288,10 +288,7 @@ class ControlPlane:
     ) -> DryRun:
         broker = self._keeper.broker
         return dry_run(
-            state,
-            bounds,
-            numbers,
-            errors,
+            *(state, bounds, numbers, errors),
             reach=lambda *asked: broker.attainable_slots(state.job_id, *asked),
             retry=retry,
             supply=supply_of(broker, self._places),
@@ -325,8 +322,8 @@ class ControlPlane:
         return answer
 
     def savepoint(self, job_id: str) -> str:
-        state = self._running(job_id, "no savepoint of it can be made").state
-        return savepoint_of(state, self._places.checkpoint_dir(job_id)).trigger_id
+        job = self._running(job_id, "no savepoint of it can be made")
+        return savepoint_of(job.state, self._places.checkpoint_dir(job_id)).trigger_id
 
     def stop_operation(self, job_id: str, trigger_id: str) -> Stop:
         state = self.job(job_id).state

@@ -188,11 +188,8 @@ class Oracles:
         check_redistribution(self, job_id, before, state)
         if state.timeline.records:
             opened = state.timeline.open.number if state.timeline.open else None
-            self.check(
-                truth.open == opened,
-                "promise 4",
-                f"the state says that record {opened} is open, the history says {truth.open}",
-            )
+            detail = f"the state says that record {opened} is open, the history says {truth.open}"
+            self.check(truth.open == opened, "promise 4", detail)
         self.check(
             state.requirements == truth.stored.get(state.requirements.version, state.requirements),
             "promise 1",
@@ -324,8 +321,8 @@ class Oracles:
         if truth.open is not None:
             return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
         assert state.plan is not None
-        if found := self.trials.complaint(job_id, state) or self.policies.complaint(job_id, state):
-            return found
+        if why := self.trials.complaint(job_id, state) or self.policies.complaint(job_id, state):
+            return why
         goal, cap = _goal(state), state.share.cap
         most, least = most_slots(state.graph, goal), least_slots(state.graph, goal)
         wanted = parallelism(state.graph, goal, most if cap is None else min(most, cap))
@@ -400,6 +397,5 @@ class Oracles:
 
 def _goal(state: JobState) -> dict[str, Bounds]:
     """What the job goes for: what was declared, within its policy, but for what was taken back."""
-    taken = state.taken_back
-    back = None if taken is None else dict(taken.good)
+    back = None if state.taken_back is None else dict(state.taken_back.good)
     return bounds_now(state.graph, state.requirements, back, state.policy)

@@ -186,8 +186,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(floor=st.sampled_from([None, 1, 2]), ceiling=st.sampled_from([None, 2, 3, 4]))
     def another_policy(self, floor: int | None, ceiling: int | None) -> None:
-        before = self.job.state.policy
-        policy = ScalingPolicy(before.version + 1, FloorCeiling(floor, ceiling))
+        policy = ScalingPolicy(self.job.state.policy.version + 1, FloorCeiling(floor, ceiling))
         taken = self.tell(ScalingPolicyUpdated(policy))
         assert taken == (self.job.kind != "Finished"), "a PUT was lost"
         if taken:
