@@ -9,6 +9,7 @@ from app.model.plan import Plan
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.draft import phase_status
+from app.scheduler.adaptive.no_change import versions_of
 from app.scheduler.adaptive.resources import WAIT_TIMER
 from app.scheduler.adaptive.slot_declaration import plans_of, slots_of
 from app.scheduler.adaptive.state import (
@@ -145,11 +146,9 @@ def _standstill_has_a_reason(state: JobState) -> str | None:
     if not isinstance(state.phase, Executing) or plan is None or state.graph.runs_by_regions:
         return None
     most = {vertex.id: vertex.max_parallelism for vertex in state.graph.vertices}
-    short = any(
-        count != min(state.requirements[vertex].upper, most[vertex]) for vertex, count in plan.parallelism
-    )
-    now = (state.requirements.version, state.plan_version)
-    known = any((one.version, one.plan_version) == now for one in state.no_change)
+    bounds = state.bounds.as_dict()
+    short = any(count != min(bounds[vertex].upper, most[vertex]) for vertex, count in plan.parallelism)
+    known = any(one.versions == versions_of(state) for one in state.no_change)
     return "the job does not run at its upper bounds, and no reason is known" if short and not known else None
 
 

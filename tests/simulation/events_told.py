@@ -41,7 +41,7 @@ def noted(truth: JobTruth, state: JobState) -> str | None:
         truth.no_changes[str(one.reason), one.version, one.first_ms] = one.count
     if state.graph.type is not JobType.STREAMING or state.phase.kind != "Executing" or state.plan is None:
         return None
-    bounds = bounds_now(state.graph, state.requirements)
+    bounds = bounds_now(state.graph, state.requirements, None, state.policy)
     if dict(state.plan.parallelism) == parallelism(state.graph, bounds, most_slots(state.graph, bounds)):
         return None
     if any(one.version == state.requirements.version for one in state.no_change):

@@ -281,11 +281,9 @@ class Oracles:
     def least_slots(self) -> int:
         """With so many slots every job can run."""
         live = [truth.state for truth in self.jobs.values() if truth.state is not None]
-        return sum(
-            least_slots(state.graph, bounds_now(state.graph, state.requirements, None, state.policy))
-            for state in live
-            if not isinstance(state.phase, Finished)
-        )
+        running = [state for state in live if not isinstance(state.phase, Finished)]
+        bounds = [bounds_now(one.graph, one.requirements, None, one.policy) for one in running]
+        return sum(least_slots(one.graph, own) for one, own in zip(running, bounds, strict=True))
 
     def all_run(self) -> str | None:
         """Which job does not have what it cannot do without, although there is as much; None if each has."""

@@ -16,14 +16,18 @@ from app.scheduler.adaptive.no_change_state import NoChange, NoChangeReason
 from app.scheduler.adaptive.state import Executing, Finished, JobState, Manager, WaitingForResources
 
 
+def versions_of(state: JobState) -> tuple[int, int, int]:
+    """Of the requirements, of the scaling policy and of the newest plan: what was decided at others counts no more."""
+    return state.requirements.version, state.policy.version, state.plan_version
+
+
 def settle(draft: Draft, *, looks: bool) -> None:
     """Forget what was decided at other bounds or another plan; if the scheduler ``looks``, count what it decides."""
     state = draft.state
     known = state.no_change
     if known:
-        now = (state.requirements.version, state.plan_version)
-        over = isinstance(state.phase, Finished)
-        kept = () if over else tuple(one for one in known if (one.version, one.plan_version) == now)
+        over, now = isinstance(state.phase, Finished), versions_of(state)
+        kept = () if over else tuple(one for one in known if one.versions == now)
         if len(kept) < len(known):
             draft.set(no_change=kept)
     found = _reason(draft) if looks else None
@@ -36,8 +40,8 @@ def _count(draft: Draft, reason: NoChangeReason, message: str) -> None:
     others = tuple(one for one in state.no_change if one.reason is not reason)
     known = next((one for one in state.no_change if one.reason is reason), None)
     if known is None:
-        version, plan_version = state.requirements.version, state.plan_version
-        one = NoChange(reason, message, version, plan_version, 1, now_ms, now_ms)
+        version, policy_version, plan_version = versions_of(state)
+        one = NoChange(reason, message, version, plan_version, 1, now_ms, now_ms, policy_version)
     else:
         one = evolve(known, message=message, count=known.count + 1, last_ms=now_ms)
     draft.set(no_change=(*others, one))
@@ -99,7 +103,7 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
     refused = state.repartition_refused
     if refused is not None and refused.requirements_uuid == state.requirements.uuid:
         return NoChangeReason.REPARTITION_REFUSED, refused.error
-    if draft.event_kind == "RequirementsUpdated":
+    if draft.event_kind in ("RequirementsUpdated", "ScalingPolicyUpdated"):
         return NoChangeReason.BOUNDS_MET, "The bounds ask for no other parallelism than is in force."
     return None
 

@@ -21,8 +21,8 @@ class NoChangeReason(StrEnum):
 class NoChange:
     """The scheduler has looked ``count`` times and left the job as it is for one ``reason``; ``message``: a sentence.
 
-    ``version``: that of the requirements, ``plan_version``: that of the newest plan. With another one of either the
-    count begins anew.
+    ``version``: that of the requirements, ``policy_version``: that of the scaling policy, ``plan_version``: that of the
+    newest plan. With another one of these the count begins anew.
     """
 
     reason: NoChangeReason
@@ -32,7 +32,12 @@ class NoChange:
     count: int
     first_ms: int
     last_ms: int
+    policy_version: int = 1
 
     @property
-    def key(self) -> tuple[str, int, int]:
-        return self.reason, self.version, self.plan_version
+    def versions(self) -> tuple[int, int, int]:
+        return self.version, self.policy_version, self.plan_version
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        return self.reason, *self.versions

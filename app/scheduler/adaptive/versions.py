@@ -242,7 +242,9 @@ def _forget_limits(draft: Draft, number: int) -> None:
             reason=f"Version {number} of the job does not have {', '.join(gone)}.",
             changed_ms=draft.now_ms,
         )
-        draft.set(policy=policy)
+        # The bounds that count are the same as before.
+        known = tuple(evolve(one, policy_version=policy.version) for one in state.no_change)
+        draft.set(policy=policy, no_change=known)
 
 
 def _with_state_of(graph: JobGraph, before: JobGraph) -> JobGraph:

@@ -81,7 +81,7 @@ def test_records_of_a_policy_are_allowed_and_become_those_of_bounds_on_the_way_d
         ROWS["rescales"].replace("'j', 1, 'u1'", "'j', 3, 'u3'").replace("INITIAL_SCHEDULE", "UPDATE_POLICY")
     )
     try:
-        run_alembic([new_database_url, "upgrade", "0007"])
+        run_alembic([new_database_url, "upgrade", "0008"])
         with engine.begin() as connection:
             for table in ("jobs", "rescales", "open rescale"):
                 connection.execute(text(ROWS[table]))
@@ -99,7 +99,7 @@ def test_records_of_a_policy_are_allowed_and_become_those_of_bounds_on_the_way_d
             ROWS["open rescale"].replace("'j', 2, 'u2'", "'j', 5, 'u5'"),
         )
         assert [refused(statement) for statement in guarded] == [True] * len(guarded)
-        run_alembic([new_database_url, "downgrade", "0007"])
+        run_alembic([new_database_url, "downgrade", "0008"])
         assert found("SELECT number, cause FROM rescales ORDER BY number") == [
             (1, "INITIAL_SCHEDULE"),
             (2, "INITIAL_SCHEDULE"),
