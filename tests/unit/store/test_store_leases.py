@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from app.model.options import JobOptions
 from app.model.public_event import PublicEvent, PublicEventType
 from app.model.rescale import TerminatedReason
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.store import (
     AcknowledgeReports,
     AddArtifact,
@@ -30,7 +31,7 @@ from app.store import (
 )
 from app.store.statements import CLOCK_MS
 from app.store.tables import metadata
-from app.store.writes import AddEvents, AddLivyBatch, AddVersion, SetVersion
+from app.store.writes import AddEvents, AddLivyBatch, AddScalingPolicy, AddVersion, SetVersion
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
 
@@ -83,6 +84,7 @@ WRITES: dict[type, Write] = {
         AddVersion(2, 1, "{}", JobOptions()),
         SetVersion(1),
         AddLivyBatch(),
+        AddScalingPolicy(ScalingPolicy(2, FloorCeiling(1, 8))),
     )
 }
 
