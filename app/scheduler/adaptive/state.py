@@ -395,7 +395,5 @@ class JobState:
     @property
     def wanted_slots(self) -> int:
         """How many slots are worth waiting for: those of the upper bounds, as far as the cap allows them."""
-        cap = self.share.cap
-        return (
-            self.declared_slots if cap is None else min(self.declared_slots, max(cap, self.declared_minimal))
-        )
+        cap = self.declared_slots if self.share.cap is None else max(self.share.cap, self.declared_minimal)
+        return min(self.declared_slots, cap)
