@@ -358,7 +358,7 @@ class Life(RuleBasedStateMachine):
             return
         if job.kind == "Created":
             self.tell(StartScheduling())
-        few = len(job.state.slots) < minimal_slots(job.graph, job.state.bounds)
+        few = job.state.usable_slots < minimal_slots(job.graph, job.state.bounds)
         if self.trigger % 2 or few or job.state.cluster_unreachable:
             self.tell(SlotsChanged(ENOUGH_SLOTS))
         if job.batch % 2:
