@@ -78,7 +78,7 @@ def measure(running: Program, browser: Browser, rounds: int) -> dict[str, list[f
 
     page = browser.new_context().new_page()
     page.goto(url)
-    _shown(page, f"{_ROW} && document.querySelector('.live.live')")
+    _shown(page, f"{_ROW} && document.querySelector('.connection.live')")
     for _ in range(rounds):
         link = "document.querySelector('table.jobs a[href=\"#/jobs/{}\"]')"
         new = timed("listed_ms", page, "POST", "/jobs", GRAPH, link)["jobid"]
@@ -86,7 +86,7 @@ def measure(running: Program, browser: Browser, rounds: int) -> dict[str, list[f
         timed("canceled_ms", page, "PATCH", f"/jobs/{new}?mode=cancel", None, row)
         http.delete(f"/jobs/{new}").raise_for_status()
     page.goto(f"{url}/#/jobs/{job_id}")
-    _shown(page, "document.querySelector('.node') && document.querySelector('.live.live')")
+    _shown(page, "document.querySelector('.node') && document.querySelector('.connection.live')")
     for upper in range(20, 20 + rounds):
         method, path, body = put(job_id, upper).split(" ", 2)
         node = f"document.querySelector('.node').textContent.includes('{upper}')"

@@ -23,7 +23,7 @@ export function Problem({ error }) {
 }
 
 export const Live = ({ state }) =>
-  html`<span class="live ${state}" role="status">${state === "live" ? "live" : "connecting…"}</span>`;
+  html`<span class="connection ${state}" role="status">${state === "live" ? "live" : "connecting…"}</span>`;
 
 /** A dialog above the page; Escape and a click beside it close it. */
 export function Dialog({ title, onClose, children }) {
