@@ -15,6 +15,7 @@ from playwright.async_api import Page, expect
 from app.api.auth import Tokens
 from tests.browser import PHONE, browser, page_of
 from tests.contract.live import listening
+from tests.contract.test_rollback import taken_back
 from tests.contract.world import GRAPH, World, bounds, open_world
 
 TOKEN = "correct-horse-battery-staple"
@@ -174,6 +175,22 @@ async def test_another_client_s_change_is_not_overwritten_unseen(
     assert found[delays]["parallelism"] == {"lowerBound": 1, "upperBound": 3}
     (newest, *_) = await world.get(f"/jobs/{job_id}/rescales/history")
     assert newest["reason"] == "über die Nacht"
+
+
+async def test_a_rescale_that_was_taken_back_can_be_tried_again(
+    world: World, opened: tuple[Page, str]
+) -> None:
+    page, url = opened
+    job_id = await taken_back(world)
+    await page.goto(f"{url}/#/jobs/{job_id}")
+    await expect(page.locator(".why")).to_contain_text("was taken back")
+    await expect(page.locator(".mark.point.bad")).to_have_count(1)
+    await page.get_by_role("button", name="Change bounds").click()
+    await expect(page.locator(".preview")).to_contain_text("in-place")
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.locator(".mark.bar")).to_have_count(4)
+    assert (await world.http.get(f"/jobs/{job_id}/resource-requirements")).headers["etag"] == '"3"'
 
 
 async def test_a_token_is_asked_for_and_kept_in_the_tab_alone(

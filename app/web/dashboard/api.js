@@ -66,7 +66,8 @@ export async function readBounds(id, signal) {
 
 /** Declare bounds, or with `dryRun` ask what would happen. They are refused if `version` is not in force. */
 export async function sendBounds(id, { version, bounds, reason, dryRun, retry }, signal) {
-  const query = dryRun ? "?dryRun=true" : retry ? "?retry=true" : "";
+  const asked = [dryRun && "dryRun=true", retry && "retry=true"].filter(Boolean);
+  const query = asked.length ? `?${asked.join("&")}` : "";
   const headers = { "Content-Type": "application/json", "If-Match": version };
   if (reason) headers["X-Slotwise-Reason"] = headerText(reason);
   const path = job(id, `/resource-requirements${query}`);

@@ -39,14 +39,15 @@ export function BoundsDialog({ jobId, vertices, retry, onClose }) {
     // Numbers of somebody else's change are not put in place of those that were typed: they are shown beside them.
     if (declared.value) setFields((typed) => typed ?? fieldsOf(declared.value.bounds));
   }, [declared.value]);
-  const preview = usePreview(jobId, version, fields);
   const isSame = fields && declared.value && JSON.stringify(bodyOf(fields)) === JSON.stringify(declared.value.bounds);
+  const isRetry = Boolean(retry && isSame);
+  const preview = usePreview(jobId, version, fields, isRetry);
 
   async function send(event) {
     event.preventDefault();
     setSending(true);
     try {
-      await sendBounds(jobId, { version, bounds: bodyOf(fields), reason, retry: retry && isSame });
+      await sendBounds(jobId, { version, bounds: bodyOf(fields), reason, retry: isRetry });
       onClose();
     } catch (error) {
       setRefusal(error);
@@ -87,8 +88,8 @@ export function BoundsDialog({ jobId, vertices, retry, onClose }) {
       <footer>
         <button type="button" class="plain" disabled=${!fields || isSame}
           onClick=${() => setFields(fieldsOf(declared.value.bounds))}>Take those in force</button>
-        <button type="submit" class="main" disabled=${!fields || isSending || (isSame && !retry)}>
-          ${isSame && retry ? "Try again" : "Declare"}</button>
+        <button type="submit" class="main" disabled=${!fields || isSending || (isSame && !isRetry)}>
+          ${isRetry ? "Try again" : "Declare"}</button>
       </footer>
     </form>
   <//>`;
@@ -106,20 +107,21 @@ function Declared({ typed, bounds }) {
 }
 
 /** {value, error}: what the server says of the bounds that are typed. */
-function usePreview(jobId, version, fields) {
+function usePreview(jobId, version, fields, retry) {
   const [state, setState] = useState({});
   useEffect(() => {
     if (!fields || !version) return undefined;
     const ending = new AbortController();
     const timer = setTimeout(async () => {
-      const found = await sendBounds(jobId, { version, bounds: bodyOf(fields), dryRun: true }, ending.signal).then(
+      const asked = { version, bounds: bodyOf(fields), dryRun: true, retry };
+      const found = await sendBounds(jobId, asked, ending.signal).then(
         (value) => ({ value }),
         (error) => ({ error }),
       );
       if (!ending.signal.aborted) setState(found);
     }, TYPING_MS);
     return () => (clearTimeout(timer), ending.abort());
-  }, [jobId, version, fields]);
+  }, [jobId, version, fields, retry]);
   return state;
 }
 
