@@ -163,6 +163,10 @@ async def test_another_client_s_change_is_not_overwritten_unseen(
     await expect(page.locator("tr", has=upper).locator(".then")).to_have_text("3")
     answer = await world.put(job_id, bounds(flights=(1, 2), delays=(1, 5), store=(1, 1)))
     assert answer.status_code == 200
+    # Nor when its numbers could have been read in between: the page is looked at again.
+    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    keys: list[str] = []
+    page.on("request", lambda sent: keys.append(sent.headers.get("idempotency-key", "")))
     await page.get_by_label("Reason").fill("über die Nacht")
     await page.get_by_role("button", name="Declare", exact=True).click()
     await expect(page.get_by_text("Somebody has changed the bounds")).to_be_visible()
@@ -175,6 +179,7 @@ async def test_another_client_s_change_is_not_overwritten_unseen(
     assert found[delays]["parallelism"] == {"lowerBound": 1, "upperBound": 3}
     (newest, *_) = await world.get(f"/jobs/{job_id}/rescales/history")
     assert newest["reason"] == "über die Nacht"
+    assert len({key for key in keys if key}) == 2, "two changes, each with a key of its own"
 
 
 async def test_a_rescale_that_was_taken_back_can_be_tried_again(
@@ -209,7 +214,9 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab_alone(
         job_id = await guarded.running()
         await page.goto(f"http://127.0.0.1:{port}/")
         for token, seen in (("wrong-token-of-length", "does not know"), (TOKEN, "flight-delays")):
-            await page.get_by_label("Token").fill(token)
+            await page.locator("input[type=password]").fill("schlüssel")
+            await expect(page.get_by_text("only characters of ASCII")).to_be_visible()
+            await page.locator("input[type=password]").fill(token)
             await page.get_by_role("button", name="Go on").click()
             await expect(page.get_by_text(seen).first).to_be_visible()
         # The stream of events has the token too.
@@ -222,9 +229,19 @@ async def test_a_token_is_asked_for_and_kept_in_the_tab_alone(
         assert not any(TOKEN in text for text in stored)
         async with page_of(started) as (other, _):
             await other.goto(f"http://127.0.0.1:{port}/#/jobs/{job_id}")
-            await expect(other.get_by_role("heading", name="Token")).to_be_visible()
+            await expect(other.get_by_role("heading", name="asks for a token")).to_be_visible()
+        # What was typed stays when a token is asked for again.
+        await page.get_by_role("link", name="Slotwise").click()
+        await page.get_by_role("button", name="Submit a job").click()
+        await page.get_by_label("Document", exact=True).fill("name: typed")
+        await page.evaluate("sessionStorage.clear()")
+        await page.locator("input[type=password]").fill(TOKEN)
+        await page.get_by_role("button", name="Go on").click()
+        await expect(page.get_by_role("heading", name="asks for a token")).to_have_count(0)
+        await expect(page.get_by_label("Document", exact=True)).to_have_value("name: typed")
+        await page.keyboard.press("Escape")
         await page.get_by_role("button", name="Forget the token").click()
-        await expect(page.get_by_role("heading", name="Token")).to_be_visible()
+        await expect(page.get_by_role("heading", name="asks for a token")).to_be_visible()
 
 
 async def test_many_jobs_can_be_searched_and_ordered_and_what_changes_is_seen(
@@ -303,8 +320,53 @@ async def test_a_server_that_goes_away_is_said_and_comes_back(world: World, open
     await expect(page.get_by_role("alert")).to_have_count(0)
     await expect(page.locator(".mark.bar")).to_have_count(2)
     await expect(live).to_be_visible()
-    await page.goto(f"{url}/#/jobs/{'0' * 32}")
-    await expect(page.get_by_role("alert")).to_contain_text("0" * 32)
+    # One that is forgotten while it is shown.
+    await world.http.patch(f"/jobs/{job_id}", params={"mode": "cancel"})
+    await world.status(job_id, "CANCELED")
+    await world.http.delete(f"/jobs/{job_id}")
+    await expect(page.get_by_role("alert")).to_contain_text(job_id)
+    await expect(page.get_by_role("heading", name="flight-delays")).to_have_count(0)
+
+
+async def test_what_is_read_in_pieces_or_does_not_come(opened: tuple[Page, str]) -> None:
+    page, url = opened
+    await page.goto(url)
+    # Rescales of a night: all that are new, and the one that was open, though they are more than a page.
+    code = """(async () => {
+        const record = (number, terminalState) => ({ number, terminalState });
+        const all = Array.from({ length: 70 }, (_, place) => record(70 - place, "COMPLETED"));
+        const asked = [];
+        const read = async (query) => {
+            asked.push(query);
+            const { limit, after } = Object.fromEntries(new URLSearchParams(query));
+            return all.filter(({ number }) => number < (after ?? 71)).slice(0, Number(limit));
+        };
+        const known = [record(12, "COMPLETED"), record(11, null), record(10, "COMPLETED")];
+        const found = await it.readOn(known, read);
+        return [asked.length, found.length, found[0].number, found.at(-1).number,
+            found.every(({ terminalState }) => terminalState !== null)];
+    })()"""
+    assert await computed(page, "series", code) == [3, 61, 70, 10, True]
+    # More TaskManagers than are asked, and one that goes.
+    code = """(async () => {
+        const fetched = globalThis.fetch;
+        globalThis.fetch = async (path) => {
+            const [, id] = path.split("/");
+            if (id === "tm-0") return new Response("{}", { status: 404 });
+            const one = (_, place) => ({ id: `tm-${place}`, slotsNumber: 2, freeSlots: 1 });
+            const list = Array.from({ length: given[0] }, one);
+            return Response.json(id ? { allocatedSlots: [{ jobId: "j" }] } : { taskmanagers: list });
+        };
+        const found = await it.readSlots();
+        globalThis.fetch = fetched;
+        return [found.managers.length, found.byJob];
+    })()"""
+    assert await computed(page, "slots", code, 3) == [2, {"j": 2}]
+    assert await computed(page, "slots", code, 18) == [17, None]
+    # A connection that is dead without a word.
+    await page.route("**/dead", lambda _: None)
+    code = "it.call('GET', 'dead', { limitMs: 200 }).catch((error) => error.sentences[0])"
+    assert await computed(page, "api", f"await {code}") == "The server has not answered within 0.2 seconds."
 
 
 async def test_a_document_is_checked_and_submitted_with_its_files(

@@ -6,6 +6,8 @@ const TOKEN = "slotwise-token";
 const AGAIN_MS = 2_000;
 // An event comes every 15 seconds, if only an empty one: a connection that is silent for longer is dead.
 const SILENCE_MS = 40_000;
+// Of any other answer: a connection may be dead without a word, after a laptop has slept.
+const ANSWER_MS = 30_000;
 
 /** An answer that is no success. `status` is 0 if there was none. */
 export class Refusal extends Error {
@@ -25,6 +27,9 @@ export function onUnauthorized(then) {
 
 export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
 
+/** Whether it can be sent in a header, as all tokens that a server knows can. */
+export const isToken = (text) => /^[\x21-\x7e]+$/.test(text);
+
 /** Kept for this tab, until it is closed. An empty one is none. */
 export function setToken(token) {
   if (token) sessionStorage.setItem(TOKEN, token);
@@ -36,17 +41,22 @@ function withToken(headers) {
   return token === null ? headers : { ...headers, Authorization: `Bearer ${token}` };
 }
 
-/** The answer, if it is a success. */
-export async function call(method, path, { body, headers, signal } = {}) {
+/** The answer, if it is a success. `limitMs`: how long to wait for all of it; Infinity: as long as it takes. */
+export async function call(method, path, { body, headers, signal, limitMs = ANSWER_MS } = {}) {
+  const token = sessionStorage.getItem(TOKEN);
+  const limits = [signal, limitMs < Infinity && AbortSignal.timeout(limitMs)].filter(Boolean);
+  const options = { method, body, headers: withToken(headers), cache: "no-store", signal: AbortSignal.any(limits) };
   let answer;
   try {
-    answer = await fetch(path, { method, body, signal, headers: withToken(headers), cache: "no-store" });
+    answer = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refusal(0, ["The server cannot be reached."]);
+    const late = `The server has not answered within ${limitMs / 1_000} seconds.`;
+    throw new Refusal(0, [error.name === "TimeoutError" ? late : "The server cannot be reached."]);
   }
   if (answer.ok) return answer;
-  if (answer.status === 401) unauthorized();
+  // Not if another token was given meanwhile.
+  if (answer.status === 401 && token === sessionStorage.getItem(TOKEN)) unauthorized();
   const told = await answer.json().catch(() => ({}));
   throw new Refusal(answer.status, told.errors ?? [`The server answered ${answer.status}.`]);
 }
@@ -64,17 +74,22 @@ export async function readBounds(id, signal) {
   return { version: answer.headers.get("ETag"), bounds: await answer.json() };
 }
 
+/** A key for one change, by which the server knows it again if its answer was lost. */
+export const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16)).join("-");
+
 /** Declare bounds, or with `dryRun` ask what would happen. They are refused if `version` is not in force. */
-export async function sendBounds(id, { version, bounds, reason, dryRun, retry }, signal) {
+export async function sendBounds(id, { version, bounds, reason, key, dryRun, retry }, signal) {
   const asked = [dryRun && "dryRun=true", retry && "retry=true"].filter(Boolean);
   const query = asked.length ? `?${asked.join("&")}` : "";
   const headers = { "Content-Type": "application/json", "If-Match": version };
+  if (key) headers["Idempotency-Key"] = key;
   if (reason) headers["X-Slotwise-Reason"] = headerText(reason);
   const path = job(id, `/resource-requirements${query}`);
   return (await call("PUT", path, { body: JSON.stringify(bounds), headers, signal })).json();
 }
 
-/** The events behind `cursor.after`, until `signal`. The cursor moves on with them, so that a later call goes on. */
+/** The events behind `cursor.after`, until `signal`. The cursor moves on with them, so that a later call goes on. If it
+ * has `back` instead, events begin so many (of all jobs) before the newest: there may be a hundred thousand. */
 export async function follow(path, cursor, { signal, onEvent, onState }) {
   while (!signal.aborted) {
     try {
@@ -82,6 +97,10 @@ export async function follow(path, cursor, { signal, onEvent, onState }) {
     } catch (error) {
       // Neither a token nor a job comes by waiting.
       if (signal.aborted || error.status === 401 || error.status === 404) return;
+    }
+    if (cursor.isFound) {
+      cursor.isFound = false;
+      continue;
     }
     onState("away");
     await pause(AGAIN_MS, signal);
@@ -95,7 +114,7 @@ async function readEvents(path, cursor, { signal, onEvent, onState }) {
   let timer = setTimeout(stop, SILENCE_MS);
   try {
     const headers = cursor.after === null ? {} : { "Last-Event-ID": String(cursor.after) };
-    const answer = await call("GET", path, { headers, signal: silent.signal });
+    const answer = await call("GET", path, { headers, signal: silent.signal, limitMs: Infinity });
     onState("live");
     const parser = new EventParser();
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -103,6 +122,10 @@ async function readEvents(path, cursor, { signal, onEvent, onState }) {
       clearTimeout(timer);
       timer = setTimeout(stop, SILENCE_MS);
       for (const event of parser.feed(read.value)) {
+        if (event.id && cursor.back) {
+          Object.assign(cursor, { after: Math.max(0, event.id - cursor.back), back: 0, isFound: true });
+          return;
+        }
         if (event.id) cursor.after = event.id;
         if (event.type !== "closing") onEvent(event);
       }
@@ -110,6 +133,7 @@ async function readEvents(path, cursor, { signal, onEvent, onState }) {
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", stop);
+    stop();
   }
 }
 

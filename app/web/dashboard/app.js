@@ -1,9 +1,10 @@
 // The frame of all pages: which one is shown, light or dark, and the token.
 
-import { html, render, useEffect, useState } from "./standalone.module.js";
-import { hasToken, onUnauthorized, setToken } from "./api.js";
+import { html, render, useEffect, useRef, useState } from "./standalone.module.js";
+import { hasToken, isToken, onUnauthorized, setToken } from "./api.js";
 import { JobPage } from "./jobpage.js";
 import { JobsPage } from "./jobs.js";
+import { readAgain } from "./live.js";
 
 const THEME = "slotwise-theme";
 const THEMES = { auto: "◐", light: "☀", dark: "☾" };
@@ -39,22 +40,29 @@ function useTheme() {
   return { theme, next, colours: `${theme} ${isDark}` };
 }
 
-function TokenForm({ wasWrong, onGiven }) {
+/** Above the page, which keeps what was typed into it. */
+function TokenDialog({ wasWrong, onGiven }) {
   const [token, setText] = useState("");
+  const element = useRef();
+  useEffect(() => element.current.showModal(), []);
+  const isOdd = token.trim() !== "" && !isToken(token.trim());
   const send = (event) => {
     event.preventDefault();
     setToken(token.trim());
     onGiven();
   };
-  return html`<main><form class="card token" onSubmit=${send}>
-    <h1>Token</h1>
-    <p>This server asks for a token. It is kept in this tab until the tab is closed.</p>
-    ${wasWrong && html`<p class="problem" role="alert">The server does not know this token.</p>`}
-    <label class="wide">Token
-      <input type="password" autocomplete="off" autofocus value=${token}
-        onInput=${(event) => setText(event.target.value)} /></label>
-    <footer><button type="submit" class="main" disabled=${!token.trim()}>Go on</button></footer>
-  </form></main>`;
+  return html`<dialog ref=${element} class="token" onClose=${() => element.current?.showModal()}>
+    <form class="dialog" onSubmit=${send}>
+      <h2>This server asks for a token</h2>
+      <p>It is kept in this tab until the tab is closed.</p>
+      ${wasWrong && html`<p class="problem" role="alert">The server does not know this token.</p>`}
+      ${isOdd && html`<p class="problem" role="alert">A token has no spaces, and only characters of ASCII.</p>`}
+      <label class="wide">Token
+        <input type="password" autocomplete="off" autofocus value=${token}
+          onInput=${(event) => setText(event.target.value)} /></label>
+      <footer><button type="submit" class="main" disabled=${isOdd || !token.trim()}>Go on</button></footer>
+    </form>
+  </dialog>`;
 }
 
 function App() {
@@ -63,6 +71,10 @@ function App() {
   // null: as far as is known the server lets us in.
   const [refused, setRefused] = useState(null);
   useEffect(() => onUnauthorized(() => setRefused({ wasWrong: hasToken() })), []);
+  const given = () => {
+    setRefused(null);
+    readAgain();
+  };
   const forget = () => {
     setToken("");
     location.reload();
@@ -78,7 +90,8 @@ function App() {
       <button class="plain" aria-label=${`Colours: ${theme}`} title=${`Colours: ${theme}`} onClick=${next}>
         ${THEMES[theme]}</button>
     </nav>
-    ${refused ? html`<${TokenForm} wasWrong=${refused.wasWrong} onGiven=${() => setRefused(null)} />` : page}
+    ${page}
+    ${refused && html`<${TokenDialog} wasWrong=${refused.wasWrong} onGiven=${given} />`}
   `;
 }
 

@@ -1,9 +1,8 @@
 // Bounds changed from the page: what would happen is shown before, and nobody's change is overwritten unseen.
 
-import { html, useEffect, useState } from "./standalone.module.js";
-import { readBounds, sendBounds } from "./api.js";
+import { html, useEffect, useMemo, useState } from "./standalone.module.js";
+import { newKey, readBounds, sendBounds } from "./api.js";
 import { Dialog, Problem } from "./parts.js";
-import { useRead } from "./live.js";
 
 const TYPING_MS = 300;
 const STALE = 412;
@@ -29,29 +28,36 @@ const fieldsOf = (bounds) =>
 
 /** `vertices`: {id: {name, actual}}. `retry`: a rescale was taken back, so that equal bounds may be tried again. */
 export function BoundsDialog({ jobId, vertices, retry, onClose }) {
-  const declared = useRead((signal) => readBounds(jobId, signal), [jobId]);
+  // Read once, and anew after a refusal: a change of somebody else's must not come in unseen below what was typed.
+  const [declared, setDeclared] = useState({});
   const [fields, setFields] = useState(null);
   const [reason, setReason] = useState("");
   const [refusal, setRefusal] = useState(null);
   const [isSending, setSending] = useState(false);
   const version = declared.value?.version;
-  useEffect(() => {
-    // Numbers of somebody else's change are not put in place of those that were typed: they are shown beside them.
-    if (declared.value) setFields((typed) => typed ?? fieldsOf(declared.value.bounds));
-  }, [declared.value]);
+  const read = () =>
+    readBounds(jobId).then(
+      (value) => {
+        setDeclared({ value });
+        setFields((typed) => typed ?? fieldsOf(value.bounds));
+      },
+      (error) => setDeclared((before) => ({ ...before, error })),
+    );
+  useEffect(() => void read(), [jobId]);
   const isSame = fields && declared.value && JSON.stringify(bodyOf(fields)) === JSON.stringify(declared.value.bounds);
   const isRetry = Boolean(retry && isSame);
   const preview = usePreview(jobId, version, fields, isRetry);
+  const key = useMemo(newKey, [version, fields, reason, isRetry]);
 
   async function send(event) {
     event.preventDefault();
     setSending(true);
     try {
-      await sendBounds(jobId, { version, bounds: bodyOf(fields), reason, retry: isRetry });
+      await sendBounds(jobId, { version, bounds: bodyOf(fields), reason, key, retry: isRetry });
       onClose();
     } catch (error) {
       setRefusal(error);
-      if (error.status === STALE) declared.refresh();
+      if (error.status === STALE) await read();
     }
     setSending(false);
   }

@@ -3,18 +3,17 @@
 import { html, useEffect, useMemo, useRef, useState } from "./standalone.module.js";
 import { call, get, job as path } from "./api.js";
 import { useEvents, useNow, useRead } from "./live.js";
-import { Dialog, Live, Problem, SlotBar, Status, hasEnded, kindOf } from "./parts.js";
+import { Dialog, EventItem, Live, Problem, SlotBar, Status, hasEnded, kindOf } from "./parts.js";
 import { BoundsDialog } from "./bounds.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
-import { ALL, busyTimes, merged } from "./series.js";
+import { ALL, busyTimes, readOn } from "./series.js";
 import { FIRST_RANGE_MS, Timeline, namesOf, stepOf } from "./timeline.js";
-import { cause, change, duration, eventText, outcome, time, took } from "./words.js";
+import { cause, change, duration, outcome, time, took } from "./words.js";
 
 const EVERY_MS = 5_000;
-const FIRST_RECORDS = 500;
-const NEWER_RECORDS = 20;
 const EVENTS_MAX = 1_000;
+const EVENTS_BACK = 20_000;
 const EVENTS_SHOWN = 200;
 const GATHER_MS = 50;
 
@@ -35,7 +34,9 @@ export function JobPage({ id, theme }) {
   const isKnown = Boolean(explained.value) && Object.keys(vertices).length > 0;
   // Once: it should not change under the eyes of who looks at it.
   useEffect(() => setSelected(isKnown ? mostElastic(vertices) : null), [id, isKnown]);
-  if (!job.value) return html`<main>${job.error ? html`<${Problem} error=${job.error} />` : "Reading…"}</main>`;
+  // A job that was forgotten while it was shown is shown no more.
+  if (!job.value || job.error?.status === 404)
+    return html`<main>${job.error ? html`<${Problem} error=${job.error} />` : "Reading…"}</main>`;
   const shown = vertices[selected] ? selected : mostElastic(vertices);
   return html`<main>
     <${Head} job=${job.value} live=${live} explained=${explained.value} vertices=${vertices}
@@ -72,16 +73,14 @@ function mostElastic(vertices) {
   return all.reduce((best, one) => (width(one[1]) > width(best[1]) ? one : best), all[0])[0];
 }
 
-/** All rescales are read once, then the newest ones. */
+/** All rescales are read once, then those that are new or were open. */
 function useRecords(id) {
-  const known = useRef({ id, all: [] });
-  if (known.current.id !== id) known.current = { id, all: [] };
+  const known = useRef([]);
   const read = useRead(async (signal) => {
-    const limit = known.current.all.length ? NEWER_RECORDS : FIRST_RECORDS;
-    const newer = await get(path(id, `/rescales/history?limit=${limit}`), signal);
-    known.current.all = merged(known.current.all, newer);
-    return known.current.all;
-  }, [id]);
+    const page = (query) => get(path(id, `/rescales/history?${query}`), signal);
+    known.current = await readOn(known.current, page);
+    return known.current;
+  }, [id], EVERY_MS);
   return { all: read.value ?? [], refresh: read.refresh };
 }
 
@@ -92,7 +91,7 @@ function useJobEvents(id, onNews) {
   const latest = useRef();
   latest.current = onNews;
   useEffect(() => setEvents([]), [id]);
-  const live = useEvents(path(id, "/events"), 0, ({ type, data }) => {
+  const live = useEvents(path(id, "/events"), EVENTS_BACK, ({ type, data }) => {
     if (!data) return;
     if (waiting.current.length === 0)
       // Thousands may come at once when the page is opened.
@@ -193,12 +192,11 @@ function Why({ explained }) {
     { id: jid, name, slots: slots.held },
     { id: "", name: "other jobs", slots: supply.total - supply.idle - slots.held },
   ];
-  const others = sentences.filter((sentence) => !violations.some((one) => sentence.includes(one)));
   return html`<section class="card why" aria-label=${title}>
     <h2>${title}</h2>
     <ul>
       ${violations.map((sentence) => html`<li class="violated">${sentence}</li>`)}
-      ${others.map((sentence) => html`<li>${sentence}</li>`)}
+      ${sentences.map((sentence) => html`<li>${sentence}</li>`)}
     </ul>
     ${!hasEnded(status) && html`<p class="slots">Slots: holds <b>${slots.held}</b>, uses <b>${slots.used}</b>,
       ${" "}wants <b>${slots.desired}</b>,
@@ -253,7 +251,6 @@ function Rescales({ records, now }) {
 function Events({ events, names, now }) {
   const shown = events.slice(-EVENTS_SHOWN).reverse();
   if (shown.length === 0) return html`<p class="muted">No event is kept.</p>`;
-  return html`<ol class="events">${shown.map((event) => html`<li key=${event.id}>
-    <time>${time(event.timestampInMillis, now)}</time><span class="type">${event.type}</span>
-    <span>${eventText(event, names)}</span></li>`)}</ol>`;
+  return html`<ol class="events">
+    ${shown.map((event) => html`<${EventItem} key=${event.id} event=${event} names=${names} now=${now} />`)}</ol>`;
 }

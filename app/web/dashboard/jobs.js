@@ -3,12 +3,14 @@
 import { html, useMemo, useState } from "./standalone.module.js";
 import { get } from "./api.js";
 import { useEvents, useRead } from "./live.js";
-import { Live, Problem, SlotBar, Status, hasEnded } from "./parts.js";
+import { EventItem, Live, Problem, SlotBar, Status, hasEnded } from "./parts.js";
 import { readSlots } from "./slots.js";
-import { count, duration, eventText, time } from "./words.js";
+import { count, duration, time } from "./words.js";
 import { SubmitDialog } from "./submit.js";
 
 const EVERY_MS = 5_000;
+const OVERVIEW_SOON_MS = 1_000;
+const SLOTS_SOON_MS = 3_000;
 const ROWS_FIRST = 200;
 const EVENTS_SHOWN = 30;
 const CHANGES_JOBS = new Set(["status", "job-forgotten", "restart", "gone", "rescale-ended"]);
@@ -17,7 +19,7 @@ const COLUMNS = [
   { name: "Status", value: (job) => job.state },
   { name: "Name", value: (job) => job.name.toLowerCase() },
   { name: "Type", value: (job) => job.jobType },
-  { name: "Slots", value: (job, slots) => slots[job.jid] ?? 0 },
+  { name: "Slots", value: (job, slots) => slots?.[job.jid] ?? 0 },
   { name: "Tasks", value: (job) => job.tasks.running },
   { name: "Submitted", value: (job) => job["start-time"] },
   { name: "Duration", value: (job) => job.duration },
@@ -38,8 +40,9 @@ export function chosen(jobs, slots, { text, status, column, isDown }) {
 }
 
 export function JobsPage() {
-  const overview = useRead((signal) => get("jobs/overview", signal), [], EVERY_MS);
-  const slots = useRead(readSlots, [], EVERY_MS);
+  // Where many jobs change at once, the server has other things to do than to list all of them again.
+  const overview = useRead((signal) => get("jobs/overview", signal), [], EVERY_MS, OVERVIEW_SOON_MS);
+  const slots = useRead(readSlots, [], EVERY_MS, SLOTS_SOON_MS);
   const members = useRead((signal) => get("cluster/members", signal), [], 2 * EVERY_MS);
   const [patches, setPatches] = useState({ of: null, states: {} });
   const [isSubmitting, setSubmitting] = useState(false);
@@ -63,9 +66,9 @@ export function JobsPage() {
       <h1>Jobs</h1><${Live} state=${live} />
       <button class="main" onClick=${() => setSubmitting(true)}>Submit a job</button>
     </div>
-    <${Problem} error=${overview.error} />
+    <${Problem} error=${overview.error ?? slots.error} />
     <${Slots} slots=${slots.value} names=${names} members=${members.value} />
-    ${overview.value && html`<${Table} jobs=${jobs} slots=${slots.value?.byJob ?? {}} />`}
+    ${overview.value && html`<${Table} jobs=${jobs} slots=${slots.value ? slots.value.byJob : {}} />`}
     <${Recent} events=${events} names=${names} />
     ${isSubmitting && html`<${SubmitDialog} onClose=${() => setSubmitting(false)} />`}
   </main>`;
@@ -73,7 +76,7 @@ export function JobsPage() {
 
 function useClusterEvents(onEvent) {
   const [events, setEvents] = useState([]);
-  const live = useEvents("events", null, ({ type, data }) => {
+  const live = useEvents("events", 0, ({ type, data }) => {
     if (!data) return;
     const event = { ...JSON.parse(data), type };
     onEvent(event);
@@ -109,6 +112,7 @@ function Table({ jobs, slots }) {
   const [view, setView] = useState({ text: "", status: null, column: SUBMITTED, isDown: true });
   const [isWhole, setWhole] = useState(false);
   const found = useMemo(() => chosen(jobs, slots, view), [jobs, slots, view]);
+  const held = (id) => (slots ? slots[id] || "" : "?");
   const shown = isWhole ? found : found.slice(0, ROWS_FIRST);
   const counts = {};
   for (const { state } of jobs) counts[state] = (counts[state] ?? 0) + 1;
@@ -129,7 +133,7 @@ function Table({ jobs, slots }) {
     ${found.length > 0 && html`<table class="jobs">
       <thead><tr>${COLUMNS.map(({ name }, column) => html`<th aria-sort=${order(column)}>
         <button class="plain" onClick=${() => sort(column)}>${name}</button></th>`)}</tr></thead>
-      <tbody>${shown.map((job) => html`<${Row} key=${job.jid} job=${job} slots=${slots[job.jid] ?? 0} />`)}</tbody>
+      <tbody>${shown.map((job) => html`<${Row} key=${job.jid} job=${job} slots=${held(job.jid)} />`)}</tbody>
     </table>`}
     ${shown.length < found.length && html`<button onClick=${() => setWhole(true)}>Show all ${found.length}</button>`}
   </section>`;
@@ -142,7 +146,7 @@ function Row({ job, slots }) {
     <td class="name"><a href=${`#/jobs/${job.jid}`}>${job.name}</a>
       ${failure && !hasEnded(job.state) && html`<small class="failure">${failure}</small>`}</td>
     <td>${job.jobType}</td>
-    <td>${slots || ""}</td>
+    <td>${slots}</td>
     <td>${job.tasks.running || ""}</td>
     <td>${time(job["start-time"])}</td>
     <td>${duration(job.duration)}</td>
@@ -152,10 +156,7 @@ function Row({ job, slots }) {
 function Recent({ events, names }) {
   if (events.length === 0) return null;
   return html`<section class="card"><h2>Just now</h2><ol class="events">
-    ${events.map((event) => html`<li key=${event.id}>
-      <time>${time(event.timestampInMillis)}</time><span class="type">${event.type}</span>
-      <span>${event.jid && html`<a href=${`#/jobs/${event.jid}`}>${names[event.jid] ?? event.jid}</a>`}
-        ${" "}${eventText(event)}</span>
-    </li>`)}
+    ${events.map((event) => html`<${EventItem} key=${event.id} event=${event}>
+      ${event.jid && html`<a href=${`#/jobs/${event.jid}`}>${names[event.jid] ?? event.jid}</a>`}<//>`)}
   </ol></section>`;
 }

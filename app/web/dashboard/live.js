@@ -4,10 +4,23 @@ import { useEffect, useMemo, useRef, useState } from "./standalone.module.js";
 import { follow } from "./api.js";
 
 const SOON_MS = 250;
+const GONE = 404;
+const AGAIN = "slotwise-again";
 
-/** {value, error, refresh}: what `read(signal)` gives, now, every `everyMs` (0: not again), and soon after `refresh()`.
- * Nothing is read while nobody can see the page. */
-export function useRead(read, keys, everyMs = 0) {
+/** Have everything on the page read again, and events followed: there is a token now. */
+export const readAgain = () => document.dispatchEvent(new Event(AGAIN));
+
+function onSeen(then) {
+  const looked = () => document.hidden || then();
+  for (const name of ["visibilitychange", AGAIN]) document.addEventListener(name, looked);
+  return () => {
+    for (const name of ["visibilitychange", AGAIN]) document.removeEventListener(name, looked);
+  };
+}
+
+/** {value, error, refresh}: what `read(signal)` gives, now, every `everyMs`, and after `refresh()`, but not within
+ * `soonMs` of the last time. Nothing is read while nobody can see the page, nor for ever what is not there. */
+export function useRead(read, keys, everyMs, soonMs = SOON_MS) {
   const [state, setState] = useState({});
   const latest = useRef();
   latest.current = read;
@@ -15,8 +28,13 @@ export function useRead(read, keys, everyMs = 0) {
   useEffect(() => {
     const ending = new AbortController();
     let timer;
+    let ended = -Infinity;
     let isReading = false;
     let isWanted = false;
+    function refresh() {
+      clearTimeout(timer);
+      timer = setTimeout(run, Math.max(0, ended + soonMs - performance.now()));
+    }
     async function run() {
       clearTimeout(timer);
       isWanted = isReading || document.hidden;
@@ -27,34 +45,34 @@ export function useRead(read, keys, everyMs = 0) {
         (error) => ({ error }),
       );
       isReading = false;
+      ended = performance.now();
       if (ending.signal.aborted) return;
       // What was known stays on the page while the server is away.
       setState((before) => ({ value: before.value, ...found }));
-      if (isWanted) timer = setTimeout(run, SOON_MS);
-      else if (everyMs) timer = setTimeout(run, everyMs);
+      if (isWanted) refresh();
+      else if (found.error?.status !== GONE) timer = setTimeout(run, everyMs);
     }
-    const seen = () => document.hidden || run();
-    document.addEventListener("visibilitychange", seen);
-    again.current = run;
+    const forget = onSeen(run);
+    again.current = refresh;
     setState({});
     run();
     return () => {
       ending.abort();
       clearTimeout(timer);
-      document.removeEventListener("visibilitychange", seen);
+      forget();
     };
   }, [...keys, everyMs]);
   return { ...state, refresh: () => again.current() };
 }
 
-/** "live", or "away" while there is no connection. Events are followed while the page can be seen: a browser has few
- * connections for each server, and each tab would keep one. */
-export function useEvents(path, after, onEvent) {
+/** "live", or "away" while there is no connection. `back`: with so many events of the past, of all jobs. Events are
+ * followed while the page can be seen: a browser has few connections for each server, and each tab would keep one. */
+export function useEvents(path, back, onEvent) {
   const [state, setState] = useState("away");
   const latest = useRef();
   latest.current = onEvent;
   useEffect(() => {
-    const cursor = { after };
+    const cursor = { after: null, back };
     let ending;
     function look() {
       ending?.abort();
@@ -65,10 +83,12 @@ export function useEvents(path, after, onEvent) {
       follow(path, cursor, { signal, onEvent: tell((event) => latest.current(event)), onState: tell(setState) });
     }
     document.addEventListener("visibilitychange", look);
+    document.addEventListener(AGAIN, look);
     look();
     return () => {
       ending?.abort();
       document.removeEventListener("visibilitychange", look);
+      document.removeEventListener(AGAIN, look);
     };
   }, [path]);
   return state;

@@ -1,6 +1,7 @@
 // Small parts that several pages share.
 
 import { html, useEffect, useRef } from "./standalone.module.js";
+import { eventText, time } from "./words.js";
 
 const KINDS = {
   RUNNING: "ok", FINISHED: "done", FAILED: "bad", FAILING: "bad", CANCELED: "off", COMPLETED: "ok", IGNORED: "off",
@@ -24,6 +25,12 @@ export function Problem({ error }) {
 
 export const Live = ({ state }) =>
   html`<span class="connection ${state}" role="status">${state === "live" ? "live" : "connecting…"}</span>`;
+
+/** `children`: what stands before its words. */
+export const EventItem = ({ event, names, now, children }) => html`<li>
+  <time>${time(event.timestampInMillis, now)}</time><span class="type">${event.type}</span>
+  <span>${children}${" "}${eventText(event, names)}</span>
+</li>`;
 
 /** A dialog above the page; Escape and a click beside it close it. */
 export function Dialog({ title, onClose, children }) {

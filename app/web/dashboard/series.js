@@ -128,8 +128,22 @@ export function busyTimes(load, now) {
   return Object.fromEntries(Object.entries(load.busyTimeMsPerSecond).map(([id, column]) => [id, mean(column)]));
 }
 
-/** Records by number, newest first, with those of `newer` in place of older readings. */
-export function merged(known, newer) {
-  const all = new Map([...known, ...newer].map((record) => [record.number, record]));
+const FIRST_RECORDS = 500;
+const NEWER_RECORDS = 20;
+
+/** The records, newest first, by what is `known` of them: those that are new and those that were open are read, in as
+ * many pages as it takes. `read(query)` gives one. */
+export async function readOn(known, read) {
+  if (known.length === 0) return read(`limit=${FIRST_RECORDS}`);
+  const open = known.filter(({ terminalState }) => terminalState === null);
+  const oldest = Math.min(known[0].number + 1, ...open.map(({ number }) => number));
+  const all = new Map(known.map((record) => [record.number, record]));
+  let page = await read(`limit=${NEWER_RECORDS}`);
+  for (;;) {
+    for (const record of page) all.set(record.number, record);
+    const last = page.at(-1)?.number ?? 0;
+    if (last <= oldest) break;
+    page = await read(`limit=${NEWER_RECORDS}&after=${last}`);
+  }
   return [...all.values()].sort(byNumber).reverse();
 }

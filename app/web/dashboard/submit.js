@@ -43,7 +43,8 @@ export function SubmitDialog({ onClose }) {
     event.preventDefault();
     setState({ isSending: true });
     try {
-      const answer = await call("POST", dryRun ? "jobs?dryRun=true" : "jobs", { body: formOf(text, files) });
+      const sent = { body: formOf(text, files), limitMs: Infinity };
+      const answer = await call("POST", dryRun ? "jobs?dryRun=true" : "jobs", sent);
       const told = await answer.json();
       if (dryRun) setState({ checked: told });
       else location.hash = `#/jobs/${told.jobid}`;
