@@ -38,7 +38,7 @@ def route_path(scope: Scope) -> str:
 
 class Exchange:
     """One request and its answer, the outermost layer: paths with and without `/v1`, the request id, HEAD without a
-    body, the bytes that bodies hold, a crash of ours as a 500, and how long it all took.
+    body, the bytes that bodies hold, and a crash of ours as a 500.
     """
 
     def __init__(self, app: ASGIApp, *, meters: Meters) -> None:
@@ -58,43 +58,45 @@ class Exchange:
             path = path[len(_VERSION_PREFIX) :]
         held = self._held_of_drivers if path.startswith(_DRIVERS_PREFIX) else self._held
         held.watch(scope)
-        answer = _Answer(send, _request_id(scope), is_head=scope["method"] == "HEAD")
+        answer = _Answer(scope, send, _request_id(scope), self._meters)
         try:
             await self._app(scope, receive, answer.send)
         except ClientDisconnect:
             log.debug("a client went away", path=scope["path"])
         except Exception:
-            await answer.fail(scope, receive)
+            await answer.fail(receive)
         finally:
             held.release(scope)
-            if answer.status is not None:
-                route = scope.get("route")
-                self._meters.answered(
-                    scope["method"], NO_ROUTE if route is None else route.path, answer.status, answer.took_s
-                )
 
 
 class _Answer:
-    """What is sent for one request. ``status`` and ``took_s``, until it began: once it has begun."""
+    """What is sent for one request. It is counted when it begins: a stream may go on for days."""
 
-    def __init__(self, send: Send, request_id: bytes | None, *, is_head: bool) -> None:
+    def __init__(self, scope: Scope, send: Send, request_id: bytes | None, meters: Meters) -> None:
+        self._scope = scope
         self._send = send
         self._request_id = request_id
-        self._is_head = is_head
+        self._meters = meters
         self._began_s = time.perf_counter()
-        self.status: int | None = None
-        self.took_s = 0.0
+        self._started = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status, self.took_s = message["status"], time.perf_counter() - self._began_s
+            self._started = True
+            self._count(message["status"])
             if self._request_id is not None:
                 message["headers"] = [*message["headers"], (b"x-request-id", self._request_id)]
-        elif self._is_head:
+        elif self._scope["method"] == "HEAD":
             message = {**message, "body": b""}
         await self._send(message)
 
-    async def fail(self, scope: Scope, receive: Receive) -> None:
+    def _count(self, status: int) -> None:
+        route = self._scope.get("route")
+        path = NO_ROUTE if route is None else route.path
+        self._meters.answered(self._scope["method"], path, status, time.perf_counter() - self._began_s)
+
+    async def fail(self, receive: Receive) -> None:
+        scope = self._scope
         error_id = secrets.token_hex(8)
         request_id = self._request_id.decode() if self._request_id else None
         log.exception(
@@ -104,7 +106,7 @@ class _Answer:
             method=scope["method"],
             path=scope["path"],
         )
-        if self.status is not None:
+        if self._started:
             # Half an answer is out: breaking the connection is the only way left to say that it is not whole.
             raise
         sentence = f"An internal error occurred; the server's log has it under the error id {error_id}."

@@ -23,6 +23,8 @@ from app.api.monitoring.meters import Meters
 from app.model.protocol import ExecutorLoad
 from app.store.errors import StoreUnavailable
 from app.store.writer import Writer
+from tests.contract.event_client import following
+from tests.contract.live import listening
 from tests.contract.members import Network, server
 from tests.contract.test_events import stored
 from tests.contract.world import GRAPH, World, bounds, eventually
@@ -204,6 +206,19 @@ async def test_requests_are_counted_by_the_template_of_their_path(world: World) 
     samples = [len(each["slotwise_http_requests"].samples) for each in (before, told)]
     # One each for those that are not there, of other methods, and the scrape before.
     assert samples[1] - samples[0] <= 3
+
+
+async def test_a_stream_is_counted_as_soon_as_it_begins(world: World) -> None:
+    async with listening(world) as port, following(port, "/events") as client:
+        await client.next()
+        told = await scrape(world.http)
+        assert value(told, "slotwise_event_streams") == 1
+        assert value(told, "slotwise_http_requests_total", route="/events", status="200") == 1
+
+    async def gone() -> bool:
+        return value(await scrape(world.http), "slotwise_event_streams") == 0
+
+    await eventually(gone, "the end of the stream")
 
 
 @contextlib.asynccontextmanager
