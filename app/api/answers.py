@@ -9,8 +9,10 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 JSON_TYPE = b"application/json"
+_PIECE_BYTES = 64 * 1024
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -53,6 +55,17 @@ class BytesResponse(Response):
             self.raw_headers += [
                 (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
             ]
+
+
+class PiecewiseResponse(Response):
+    """A large body that is there already, sent in pieces: a slow reader keeps one of them, and no descriptor."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        for start in range(0, len(self.body), _PIECE_BYTES):
+            end = start + _PIECE_BYTES
+            piece, more = self.body[start:end], end < len(self.body)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

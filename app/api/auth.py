@@ -19,7 +19,6 @@ log = structlog.get_logger()
 
 ANONYMOUS = "anonymous"
 PRINCIPAL = "slotwise.principal"
-METRICS_ONLY = "slotwise.metrics_only"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _SHA256 = re.compile(r"sha256:[0-9a-fA-F]{64}\Z")

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.auth import ANONYMOUS, METRICS_ONLY, PRINCIPAL, Tokens
+from app.api.auth import ANONYMOUS, PRINCIPAL, Tokens
 from app.api.errors import error_response
 from app.api.held_bytes import DRIVERS_LIMIT_BYTES, HeldBytes
 from app.api.monitoring.meters import NO_ROUTE, Meters
@@ -191,7 +191,5 @@ class Identity:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             tokens = self._tokens
-            principal = ANONYMOUS if tokens is None else tokens.authenticate(scope["headers"])
-            scope[PRINCIPAL] = principal
-            scope[METRICS_ONLY] = tokens is not None and tokens.is_for_metrics(scope["headers"])
+            scope[PRINCIPAL] = ANONYMOUS if tokens is None else tokens.authenticate(scope["headers"])
         await self._app(scope, receive, send)

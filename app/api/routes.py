@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.answers import BytesResponse, model_bytes
-from app.api.auth import METRICS_ONLY, PRINCIPAL
+from app.api.auth import PRINCIPAL
 from app.api.calls import Calls
 from app.api.errors import UNAUTHORIZED, ApiError, bad_request
 from app.api.middleware import route_path
@@ -151,7 +151,10 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]], known: dict[bytes, st
 
 def _is_open(access: Access | None, scope: Scope) -> bool:
     """Whether an operation may be called by somebody without the name of a user."""
-    return access in (Access.PUBLIC, Access.DRIVER) or (access is Access.METRICS and scope[METRICS_ONLY])
+    if access is Access.METRICS:
+        is_for_metrics: bool = scope["app"].state.tokens.is_for_metrics(scope["headers"])
+        return is_for_metrics
+    return access in (Access.PUBLIC, Access.DRIVER)
 
 
 @dataclass(slots=True)

@@ -8,13 +8,15 @@ rescale that no request caused, or whose request an earlier owner of the job has
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final
+from typing import Final, ParamSpec
 
+import structlog
 from opentelemetry.context import Context, get_current
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
@@ -32,6 +34,8 @@ from app.store.writes import AddEvents, PutRescale, UnitOfWork
 from app.worker.job.mailbox import RequestDecision
 from app.worker.tracing import Decide, Tracing
 
+log = structlog.get_logger()
+
 JOBS_KEPT: Final = 10_000
 """Jobs of which the last change is remembered."""
 _TRACE_HEADERS: Final = frozenset({b"traceparent", b"tracestate"})
@@ -42,6 +46,20 @@ _ORDER_STATES: Final = frozenset({"Rescaling", "CreatingExecutionGraph"})
 """States of the scheduler in which a driver is told of a plan."""
 
 Attributes = dict[str, AttributeValue]
+P = ParamSpec("P")
+
+
+def _harmless(told: Callable[P, None]) -> Callable[P, None]:
+    """Who is told decides nothing: a defect here is logged, and what is traced goes on."""
+
+    @functools.wraps(told)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            told(*args, **kwargs)
+        except Exception:
+            log.exception("a trace met a defect")
+
+    return guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +129,25 @@ class OpenTelemetry(Tracing):
             try:
                 decision = decide(state)
             except Exception as error:
-                self._span("decision", context, began_ns, time.time_ns(), error=str(error))
+                self._decided(job_id, context, began_ns, error)
                 raise
-            if decision.event is None:
-                self._span("decision", context, began_ns, time.time_ns(), {"slotwise.changed": False})
-            else:
-                self._of(job_id).decided.append(_Change(decision.answer.version, context, began_ns))
+            self._decided(job_id, context, began_ns, decision)
             return decision
 
         return traced
 
+    @_harmless
+    def _decided(
+        self, job_id: str, context: Context, began_ns: int, outcome: RequestDecision | Exception
+    ) -> None:
+        if isinstance(outcome, Exception):
+            self._span("decision", context, began_ns, time.time_ns(), error=str(outcome))
+        elif outcome.event is None:
+            self._span("decision", context, began_ns, time.time_ns(), {"slotwise.changed": False})
+        else:
+            self._of(job_id).decided.append(_Change(outcome.answer.version, context, began_ns))
+
+    @_harmless
     def committed(self, unit: UnitOfWork, seconds: float) -> None:
         ended = []
         for write in unit.writes:
@@ -132,11 +159,13 @@ class OpenTelemetry(Tracing):
         for record in ended:
             self._rescaled(unit.job_id, record)
 
+    @_harmless
     def ordered(self, job_id: str, plan_version: int) -> None:
         job = self._of(job_id)
         if plan_version > job.plan_version:
             job.plan_version, job.ordered_ms, job.batch = plan_version, time.time_ns() // _MS, None
 
+    @_harmless
     def batch(self, job_id: str, report: Report) -> None:
         job = self._of(job_id)
         if job.batch is None and report.whole_plan and report.plan_version >= job.plan_version:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ from app.store.queries import JobSummary, RescalePage, RescaleSummary, StoredAns
 from app.store.tables import job_states, jobs
 from app.store.writer import Writer
 from app.store.writes import AddEvents, Attempt, UnitOfWork
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,6 +121,14 @@ class Store:
         store._writer.start()
         return store
 
+    @staticmethod
+    def _tell(tell: Callable[..., None], *what: object) -> None:
+        """Who is told decides nothing: what is durable stays so, whatever goes wrong there."""
+        try:
+            tell(*what)
+        except Exception:
+            log.exception("Who counts or traces changes of jobs met a defect.")
+
     @property
     def transactions(self) -> int:
         """How many have written units of `commit`."""
@@ -156,11 +167,11 @@ class Store:
         try:
             await self._writer.submit(unit=unit)
         except StoreError as error:
-            self.tell_failure(error)
+            self._tell(self.tell_failure, error)
             raise
         took_s = time.perf_counter() - began_s
         for tell in self.tell_commit:
-            tell(unit, took_s)
+            self._tell(tell, unit, took_s)
         if any(isinstance(write, AddEvents) for write in unit.writes):
             self.tell_events()
 

@@ -207,9 +207,9 @@ class ControlPlane:
 
     def census(self) -> Census:
         keeper = self._keeper
-        views = [job.view() for job in keeper.jobs.values()]
+        jobs = sorted(keeper.jobs.values(), key=lambda job: (job.submitted_ms, job.job_id))
         return Census(
-            jobs=sorted(views, key=lambda view: (view.submitted_ms, view.job_id)),
+            views=(job.view() for job in jobs),
             unreadable=len(keeper.unreadable.all()),
             slots=keeper.broker.total,
             free_slots=keeper.broker.free,

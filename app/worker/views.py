@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from app.model.plan import Rung
@@ -113,11 +113,12 @@ class JobView:
 class Census:
     """What a control plane owns now, and what it has counted since it began.
 
-    ``jobs``: those that it owns, oldest first. ``slots`` and ``free_slots``: of the pool, which it may share with
-    others; ``members``: how many these are with itself. ``batches`` and ``records``: what drivers reported.
+    ``views``: of the jobs that it owns, oldest first, each made when it is asked for. ``slots`` and ``free_slots``: of
+    the pool, which it may share with others; ``members``: how many these are with itself. ``batches`` and ``records``:
+    what drivers reported.
     """
 
-    jobs: Sequence[JobView]
+    views: Iterable[JobView]
     unreadable: int
     slots: int
     free_slots: int

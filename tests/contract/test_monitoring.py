@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import copy
 import dataclasses
+import gzip
 import re
+import types
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,13 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from app.api.app import create_app
 from app.api.monitoring import exposition
+from app.api.monitoring.exposition import Exposition
 from app.api.monitoring.meters import Meters
 from app.model.protocol import ExecutorLoad
-from app.store.errors import StoreUnavailable
+from app.model.status import JobStatus
+from app.store.errors import StoreError, StoreUnavailable
 from app.store.writer import Writer
+from app.store.writes import SaveState, UnitOfWork
 from tests.contract.event_client import following
 from tests.contract.live import listening
 from tests.contract.members import Network, server
@@ -334,6 +339,100 @@ async def test_scrapes_at_once_are_made_once(world: World, monkeypatch: pytest.M
     assert len({answer.text for answer in answers}) == 1
     told = {metric.name: metric for metric in parse(answers[0].text)}
     assert value(told, "slotwise_http_requests_total", route="/metrics") is None
+
+
+async def test_there_are_two_formats_and_one_answer_of_each(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever versions clients ask for, and whether they want it compressed."""
+    monkeypatch.setattr(exposition, "KEPT_S", 60.0)
+    made, compressed = [], []
+
+    async def parts(*_args: Any) -> AsyncIterator[bytes]:
+        made.append(1)
+        yield b"text"
+
+    def compress(text: bytes, _level: int) -> bytes:
+        compressed.append(text)
+        return gzip.compress(text)
+
+    monkeypatch.setattr(Exposition, "_parts", parts)
+    monkeypatch.setattr(exposition, "gzip", types.SimpleNamespace(compress=compress))
+    kinds = set()
+    for number in range(20):
+        for media in ("application/openmetrics-text", "text/plain"):
+            answer = await world.http.get(
+                "/metrics",
+                headers={
+                    "Accept": f"{media}; version=1.0.{number}",
+                    "Accept-Encoding": ("gzip", "")[number % 2],
+                },
+            )
+            assert answer.text == "text"
+            kinds.add(answer.headers["content-type"])
+    assert len(made) == len(compressed) == len(kinds) == 2
+
+
+async def test_a_slow_reader_is_given_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"x" * 300_000
+
+    async def parts(*_args: Any) -> AsyncIterator[bytes]:
+        yield text
+
+    monkeypatch.setattr(Exposition, "_parts", parts)
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "root_path": ""}
+    headers = [(b"host", b"localhost")]
+    await world.app({**scope, "headers": headers, "app": world.app}, receive, send)
+    start, *pieces = sent
+    assert dict(start["headers"])[b"content-length"] == b"300000"
+    assert b"".join(piece["body"] for piece in pieces) == text
+    assert max(len(piece["body"]) for piece in pieces) <= 65_536
+
+
+async def test_many_jobs_are_told_of_with_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those beyond the bounds, of which there are sums only."""
+    job_id = await world.running()
+    view = world.control_plane.job(job_id)
+    census = dataclasses.replace(world.control_plane.census(), views=[view] * 200)
+    told = Exposition(Meters(), lambda: census, lambda: 0, jobs_max=100, version="0")
+    turns, over = 0, False
+
+    async def others() -> None:
+        nonlocal turns
+        while not over:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(exposition, "VERTICES_PER_JOB", 0)
+    waiting = asyncio.create_task(others())
+    await told._metrics(0)
+    over = True
+    await waiting
+    assert turns >= 200 / exposition._JOBS_AT_ONCE
+
+
+async def test_who_counts_cannot_undo_a_change(world: World) -> None:
+    def broken(*_args: Any) -> None:
+        raise KeyError("a defect")
+
+    world.store.tell_commit.insert(0, broken)
+    job_id = await world.running()
+    assert (await world.put(job_id, OTHER_BOUNDS)).status_code == 200
+    await world.completed(job_id, 2)
+    assert value(await scrape(world.http), "slotwise_jobs_submitted_total") == 1, "the others are told"
+    world.store.tell_failure = broken
+    with pytest.raises(StoreError):
+        await world.store.commit(
+            UnitOfWork(job_id, 1).add(SaveState(99, world.control_plane.job(job_id).state, JobStatus.RUNNING))
+        )
 
 
 async def test_each_server_tells_of_its_own_jobs(database_url: str, tmp_path: Path) -> None:

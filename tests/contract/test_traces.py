@@ -157,6 +157,19 @@ async def test_each_request_of_several_at_once_has_its_own_record(traced: Traced
     assert of(last)["slotwise.rescale.outcome"] == "COMPLETED"
 
 
+async def test_a_defect_of_a_trace_changes_nothing(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object, **_options: object) -> None:
+        raise AssertionError("a defect")
+
+    for name in ("_span", "_note", "_of"):
+        monkeypatch.setattr(OpenTelemetry, name, broken)
+    world = traced.world
+    job_id = await world.running()
+    assert (await world.put(job_id, wider(3))).status_code == 200
+    assert (await world.put(job_id, wider(2), **{"If-Match": '"9"'})).status_code == 412
+    await world.completed(job_id, 2)
+
+
 async def test_only_so_many_jobs_are_remembered(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "JOBS_KEPT", 1)
     jobs = [await traced.world.running() for _ in range(2)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import gzip
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
@@ -16,13 +16,14 @@ from app.api.monitoring.figures import (
     VERTEX_FAMILIES,
     Family,
     Figures,
+    Sums,
     job_figures,
     server_figures,
     vertex_figures,
 )
 from app.api.monitoring.meters import Meters
 from app.model.status import JobStatus
-from app.worker.views import Census
+from app.worker.views import Census, JobView
 
 KEPT_S: Final = 1.0
 """Whoever asks within so long of another gets the same answer: what scrapes cost is bounded."""
@@ -34,7 +35,38 @@ _JOBS_AT_ONCE: Final = 10
 _SERIES_AT_ONCE: Final = 500
 _END: Final = b"# EOF\n"
 
+_GZIP_LEVEL: Final = 1
+
 _Encode = Callable[[Any], bytes]
+
+
+class _Format(NamedTuple):
+    encode: _Encode
+    content_type: str
+
+
+_FORMATS: Final = {
+    is_openmetrics: _Format(*choose_encoder(accept))
+    for is_openmetrics, accept in ((False, ""), (True, "application/openmetrics-text; version=1.0.0"))
+}
+"""There is no other, whatever version is asked for: one answer of each is kept."""
+
+
+def _wants_openmetrics(accept: str) -> bool:
+    try:
+        return choose_encoder(accept)[1].startswith("application/openmetrics-text")
+    except (TypeError, ValueError):
+        # It asks for a version that is none.
+        return False
+
+
+class Answer(NamedTuple):
+    """``made_s``: by the clock of the event loop."""
+
+    made_s: float
+    content_type: str
+    text: bytes
+    compressed: bytes
 
 
 class Exposition:
@@ -56,22 +88,21 @@ class Exposition:
         self._jobs_max = jobs_max
         self._version = version
         self._one_at_a_time = asyncio.Lock()
-        self._kept: dict[str, tuple[float, bytes]] = {}
+        self._kept: dict[str, Answer] = {}
 
-    async def answer(self, accept: str, now_ms: int) -> tuple[bytes, str]:
-        """The body and its content type, by what the header Accept asks for."""
-        try:
-            encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):
-            # It asks for a version that is none.
-            encode, content_type = choose_encoder("")
+    async def answer(self, accept: str, now_ms: int) -> Answer:
+        """By what the header Accept asks for."""
+        format_ = _FORMATS[_wants_openmetrics(accept)]
         async with self._one_at_a_time:
             now_s = asyncio.get_running_loop().time()
-            kept = self._kept.get(content_type)
-            if kept is None or now_s - kept[0] >= KEPT_S:
-                body = b"".join([part async for part in self._parts(encode, now_ms)])
-                self._kept = {content_type: (now_s, body)}
-            return self._kept[content_type][1], content_type
+            kept = self._kept.get(format_.content_type)
+            if kept is None or now_s - kept.made_s >= KEPT_S:
+                text = b"".join([part async for part in self._parts(format_.encode, now_ms)])
+                compressed = await asyncio.to_thread(gzip.compress, text, _GZIP_LEVEL)
+                kept = self._kept[format_.content_type] = Answer(
+                    now_s, format_.content_type, text, compressed
+                )
+            return kept
 
     async def _parts(self, encode: _Encode, now_ms: int) -> AsyncIterator[bytes]:
         whole = encode(self._meters.registry)
@@ -89,39 +120,34 @@ class Exposition:
 
     async def _metrics(self, now_ms: int) -> Iterable[Metric]:
         census = self._census()
-        metrics = _Metrics()
-        shown = census.jobs[: self._jobs_max]
+        metrics, sums = _Metrics(), Sums()
         vertices_left = self._jobs_max * VERTICES_PER_JOB
-        without = 0
-        for number, view in enumerate(shown):
-            name = _label(view.state.graph.name)
-            labels = {"job_id": view.job_id, "job_name": name}
-            metrics.add(JOB_FAMILIES, labels, job_figures(view, now_ms))
-            count = len(view.state.graph.vertices)
-            if count > vertices_left:
-                without += count
-                continue
-            vertices_left -= count
-            for vertex, figures in vertex_figures(view):
-                labels = {"job_id": view.job_id, "vertex_id": vertex.id, "vertex_name": _label(vertex.name)}
-                metrics.add(VERTEX_FAMILIES, labels, figures)
+        without_jobs = without_vertices = 0
+        for number, view in enumerate(census.views):
             if number % _JOBS_AT_ONCE == 0:
                 await asyncio.sleep(0)
+            sums.add(view)
+            count = len(view.state.graph.vertices)
+            if number >= self._jobs_max:
+                without_jobs += 1
+            elif count > vertices_left:
+                without_vertices += count
+                metrics.add_job(view, now_ms)
+            else:
+                vertices_left -= count
+                metrics.add_job(view, now_ms)
+                metrics.add_vertices(view)
         left_out = {
-            "jobs_without_series": len(census.jobs) - len(shown),
-            "vertices_without_series": without,
+            "jobs_without_series": without_jobs,
+            "vertices_without_series": without_vertices,
             "event_streams": self._streams(),
         }
-        metrics.add(SERVER_FAMILIES, {}, server_figures(census) | left_out)
-        statuses = Counter(view.status for view in census.jobs)
+        metrics.add(SERVER_FAMILIES, {}, server_figures(census, sums) | left_out)
         for status in JobStatus:
             if not status.is_globally_terminal:
-                metrics.add(SERVER_FAMILIES, {"status": status.value}, {"jobs": statuses[status]})
-        for kind, count in (
-            ("job", sum(view.driver_pid is not None for view in census.jobs)),
-            ("warm", census.warm_drivers),
-        ):
-            metrics.add(SERVER_FAMILIES, {"kind": kind}, {"drivers": count})
+                metrics.add(SERVER_FAMILIES, {"status": status.value}, {"jobs": sums.statuses[status]})
+        for kind, drivers in (("job", sums.drivers), ("warm", census.warm_drivers)):
+            metrics.add(SERVER_FAMILIES, {"kind": kind}, {"drivers": drivers})
         metrics.add(SERVER_FAMILIES, {"version": self._version}, {"info": 1})
         return metrics.all()
 
@@ -137,6 +163,15 @@ class _Metrics:
         for name, value in figures.items():
             family = families[name].name
             self._of[family].add_sample(family, labels, value)
+
+    def add_job(self, view: JobView, now_ms: int) -> None:
+        labels = {"job_id": view.job_id, "job_name": _label(view.state.graph.name)}
+        self.add(JOB_FAMILIES, labels, job_figures(view, now_ms))
+
+    def add_vertices(self, view: JobView) -> None:
+        for vertex, figures in vertex_figures(view):
+            labels = {"job_id": view.job_id, "vertex_id": vertex.id, "vertex_name": _label(vertex.name)}
+            self.add(VERTEX_FAMILIES, labels, figures)
 
     def all(self) -> Iterable[Metric]:
         return self._of.values()

@@ -5,7 +5,9 @@ A figure that is not known is left out, never told as 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from app.api.render.metrics import batch_figures
@@ -179,27 +181,49 @@ def _last_batches(view: JobView) -> dict[str, VertexBatch]:
     return {batch.vertex_id: batch for report in reports for batch in report.vertices}
 
 
-def server_figures(census: Census) -> Figures:
+@dataclass(slots=True)
+class Sums:
+    """Of all jobs of the server. ``pending``: None if of none of them it is known."""
+
+    statuses: Counter[JobStatus] = field(default_factory=Counter)
+    drivers: int = 0
+    rescales_open: int = 0
+    slots_wanted: int = 0
+    slots_held: int = 0
+    slots_used: int = 0
+    pending: int | None = None
+
+    def add(self, view: JobView) -> None:
+        state = view.state
+        self.statuses[view.status] += 1
+        self.drivers += view.driver_pid is not None
+        self.rescales_open += state.timeline.open is not None
+        self.slots_wanted += state.wanted_slots
+        self.slots_held += len(state.slots)
+        self.slots_used += _used_slots(state)
+        if (backlog := total_backlog(view.load.queries.values())) is not None:
+            self.pending = (self.pending or 0) + backlog
+
+
+def server_figures(census: Census, sums: Sums) -> Figures:
     """Of the server, and of all jobs that it owns together."""
-    states = [view.state for view in census.jobs]
-    backlogs = [total_backlog(view.load.queries.values()) for view in census.jobs]
     figures: Figures = {
         "batches_total": census.batches,
         "records_total": census.records,
-        "rescales_open": sum(state.timeline.open is not None for state in states),
+        "rescales_open": sums.rescales_open,
         "jobs_unreadable": census.unreadable,
         "slots_offered": census.slots,
         "slots_free": census.free_slots,
-        "slots_wanted": sum(state.wanted_slots for state in states),
-        "slots_held": sum(len(state.slots) for state in states),
-        "slots_used": sum(_used_slots(state) for state in states),
-        "leases_held": len(states),
+        "slots_wanted": sums.slots_wanted,
+        "slots_held": sums.slots_held,
+        "slots_used": sums.slots_used,
+        "leases_held": sums.statuses.total(),
         "leases_certain": census.is_sure,
         "members": census.members,
         "store_transactions_total": census.transactions,
     }
-    if known := [backlog for backlog in backlogs if backlog is not None]:
-        figures["pending_records"] = sum(known)
+    if sums.pending is not None:
+        figures["pending_records"] = sums.pending
     return figures
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import gzip
-
 from fastapi import APIRouter
 from prometheus_client.exposition import gzip_accepted
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.answers import BytesResponse
+from app.api.answers import PiecewiseResponse
 from app.api.dependencies import Now
 from app.api.monitoring.exposition import Exposition
 from app.api.routes import MetricsOperation
@@ -18,7 +15,6 @@ from app.api.routes import MetricsOperation
 router = APIRouter(tags=["metrics"], route_class=MetricsOperation)
 
 _TEXTS = ("text/plain", "application/openmetrics-text")
-_GZIP_LEVEL = 1
 
 
 @router.get(
@@ -39,9 +35,9 @@ async def get_metrics(request: Request, now_ms: Now) -> Response:
     """
     exposition: Exposition = request.app.state.exposition
     headers = request.headers
-    body, content_type = await exposition.answer(headers.get("accept", ""), now_ms)
+    answer = await exposition.answer(headers.get("accept", ""), now_ms)
     told = {"Vary": "Accept, Accept-Encoding"}
+    body = answer.text
     if gzip_accepted(headers.get("accept-encoding", "")):
-        body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL)
-        told["Content-Encoding"] = "gzip"
-    return BytesResponse(body, headers=told, content_type=content_type.encode())
+        body, told["Content-Encoding"] = answer.compressed, "gzip"
+    return PiecewiseResponse(body, headers=told, media_type=answer.content_type)

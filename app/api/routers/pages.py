@@ -14,10 +14,9 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 import app.web
-from app.api.answers import BytesResponse
+from app.api.answers import BytesResponse, PiecewiseResponse
 from app.api.auth import PRINCIPAL
 from app.api.errors import UNAUTHORIZED, ApiError, not_found
 from app.api.routes import PublicOperation
@@ -33,7 +32,6 @@ _DASHBOARD_POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 _AS_TOLD = {"X-Content-Type-Options": "nosniff"}
-_PIECE_BYTES = 64 * 1024
 _NO_ICON = "data:,"
 
 router = APIRouter(include_in_schema=False, route_class=PublicOperation)
@@ -64,19 +62,8 @@ def _page() -> Response:
 _PAGE = _page()
 
 
-class _Asset(Response):
-    """A file of the page, sent in pieces: a slow reader keeps one of them, and no descriptor."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        for start in range(0, len(self.body), _PIECE_BYTES):
-            end = start + _PIECE_BYTES
-            piece, more = self.body[start:end], end < len(self.body)
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-
-
 _FILES = {
-    name: _Asset((_FOLDER / name).read_bytes(), media_type=kind, headers=_AS_TOLD)
+    name: PiecewiseResponse((_FOLDER / name).read_bytes(), media_type=kind, headers=_AS_TOLD)
     for name, kind in (("swagger-ui.css", "text/css"), ("swagger-ui-bundle.js", "text/javascript"))
 }
 
@@ -90,13 +77,15 @@ def _dashboard_file(path: Path, *, compressed: bool) -> Response:
     if compressed:
         content, headers["Content-Encoding"] = gzip.compress(content, mtime=0), "gzip"
     headers["ETag"] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    return _Asset(content, media_type=_KINDS[path.suffix], headers=headers)
+    return PiecewiseResponse(content, media_type=_KINDS[path.suffix], headers=headers)
 
 
 @functools.cache
 def _dashboard() -> Response:
     headers = {**_AS_TOLD, "Cache-Control": "no-cache", "Vary": "Accept"}
-    page = _Asset((_DASHBOARD / "index.html").read_bytes(), media_type="text/html", headers=headers)
+    page = PiecewiseResponse(
+        (_DASHBOARD / "index.html").read_bytes(), media_type="text/html", headers=headers
+    )
     page.headers["Content-Security-Policy"] = _DASHBOARD_POLICY
     return page
 
