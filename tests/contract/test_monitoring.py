@@ -1,29 +1,21 @@
-"""`GET /metrics`: it tells what docs/monitoring.md says, agrees with the job, is bounded, and reads no database."""
+"""`GET /metrics`: it tells what docs/monitoring.md says, agrees with the job, and is bounded."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import dataclasses
-import gzip
 import re
-import types
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from prometheus_client import Metric
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from prometheus_client.parser import text_string_to_metric_families as parse
 
 from app.api.app import create_app
 from app.api.monitoring import exposition
-from app.api.monitoring.exposition import Exposition
 from app.api.monitoring.meters import Meters
-from app.model.protocol import ExecutorLoad
 from app.model.status import JobStatus
 from app.store.errors import StoreError, StoreUnavailable
 from app.store.writer import Writer
@@ -31,6 +23,7 @@ from app.store.writes import SaveState, UnitOfWork
 from tests.contract.event_client import following
 from tests.contract.live import listening
 from tests.contract.members import Network, server
+from tests.contract.scraping import loaded, scrape, value
 from tests.contract.test_events import stored
 from tests.contract.world import GRAPH, World, bounds, eventually
 from tests.unit.worker.fakes import FakeHost, graph
@@ -43,53 +36,6 @@ HOSTILE = 'a"b\\c\nd{}=,é\u2028' + "x" * 150
 @pytest.fixture(autouse=True)
 def no_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exposition, "KEPT_S", 0.0)
-
-
-Told = dict[str, Metric]
-
-
-async def scrape(http: httpx.AsyncClient) -> Told:
-    answer = await http.get("/metrics")
-    assert answer.status_code == 200, answer.text
-    return {metric.name: metric for metric in parse(answer.text)}
-
-
-def value(told: Told, sample: str, **labels: str) -> float | None:
-    """The sum of the samples with these labels; None if there are none."""
-    found = [
-        each.value
-        for metric in told.values()
-        for each in metric.samples
-        if each.name == sample and labels.items() <= each.labels.items()
-    ]
-    return sum(found) if found else None
-
-
-async def loaded(world: World) -> str:
-    """A running job of which everything is told."""
-    job_id = await world.running()
-    driver = world.driver()
-    driver.vertex_load |= {
-        name: 4 for name in ("records_in", "records_out", "bytes_in", "bytes_out", "busy_ms", "state_rows")
-    } | {"state_bytes": 5, "backlog_rows": 6}
-    executor = dict.fromkeys((each.name for each in dataclasses.fields(ExecutorLoad)), 8)
-    driver.load |= {
-        "watermark_ms": 1_000_000,
-        "backlog_rows": 40,
-        "state_rows": 7,
-        "executor_loads": [executor | {"executor_id": "driver", "host": "here"}],
-    }
-
-    async def told() -> bool:
-        found = await scrape(world.http)
-        return bool(
-            value(found, "slotwise_job_pending_records", job_id=job_id)
-            and value(found, "slotwise_vertex_state_bytes")
-            and value(found, "slotwise_job_heap_max_bytes")
-        )
-
-    await eventually(told, "the load")
-    return job_id
 
 
 async def test_what_is_told_is_what_the_page_says(world: World) -> None:
@@ -281,43 +227,6 @@ async def test_hostile_names_stay_one_label_and_are_cut(world: World) -> None:
     assert sample.labels["job_name"] == hostile["name"][: exposition.NAME_CHARS]
 
 
-@pytest.mark.parametrize(
-    "accept",
-    [
-        "", "text/plain", "application/openmetrics-text", "application/openmetrics-text; version=1.0.0",
-        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
-        "text/plain; version=nope", "application/openmetrics-text; version=\u00e9.\u00e9",
-        "application/openmetrics-text;;==;",
-        "text/plain; version=1.0.0; escaping=allow-utf-8", "application/json",
-    ],
-)  # fmt: skip
-async def test_the_format_is_the_one_that_is_asked_for(world: World, accept: str) -> None:
-    await world.running()
-    answer = await world.http.get("/metrics", headers={"Accept": accept.encode()})
-    assert answer.status_code == 200
-    kind = answer.headers["content-type"]
-    if accept.startswith("application/openmetrics-text") and ("version" not in accept or "1.0.0" in accept):
-        assert kind.startswith("application/openmetrics-text")
-        assert any(metric.name == "slotwise_job_running" for metric in parse_openmetrics(answer.text))
-    elif not kind.startswith("application/openmetrics-text"):
-        assert kind.startswith("text/plain")
-        assert any(metric.name == "slotwise_job_running" for metric in parse(answer.text))
-
-
-async def test_a_scrape_asks_the_database_for_nothing_and_works_without_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await loaded(world)
-    world.host.hold()
-
-    async def away(*_args: Any, **_options: Any) -> Any:
-        raise StoreUnavailable("The database is away.")
-
-    monkeypatch.setattr(world.store, "read", away)
-    monkeypatch.setattr(world.store, "write", away)
-    assert value(await scrape(world.http), "slotwise_jobs") == 1
-
-
 async def test_what_cannot_be_written_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = await world.running()
 
@@ -330,93 +239,6 @@ async def test_what_cannot_be_written_is_counted(world: World, monkeypatch: pyte
     told = await scrape(world.http)
     assert value(told, "slotwise_store_commit_failures_total", reason="unavailable") >= 1
     assert value(told, "slotwise_store_commit_failures_total", reason="refused") == 0
-
-
-async def test_scrapes_at_once_are_made_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.running()
-    monkeypatch.setattr(exposition, "KEPT_S", 60.0)
-    answers = await asyncio.gather(*(world.http.get("/metrics") for _ in range(20)))
-    assert len({answer.text for answer in answers}) == 1
-    told = {metric.name: metric for metric in parse(answers[0].text)}
-    assert value(told, "slotwise_http_requests_total", route="/metrics") is None
-
-
-async def test_there_are_two_formats_and_one_answer_of_each(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever versions clients ask for, and whether they want it compressed."""
-    monkeypatch.setattr(exposition, "KEPT_S", 60.0)
-    made, compressed = [], []
-
-    async def parts(*_args: Any) -> AsyncIterator[bytes]:
-        made.append(1)
-        yield b"text"
-
-    def compress(text: bytes, _level: int) -> bytes:
-        compressed.append(text)
-        return gzip.compress(text)
-
-    monkeypatch.setattr(Exposition, "_parts", parts)
-    monkeypatch.setattr(exposition, "gzip", types.SimpleNamespace(compress=compress))
-    kinds = set()
-    for number in range(20):
-        for media in ("application/openmetrics-text", "text/plain"):
-            answer = await world.http.get(
-                "/metrics",
-                headers={
-                    "Accept": f"{media}; version=1.0.{number}",
-                    "Accept-Encoding": ("gzip", "")[number % 2],
-                },
-            )
-            assert answer.text == "text"
-            kinds.add(answer.headers["content-type"])
-    assert len(made) == len(compressed) == len(kinds) == 2
-
-
-async def test_a_slow_reader_is_given_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = b"x" * 300_000
-
-    async def parts(*_args: Any) -> AsyncIterator[bytes]:
-        yield text
-
-    monkeypatch.setattr(Exposition, "_parts", parts)
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async def receive() -> Any:
-        return {"type": "http.request"}
-
-    scope = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "root_path": ""}
-    headers = [(b"host", b"localhost")]
-    await world.app({**scope, "headers": headers, "app": world.app}, receive, send)
-    start, *pieces = sent
-    assert dict(start["headers"])[b"content-length"] == b"300000"
-    assert b"".join(piece["body"] for piece in pieces) == text
-    assert max(len(piece["body"]) for piece in pieces) <= 65_536
-
-
-async def test_many_jobs_are_told_of_with_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those beyond the bounds, of which there are sums only."""
-    job_id = await world.running()
-    view = world.control_plane.job(job_id)
-    census = dataclasses.replace(world.control_plane.census(), views=[view] * 200)
-    told = Exposition(Meters(), lambda: census, lambda: 0, jobs_max=100, version="0")
-    turns, over = 0, False
-
-    async def others() -> None:
-        nonlocal turns
-        while not over:
-            turns += 1
-            await asyncio.sleep(0)
-
-    monkeypatch.setattr(exposition, "VERTICES_PER_JOB", 0)
-    waiting = asyncio.create_task(others())
-    await told._metrics(0)
-    over = True
-    await waiting
-    assert turns >= 200 / exposition._JOBS_AT_ONCE
 
 
 async def test_who_counts_cannot_undo_a_change(world: World) -> None:
