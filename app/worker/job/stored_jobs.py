@@ -43,8 +43,16 @@ def latest_ms(state: JobState) -> int:
     With a clock that is behind the one before, what was to happen some seconds later would else be an hour away.
     """
     record = state.timeline.open
-    armed_ms = max((timer.armed_ms for timer in state.timers), default=0)
-    return max(state.phase_since_ms, state.slots_changed_ms, record.start_ms if record else 0, armed_ms)
+    manager = getattr(state.phase, "manager", None)
+    waits = () if manager is None else (manager.since_ms, manager.change_ms, manager.last_change_ms)
+    seen = (
+        state.phase_since_ms,
+        state.slots_changed_ms,
+        state.away_since_ms,
+        record.start_ms if record else 0,
+    )
+    armed = (timer.armed_ms for timer in state.timers)
+    return max(instant or 0 for instant in (*seen, *waits, *armed))
 
 
 async def quiet(job: Job) -> None:
