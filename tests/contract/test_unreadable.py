@@ -70,6 +70,21 @@ async def served(rig: Rig) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
+async def test_a_livy_batch_that_cannot_be_read_has_a_state_and_can_be_ended(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async with rig_on(sqlite_url, tmp_path) as rig:
+        job = await rig.plane.submit(graph(2), {}, is_livy_batch=True)
+        await rig.bring_up(job, 1)
+        await rig.plane.close()
+        await rewrite(rig.store, job, *DAMAGE["a state"])
+    async with rig_on(sqlite_url, tmp_path, host=rig.host) as again, served(again) as http:
+        assert (await http.get("/batches/1/state")).json() == {"id": 1, "state": "running"}
+        assert (await http.get("/batches/1")).status_code == 409
+        assert (await http.delete("/batches/1")).json() == {"msg": "deleted"}
+        assert (await http.get("/batches/1/state")).json()["state"] == "killed"
+
+
 @pytest.mark.parametrize("what", DAMAGE)
 async def test_it_is_listed_explained_canceled_and_forgotten(
     database_url: str, tmp_path: Path, what: str
