@@ -303,7 +303,7 @@ def _places(settings: Settings, membership: Membership, url: str, spark: Executo
         url=url if membership.is_shared else None,
         task_manager=membership.task_manager,
         runs_on=place_of(settings),
-        private=(settings.data_dir, settings.place_of_jobs),
+        private=settings.private_paths,
         page_address=os.environ.get(ADDRESS_VARIABLE) or LOOPBACK,
     )
 

@@ -103,10 +103,7 @@ class Settings(BaseModel):
     cluster_namespace: str | None = Field(None, description="Kubernetes: the namespace of the pods.")
     cluster_image: str | None = Field(None, description="Kubernetes: the container image of the executors.")
     cluster_slots: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_PARALLELISM_LIMIT,
-        description="Kubernetes: the most executors, and so slots, of all jobs together.",
+        None, ge=1, le=MAX_PARALLELISM_LIMIT, description="Kubernetes: the most slots, of all jobs together."
     )
     cluster_service_account: str | None = Field(
         None, description="Kubernetes: the service account of the pods; default: that of the namespace."
@@ -121,8 +118,7 @@ class Settings(BaseModel):
         512, ge=384, description="Kubernetes: memory of a pod beside the heap, Python's included."
     )
     cluster_executor_cpu: str = Field(
-        "1",
-        description="Kubernetes: cores that a pod asks for, such as 1 or 500m. It has one task at a time.",
+        "1", description="Kubernetes: cores that a pod asks for, such as 1 or 500m, for one task at a time."
     )
     cluster_executor_cpu_limit: str | None = Field(
         None, description="Kubernetes: the most cores that a pod may use; default: no limit."
@@ -188,8 +184,7 @@ class Settings(BaseModel):
         description="For how long a program that is submitted may take until it waits for its queries.",
     )
     livy_files_dir: Path | None = Field(
-        None,
-        description="Directory with programs that clients of Livy name by path; default: they cannot submit any.",
+        None, description="Directory with programs that clients of Livy name by path; default: none."
     )
     history_max_age_days: int = Field(90, ge=1, description="Rescale records older than this are deleted.")
     requests_max_count: int = Field(
@@ -214,6 +209,7 @@ class Settings(BaseModel):
         "auto", description="auto: console on a terminal, else JSON."
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    _file: Path | None = None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -338,6 +334,12 @@ class Settings(BaseModel):
         return self.jobs_dir or self.data_dir / "jobs"
 
     @property
+    def private_paths(self) -> tuple[Path, ...]:
+        """The server's own files and directories, which jobs have nothing to do with."""
+        files = (self.token_file, self.cluster_token_file, self.cluster_ca_file, self._file)
+        return (self.data_dir, self.place_of_jobs, *filter(None, files))
+
+    @property
     def url(self) -> str:
         """The SQLAlchemy URL in force."""
         return self.database_url or f"sqlite:///{self.data_dir / 'slotwise.db'}"
@@ -376,9 +378,11 @@ def load_settings(config_file: Path | None = None, **overrides: Any) -> Settings
     if errors:
         raise SettingsError(errors)
     try:
-        return Settings.model_validate(values, context=as_text)
+        settings = Settings.model_validate(values, context=as_text)
     except ValidationError as error:
         raise SettingsError([_sentence(item) for item in error.errors()]) from None
+    settings._file = path
+    return settings
 
 
 def _closest(name: str) -> str | None:

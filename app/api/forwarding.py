@@ -21,7 +21,9 @@ from app.api.requests import keep_body
 from app.model.ids import InvalidId, normalize_id
 from app.store.errors import StoreError
 from app.store.members import Member
+from app.worker.facade import ControlPlaneFacade
 from app.worker.ownership.control_planes import ControlPlanes
+from app.worker.views import ControlPlaneError
 
 log = structlog.get_logger()
 
@@ -88,7 +90,8 @@ class Forwarding:
         can give one, whoever owns the job."""
         job_id = await self._job_of(request)
         if job_id is None:
-            if request.method in _READS:
+            # Of a batch that is not there, nothing is to be shown.
+            if request.method in _READS and "batchid" not in request.scope["path_params"]:
                 await self._look_up(None)
             return None
         if self._control_planes.serves(job_id):
@@ -118,12 +121,13 @@ class Forwarding:
         """The job that the path names; None if it names none, or nothing that could be one."""
         parameters = request.scope["path_params"]
         text = parameters.get("jobid")
-        with contextlib.suppress(InvalidId, StoreError):
+        with contextlib.suppress(InvalidId, ControlPlaneError):
             if text is not None:
                 return normalize_id(text)
             number = parameters.get("batchid", "")
             if number.isdecimal() and len(number) < _MAX_DIGITS:
-                return await self._control_planes.job_of_batch(int(number))
+                plane: ControlPlaneFacade = request.app.state.control_plane
+                return await plane.livy.job_of(int(number))
         return None
 
     async def _look_up(self, job_id: str | None) -> bool:

@@ -53,6 +53,7 @@ TYPE: Final = "slotwise.job.type"
 
 _RESTARTS: Final = "restart-strategy"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_LONGEST_PATH: Final = 1024
 _DIGITS: Final = re.compile(r"[0-9]{1,9}\Z")
 _PYTHON_FILES: Final = (".py", ".zip", ".whl")
 _PLACES: Final = {"config": "conf", "script": "file", "artifacts": "files", "type": below("conf", TYPE)}
@@ -203,7 +204,7 @@ def _add_file(
 
 def _local_path(value: object) -> str | None:
     """The path that a text names; None if it names something that is elsewhere."""
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
+    if not isinstance(value, str) or not value.strip() or "\0" in value or len(value) > _LONGEST_PATH:
         return None
     match = _SCHEME.match(value)
     if match is None:

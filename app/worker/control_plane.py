@@ -391,9 +391,14 @@ class ControlPlane:
         return self._logs.follow(lambda: self.job(job_id), attempt, offset)
 
     async def log_lines(
-        self, job_id: str, first: int | None, most: int, last_words: Sequence[str] = ()
+        self,
+        job_id: str,
+        first: int | None,
+        most: int,
+        last_words: Sequence[str],
+        is_gone: Callable[[], Awaitable[bool]],
     ) -> LogLines:
-        return await self._logs.lines(self.job(job_id), first, most, last_words)
+        return await self._logs.lines(self.job(job_id), first, most, last_words, is_gone)
 
     # -- cluster
 

@@ -172,10 +172,15 @@ class ControlPlaneFacade(Protocol):
         ...
 
     async def log_lines(
-        self, job_id: str, first: int | None, most: int, last_words: Sequence[str] = ()
+        self,
+        job_id: str,
+        first: int | None,
+        most: int,
+        last_words: Sequence[str],
+        is_gone: Callable[[], Awaitable[bool]],
     ) -> LogLines:
         """Up to ``most`` lines of what was logged in the newest attempt, with ``last_words`` behind them: from number
-        ``first`` on, which is counted from 0, or without it the last ones."""
+        ``first`` on, which is counted from 0, or without it the last ones. ``is_gone``: as in `read_log`."""
         ...
 
     def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:

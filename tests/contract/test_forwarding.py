@@ -47,15 +47,26 @@ async def test_any_process_answers_and_writes_reach_the_owner(postgresql_url: st
         assert not second.owns(job)
 
 
-async def test_any_process_answers_for_a_livy_batch(postgresql_url: str, tmp_path: Path) -> None:
+async def test_any_process_answers_for_a_livy_batch(
+    postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with two(postgresql_url, tmp_path) as (first, second, network):
         job = await first.rig.plane.submit(graph(1), {}, is_livy_batch=True)
         await first.rig.bring_up(job, 1)
         assert (await second.http.get("/batches/1/state")).json() == {"id": 1, "state": "running"}
         listed = (await second.http.get("/batches")).json()
         assert [(one["id"], one["appId"]) for one in listed["sessions"]] == [(1, job)]
+        looked_up: list[str | None] = []
+        look_up = second.cluster.look_up
+
+        async def noted(job_id: str | None = None) -> None:
+            looked_up.append(job_id)
+            await look_up(job_id)
+
+        monkeypatch.setattr(second.cluster, "look_up", noted)
         for unknown in ("2", "9" * 9, "9" * 30, "x"):
             assert (await second.http.get(f"/batches/{unknown}")).status_code in (400, 404)
+        assert looked_up == [], "no jobs are read for a number that nobody has"
         network.calls.clear()
         assert (await second.http.delete("/batches/1")).json() == {"msg": "deleted"}
         assert network.calls == [(httpx.URL(first.member.url).host, "DELETE")]

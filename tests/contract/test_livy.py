@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from app.api.auth import Tokens
+from app.worker.requests import log_lines
 from tests.contract.test_attempts import write
 from tests.contract.test_tokens import TOKEN, guarded  # noqa: F401 - a fixture
 from tests.contract.world import GRAPH, World, eventually, open_world
@@ -196,6 +198,48 @@ async def test_a_batch_that_ends_well_is_a_success(livy: World) -> None:
     await in_state(world, batch["id"], "success")
 
 
+async def test_lines_that_are_too_long_are_said_to_be_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_programs(world)
+    monkeypatch.setattr(log_lines, "MOST_BYTES", 20)
+    await in_state(world, (await post(world, numExecutors=1))["id"], "running")
+    write(world.driver(), "short\n" + "long " * 20 + "\nshort again\n")
+    await end(world, 1, type="failed", error="ValueError: x")
+    await in_state(world, 1, "dead")
+    page = await world.get("/batches/1/log", **{"from": 0, "size": 100})
+    assert page["log"][0] == "short" and "the rest of these 100 lines is left out" in page["log"][-2]
+    assert page["log"][-1].endswith("ValueError: x") and page["total"] == 4
+
+
+async def test_those_who_ask_for_lines_wait_for_their_turn_and_are_not_in_the_way(world: World) -> None:
+    with_programs(world)
+    await in_state(world, (await post(world, numExecutors=1))["id"], "running")
+    write(world.driver(), "hello\n")
+    logs, asking, most = world.control_plane._logs, 0, 0
+    find = logs._lines
+
+    async def counted(*asked: Any) -> Any:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        try:
+            return await find(*asked)
+        finally:
+            asking -= 1
+
+    logs._lines = counted  # type: ignore[method-assign]
+    answers = await asyncio.gather(*(world.http.get("/batches/1/log") for _ in range(20)))
+    assert {answer.json()["log"][0] for answer in answers} == {"hello"}
+    assert most == 2
+
+    async def is_gone() -> bool:
+        return True
+
+    view = world.control_plane.job((await world.get("/batches/1"))["appId"])
+    assert (await logs.lines(view, 0, 9, (), is_gone)).lines == ()
+
+
 async def test_numbers_are_those_of_batches_only_and_are_never_given_again(livy: World) -> None:
     world = livy
     await world.submit(GRAPH)
@@ -222,6 +266,7 @@ async def test_what_cannot_be_honoured_is_refused(world: World) -> None:
     for body, sentence in (
         ({}, "file: is missing: the path of a Python program is expected."),
         ({"file": "jobs/etl.jar"}, "file: should end in .py, found 'etl.jar'."),
+        ({"file": "a/" * 600 + "x.py"}, "file: should be a path on the server's host"),
         ({"file": 5}, "file: should be a path on the server's host"),
         ({"file": "s3a://bucket/etl.py"}, "found 's3a://bucket/etl.py'."),
         ({"file": "file://host/etl.py"}, "found 'file://host/etl.py'."),
@@ -292,8 +337,13 @@ async def test_only_files_for_programs_are_read(world: World) -> None:
     assert (await post(world, file="inside.py"))["name"] == "inside"
     # Not even where the operator named a directory that has the server's own.
     (world.directory / "own.py").write_text(SCRIPT)
-    object.__setattr__(world.info.settings, "livy_files_dir", world.directory.parent)
-    assert "is not for programs" in (await refused(world, {"file": f"{world.directory.name}/own.py"}))[0]
+    settings = world.info.settings
+    object.__setattr__(settings, "livy_files_dir", world.directory.parent)
+    object.__setattr__(settings, "token_file", secret)
+    settings._file = programs / "helpers.py"
+    for path in (f"{world.directory.name}/own.py", secret.name, f"{programs.name}/helpers.py"):
+        assert "is not for programs" in (await refused(world, {"file": path}))[0], path
+    assert (await post(world, file=f"{programs.name}/jobs/etl.py"))["name"] == "etl"
 
 
 async def test_files_have_the_limits_of_forms(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

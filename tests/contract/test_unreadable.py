@@ -81,6 +81,13 @@ async def test_a_livy_batch_that_cannot_be_read_has_a_state_and_can_be_ended(
     async with rig_on(sqlite_url, tmp_path, host=rig.host) as again, served(again) as http:
         assert (await http.get("/batches/1/state")).json() == {"id": 1, "state": "running"}
         assert (await http.get("/batches/1")).status_code == 409
+        (listed,) = (await http.get("/batches")).json()["sessions"]
+        assert (listed["id"], listed["name"], listed["state"], listed["appId"]) == (
+            1,
+            "counts",
+            "running",
+            job,
+        )
         assert (await http.delete("/batches/1")).json() == {"msg": "deleted"}
         assert (await http.get("/batches/1/state")).json()["state"] == "killed"
 

@@ -211,7 +211,8 @@ def test_the_file_may_be_named_by_the_environment_and_the_command_line_wins(
 ) -> None:
     monkeypatch.setenv("SLOTWISE_CONFIG", str(toml(tmp_path / "a.toml", "slots", 5)))
     assert load_settings().slots == 5
-    assert load_settings(toml(tmp_path / "b.toml", "slots", 6)).slots == 6
+    settings = load_settings(toml(tmp_path / "b.toml", "slots", 6))
+    assert (settings.slots, settings.private_paths[-1]) == (6, tmp_path / "b.toml")
 
 
 @pytest.mark.parametrize("name", sorted({*OTHER_VARIABLES, DRIVER_ENV_PREFIX + "JAVA"} - {"SLOTWISE_CONFIG"}))

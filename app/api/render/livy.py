@@ -7,21 +7,24 @@ from collections.abc import Sequence
 from app.api.schema import livy as schema
 from app.model.livy import livy_state
 from app.model.status import JobStatus
+from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.views import JobView
 
 
-def batch(number: int, view: JobView, url: str, log: Sequence[str] = ()) -> schema.LivyBatch:
+def batch(number: int, job: JobView | UnreadableJob, url: str, log: Sequence[str] = ()) -> schema.LivyBatch:
     """``url``: of this server."""
+    if isinstance(job, UnreadableJob):
+        name, owner, page = job.summary.name, job.summary.submitted_by, None
+    else:
+        name, owner, page = job.state.graph.name, job.submitted_by, job.spark_ui
     return schema.LivyBatch(
         id=number,
-        name=view.state.graph.name,
-        owner=view.submitted_by,
+        name=name,
+        owner=owner,
         proxy_user=None,
-        state=livy_state(view.status),
-        app_id=view.job_id,
-        app_info=schema.AppInfo(
-            driver_log_url=f"{url}/jobs/{view.job_id}/attempts", spark_ui_url=view.spark_ui
-        ),
+        state=livy_state(job.status),
+        app_id=job.job_id,
+        app_info=schema.AppInfo(driver_log_url=f"{url}/jobs/{job.job_id}/attempts", spark_ui_url=page),
         log=list(log),
     )
 

@@ -25,7 +25,7 @@ from app.api.schema import livy as schema
 from app.model.graphdoc import GraphErrors
 from app.model.livy import LivyBatch, in_words_of_livy, livy_state, parse_livy_batch
 from app.worker.requests.livy import find_files, read_files
-from app.worker.views import InDoubt, InvalidRequest, JobView, StateConflict, Unavailable
+from app.worker.views import InDoubt, InvalidRequest, JobView, StateConflict, Unavailable, UnknownJob
 
 _MAX_NUMBER = 2**31 - 1
 _PAGE = 100
@@ -104,17 +104,7 @@ async def create_batch(
 
 async def _read(request: Request, batch: LivyBatch, info: ServerInfo) -> dict[str, bytes]:
     settings = info.settings
-    private = [
-        path
-        for path in (
-            settings.data_dir,
-            settings.place_of_jobs,
-            settings.token_file,
-            settings.cluster_token_file,
-        )
-        if path is not None
-    ]
-    found = await asyncio.to_thread(find_files, settings.livy_files_dir, private, batch.files)
+    found = await asyncio.to_thread(find_files, settings.livy_files_dir, settings.private_paths, batch.files)
     size = sum(each.size for each in found.values())
     if size > FORM_LIMIT_BYTES:
         raise ApiError(
@@ -135,17 +125,23 @@ async def list_batches(
 ) -> schema.LivyBatchList:
     """The jobs that were submitted as batches, oldest first"""
     total, numbers = await plane.livy.page(first, size)
-    views = {view.job_id: view for view in plane.jobs() if view.job_id in numbers}
-    sessions = [
-        render.batch(number, views[job_id], info.url) for job_id, number in numbers.items() if job_id in views
-    ]
+    unreadable = {job.job_id: job for job in plane.unreadable_jobs()}
+    sessions = []
+    for job_id, number in numbers.items():
+        # It may have been forgotten meanwhile.
+        with contextlib.suppress(UnknownJob):
+            sessions.append(render.batch(number, unreadable.get(job_id) or plane.job(job_id), info.url))
     return schema.LivyBatchList(first=first, total=total, sessions=sessions)
 
 
 @router.get("/{batchid}", responses=_UNKNOWN)
-async def get_batch(batchid: Number, job: BatchJob, plane: Plane, info: Info) -> schema.LivyBatch:
+async def get_batch(
+    request: Request, batchid: Number, job: BatchJob, plane: Plane, info: Info
+) -> schema.LivyBatch:
     """A batch"""
-    log = await plane.log_lines(job.job_id, None, _LAST_LINES, render.last_words(job))
+    log = await plane.log_lines(
+        job.job_id, None, _LAST_LINES, render.last_words(job), request.is_disconnected
+    )
     return render.batch(batchid, job, info.url, log.lines)
 
 
@@ -157,6 +153,7 @@ async def get_batch_state(batchid: Number, job_id: BatchJobId, plane: Plane) -> 
 
 @router.get("/{batchid}/log", responses=_UNKNOWN)
 async def get_batch_log(
+    request: Request,
     batchid: Number,
     job: BatchJob,
     plane: Plane,
@@ -171,7 +168,7 @@ async def get_batch_log(
     size: Size = _PAGE,
 ) -> schema.LivyLog:
     """Lines of what the driver logged in the newest attempt, and why the job has failed"""
-    log = await plane.log_lines(job.job_id, first, size, render.last_words(job))
+    log = await plane.log_lines(job.job_id, first, size, render.last_words(job), request.is_disconnected)
     return schema.LivyLog(
         id=batchid, first=log.first, size=len(log.lines), total=log.total, log=list(log.lines)
     )

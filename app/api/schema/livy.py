@@ -82,7 +82,8 @@ class LivyLog(Camel):
 
     id: int = Number
     first: int = Field(
-        serialization_alias="from", description="The number of the first line, counted from 0."
+        serialization_alias="from",
+        description="The number of the first line; the first one that is kept has 0.",
     )
     size: int = Field(description="How many lines these are.")
     total: int = Field(description="How many lines there are.")

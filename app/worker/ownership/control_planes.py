@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.store import livy
 from app.store.members import JobMark, Member
 from app.store.queries import StoredJob
 from app.store.store import Store
@@ -70,14 +69,6 @@ class ControlPlanes:
                 self._ownership.look_soon()
             return None
         return owner
-
-    async def job_of_batch(self, number: int) -> str | None:
-        """The job that was submitted as this Livy batch.
-
-        Raises:
-            StoreError: the database is away.
-        """
-        return await self._store.read(livy.job_of, number)
 
     async def look_up(self, job_id: str | None = None) -> None:
         """Read how the job, or each job, is that another control plane owns, so that it can be shown here.

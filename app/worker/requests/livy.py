@@ -17,6 +17,8 @@ from app.store.store import Store
 from app.worker.retrying import reading
 from app.worker.views import InvalidRequest, UnknownBatch
 
+_CHANGED = "It was changed while it was read. Try again"
+
 
 class LivyBatches:
     """Which jobs are Livy batches, by number. Every server answers: it is in the database."""
@@ -123,5 +125,8 @@ def _content(file: FoundFile) -> bytes:
     with os.fdopen(fd, "rb") as opened:
         # Whoever may write into a directory above it could have put a link there meanwhile.
         if os.readlink(f"/proc/self/fd/{fd}") != str(file.path) or os.fstat(fd).st_size != file.size:
-            raise OSError(errno.ESTALE, "It was changed while it was read. Try again")
-        return opened.read(file.size)
+            raise OSError(errno.ESTALE, _CHANGED)
+        content = opened.read(file.size)
+    if len(content) < file.size:
+        raise OSError(errno.ESTALE, _CHANGED)
+    return content

@@ -8,25 +8,26 @@ from dataclasses import dataclass
 from app.cluster.driverlogs import OpenLog
 
 _CHUNK_BYTES = 1 << 20
-_MOST_BYTES = 2 << 20
+MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
     """Lines from number ``first`` on, counted from 0, are between the places ``begin`` and ``end``. ``lines``: how many
-    there are in all."""
+    there are in all. ``is_cut``: there is no room for all that were asked for."""
 
     begin: int
     end: int
     first: int
     lines: int
+    is_cut: bool
 
 
 def find_lines(
     opened: OpenLog, bounds: tuple[int, int], first: int | None, most: int, *, behind: int, is_over: bool
 ) -> FoundLines:
     """Up to ``most`` lines between ``bounds``: from number ``first`` on, or the last ones if ``behind`` others come
-    behind those of the log. At most 2 MiB: of lines that are too long there are fewer.
+    behind those of the log. At most 1 MiB.
 
     ``is_over``: nothing more is written, so what has no end is a line too.
     """
@@ -42,7 +43,8 @@ def find_lines(
         first = max(0, lines + behind - most)
     start = _begin_of(first, opened, counts, bounds)
     stop = _begin_of(first + most, opened, counts, bounds)
-    return FoundLines(start, min(stop, start + _MOST_BYTES), first, lines)
+    end = min(stop, start + MOST_BYTES)
+    return FoundLines(start, end, first, lines, is_cut=end < stop)
 
 
 def _begin_of(number: int, opened: OpenLog, counts: list[tuple[int, int]], bounds: tuple[int, int]) -> int:

@@ -19,7 +19,7 @@ from app.model.secret_texts import part_without_secrets, secrets_of
 from app.store.store import Store
 from app.store.tables import AttemptState
 from app.store.writes import Attempt
-from app.worker.requests.log_lines import FoundLines, find_lines
+from app.worker.requests.log_lines import MOST_BYTES, FoundLines, find_lines
 from app.worker.retrying import reading
 from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
 
@@ -38,6 +38,8 @@ _FOLLOWERS_MAX = 100
 _QUIET_MAX_S = 30 * 60.0
 # Each may take a second of the one thread.
 _READERS_MAX = 16
+# So that they are not in the way of other readers.
+_ASKING_FOR_LINES_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class DriverLogs:
     def __init__(self, store: Store, is_closing: Callable[[], bool]) -> None:
         self._store, self._is_closing = store, is_closing
         self._followers = self._readers = 0
+        self._turns = asyncio.Semaphore(_ASKING_FOR_LINES_MAX)
         # To look for secrets takes some 0.4 s of CPU a MiB: however many read logs, one thread does it, and it is
         # nobody else's.
         self._reader = ThreadPoolExecutor(1, "logs")
@@ -130,9 +133,32 @@ class DriverLogs:
         text = "".join(part.text for part in parts)
         return LogPart(text, parts[0].begin, last.next, is_complete=last.is_complete)
 
-    async def lines(self, job: JobView, first: int | None, most: int, last_words: Sequence[str]) -> LogLines:
+    async def lines(
+        self,
+        job: JobView,
+        first: int | None,
+        most: int,
+        last_words: Sequence[str],
+        is_gone: Callable[[], Awaitable[bool]],
+    ) -> LogLines:
         """Up to ``most`` lines of the log of the newest attempt, with ``last_words`` behind them: from number ``first``
-        on, or without it the last ones. A log that is not there has one line, which says so."""
+        on, or without it the last ones. A log that is not there has one line, which says so. ``is_gone``: as in `read`.
+
+        Those who ask wait for their turn, and are not refused: clients of Livy take that for the failure of a job.
+        """
+        async with self._turns:
+            if await is_gone():
+                return _chosen((), first, most)
+            return await self._lines(job, first, most, last_words, is_gone)
+
+    async def _lines(
+        self,
+        job: JobView,
+        first: int | None,
+        most: int,
+        last_words: Sequence[str],
+        is_gone: Callable[[], Awaitable[bool]],
+    ) -> LogLines:
         job_id, rows = job.job_id, await reading(self._store.attempts(job.job_id))
         if not rows:
             return _chosen(last_words, first, most)
@@ -143,13 +169,17 @@ class DriverLogs:
             texts, at = [], found.begin - stretch.begin
             while at < (end := found.end - stretch.begin):
                 part = await self._part(job_id, number, stretch, at, min(_PART_BYTES, end - at), known)
-                if part.next <= at:
+                if part.next <= at or await is_gone():
                     break
                 texts.append(part.text)
                 at = part.next
         except LogGone as gone:
             return _chosen([*gone.errors, *last_words], first, most)
         lines = "".join(texts).removesuffix("\n").split("\n") if texts else []
+        if found.is_cut:
+            lines.append(
+                f"... the rest of these {most} lines is left out: they have more than {MOST_BYTES} bytes"
+            )
         behind = found.first - found.lines
         lines += last_words[max(0, behind) : max(0, behind + most)]
         return LogLines(tuple(lines), found.first, found.lines + len(last_words))

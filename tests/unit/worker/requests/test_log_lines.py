@@ -57,5 +57,5 @@ def test_a_line_that_is_being_written_is_none_yet(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_too_long_are_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_lines, "_MOST_BYTES", 5)
+    monkeypatch.setattr(log_lines, "MOST_BYTES", 5)
     assert found(tmp_path / "driver-1.log", b"one\ntwo\nthree\n", 0, 3) == (b"one\nt", 0, 3)
