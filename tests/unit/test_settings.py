@@ -310,7 +310,7 @@ def test_the_table_of_the_cluster_holds_its_settings_without_their_prefix(tmp_pa
         '[cluster]\nkind = "spark-standalone"\nmaster = "spark://m:7077"\nwebui = "http://m:8080"\n'
         'driver_host = "10.0.0.5"\n'
     )
-    assert load_settings(file) == load_settings(**STANDALONE)
+    assert load_settings(file).model_dump() == load_settings(**STANDALONE).model_dump()
     file.write_text('[cluster]\nmastre = "spark://m:7077"\n')
     assert refused(file) == ["cluster_mastre is not a setting. Did you mean cluster_master?"]
 
