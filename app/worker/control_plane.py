@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import structlog
 
@@ -56,7 +56,7 @@ from app.worker.requests.scaling_policies import (
 from app.worker.requests.slot_shares import SlotShareUpdate, decide_share, share_hash
 from app.worker.requests.stop import decide_stop, savepoint_id, savepoint_of
 from app.worker.requests.submission import Submission
-from app.worker.requests.views_of_logs import AttemptView, DriverLogs, LogLines, LogPart
+from app.worker.requests.views_of_logs import AttemptView, DriverLogs, IsGone, LogLines, LogPart
 from app.worker.retrying import reading
 from app.worker.slots.doorbell import Bells
 from app.worker.slots.task_managers import Shown, members_of_host, pool_of
@@ -382,21 +382,14 @@ class ControlPlane:
         self.job(job_id)
         return await self._logs.attempts(job_id)
 
-    async def read_log(
-        self, job_id: str, attempt: int, offset: int, limit: int, is_gone: Callable[[], Awaitable[bool]]
-    ) -> LogPart:
+    async def read_log(self, job_id: str, attempt: int, offset: int, limit: int, is_gone: IsGone) -> LogPart:
         return await self._logs.read(self.job(job_id), attempt, offset, limit, is_gone)
 
     def follow_log(self, job_id: str, attempt: int, offset: int) -> AsyncGenerator[LogPart]:
         return self._logs.follow(lambda: self.job(job_id), attempt, offset)
 
     async def log_lines(
-        self,
-        job_id: str,
-        first: int | None,
-        most: int,
-        last_words: Sequence[str],
-        is_gone: Callable[[], Awaitable[bool]],
+        self, job_id: str, first: int | None, most: int, last_words: Sequence[str], is_gone: IsGone
     ) -> LogLines:
         return await self._logs.lines(self.job(job_id), first, most, last_words, is_gone)
 

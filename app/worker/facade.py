@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 from app.model.graphdoc_program import ProgramDocument
@@ -16,7 +16,7 @@ from app.worker.requests.event_feed import EventFeed
 from app.worker.requests.livy import LivyBatches
 from app.worker.requests.scaling_policies import ScalingPolicyUpdate
 from app.worker.requests.slot_shares import SlotShareUpdate
-from app.worker.requests.views_of_logs import AttemptView, LogLines, LogPart
+from app.worker.requests.views_of_logs import AttemptView, IsGone, LogLines, LogPart
 from app.worker.tracing import Tracing
 from app.worker.views import (
     Census,
@@ -164,20 +164,13 @@ class ControlPlaneFacade(Protocol):
         """Those that are kept, newest first."""
         ...
 
-    async def read_log(
-        self, job_id: str, attempt: int, offset: int, limit: int, is_gone: Callable[[], Awaitable[bool]]
-    ) -> LogPart:
+    async def read_log(self, job_id: str, attempt: int, offset: int, limit: int, is_gone: IsGone) -> LogPart:
         """At most ``limit`` bytes of what the driver of an attempt logged from ``offset``, without secrets.
         ``is_gone``: whether nobody waits for them any more."""
         ...
 
     async def log_lines(
-        self,
-        job_id: str,
-        first: int | None,
-        most: int,
-        last_words: Sequence[str],
-        is_gone: Callable[[], Awaitable[bool]],
+        self, job_id: str, first: int | None, most: int, last_words: Sequence[str], is_gone: IsGone
     ) -> LogLines:
         """Up to ``most`` lines of what was logged in the newest attempt, with ``last_words`` behind them: from number
         ``first`` on, which is counted from 0, or without it the last ones. ``is_gone``: as in `read_log`."""

@@ -24,6 +24,7 @@ from app.worker.retrying import reading
 from app.worker.views import BeyondLog, JobView, LogGone, Unavailable, UnknownAttempt
 
 T = TypeVar("T")
+IsGone = Callable[[], Awaitable[bool]]
 
 _PART_BYTES = 64 << 10
 _AROUND_BYTES = 16 << 10
@@ -111,9 +112,7 @@ class DriverLogs:
             lambda: [_view(row, _stretch(rows, row)) for row in reversed(rows)],
         )
 
-    async def read(
-        self, job: JobView, number: int, offset: int, limit: int, is_gone: Callable[[], Awaitable[bool]]
-    ) -> LogPart:
+    async def read(self, job: JobView, number: int, offset: int, limit: int, is_gone: IsGone) -> LogPart:
         """At most ``limit`` bytes of the log of an attempt from ``offset``, whole lines if there are any.
         ``is_gone``: whether nobody waits for them any more."""
         if self._readers >= _READERS_MAX:
@@ -134,12 +133,7 @@ class DriverLogs:
         return LogPart(text, parts[0].begin, last.next, is_complete=last.is_complete)
 
     async def lines(
-        self,
-        job: JobView,
-        first: int | None,
-        most: int,
-        last_words: Sequence[str],
-        is_gone: Callable[[], Awaitable[bool]],
+        self, job: JobView, first: int | None, most: int, last_words: Sequence[str], is_gone: IsGone
     ) -> LogLines:
         """Up to ``most`` lines of the log of the newest attempt, with ``last_words`` behind them: from number ``first``
         on, or without it the last ones. A log that is not there has one line, which says so. ``is_gone``: as in `read`.
@@ -152,12 +146,7 @@ class DriverLogs:
             return await self._lines(job, first, most, last_words, is_gone)
 
     async def _lines(
-        self,
-        job: JobView,
-        first: int | None,
-        most: int,
-        last_words: Sequence[str],
-        is_gone: Callable[[], Awaitable[bool]],
+        self, job: JobView, first: int | None, most: int, last_words: Sequence[str], is_gone: IsGone
     ) -> LogLines:
         job_id, rows = job.job_id, await reading(self._store.attempts(job.job_id))
         if not rows:
