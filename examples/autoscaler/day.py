@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 ROW_MS = 20
 PARTS = 8
 BATCH_ROWS = 400
+TRIGGER = "2 seconds"
 
 
 def due(seconds: float, day_s: float) -> int:
@@ -88,4 +89,6 @@ if __name__ == "__main__":
     spark.dataSource.register(Day)
     rows = spark.readStream.format("day").options(seconds=options.seconds, start=options.start).load()
     slow = rows.withColumn("waited", expr(f"reflect('java.lang.Thread', 'sleep', {ROW_MS}L)"))
-    slow.writeStream.format("noop").queryName("store").start().awaitTermination()
+    slow.writeStream.format("noop").queryName("store").trigger(
+        processingTime=TRIGGER
+    ).start().awaitTermination()
