@@ -37,8 +37,8 @@ from tests.environments import CACHE
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples/autoscaler"
 POLICY = EXAMPLES / "quick.yaml"
 AUTOSCALED = "autoscaled"
-START_AFTER_S = 60.0
-"""For each job, and once more: they are planned one after another."""
+START_AFTER_S = 10.0
+"""Once all jobs run."""
 SAMPLE_S = 1.0
 
 
@@ -73,19 +73,19 @@ class Measured:
         }
 
 
-def submit(running: Server, name: str, bounds: tuple[int, int], seconds: float, start_s: float) -> str:
+def submit(running: Server, name: str, bounds: tuple[int, int], seconds: float, start: Path) -> str:
     each = {"lowerBound": bounds[0], "upperBound": bounds[1]}
     document = {
         "name": name,
         "script": "day.py",
-        "args": ["--seconds", str(seconds), "--start", str(start_s)],
+        "args": ["--seconds", str(seconds), "--start", str(start)],
         "bounds": {"day": each, "store": each},
     }
     files = [
         ("graph", ("graph.json", json.dumps(document).encode(), "application/json")),
         ("files", ("day.py", (EXAMPLES / "day.py").read_bytes(), "application/octet-stream")),
     ]
-    answer = running.http.post("/jobs", files=files, timeout=300)
+    answer = running.http.post("/jobs", files=files, timeout=900)
     answer.raise_for_status()
     return str(answer.json()["jobid"])
 
@@ -127,13 +127,13 @@ def run(options: argparse.Namespace) -> list[Measured]:
     chosen = {name: each for name, each in bounds.items() if options.only in (None, name)}
     settings = {"warm_drivers": "0", "cache_dir": str(CACHE)}
     with server(slots=2 * highest + mean, **settings) as running, tempfile.TemporaryFile() as turns:
-        start_s = time.time() + START_AFTER_S * (1 + len(chosen))
-        jobs = {name: submit(running, name, each, options.seconds, start_s) for name, each in chosen.items()}
+        start = running.directory / "midnight"
+        jobs = {name: submit(running, name, each, options.seconds, start) for name, each in chosen.items()}
         for job_id in jobs.values():
             wait_for("the jobs", lambda job_id=job_id: running.get(f"/jobs/{job_id}")["state"] == "RUNNING")
-        if time.time() > start_s:
-            raise TimeoutError("the jobs did not run before their first midnight")
-        print(f"running {start_s - time.time():.0f} s before midnight", file=sys.stderr)
+        start_s = time.time() + START_AFTER_S
+        start.with_suffix(".new").write_text(str(start_s), encoding="ascii")
+        start.with_suffix(".new").rename(start)
         command = [
             sys.executable,
             "-m",

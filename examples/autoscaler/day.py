@@ -10,6 +10,7 @@ import argparse
 import math
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -33,6 +34,15 @@ def due(seconds: float, day_s: float) -> int:
     return int(100 * seconds - 80 / turn * (math.sin(turn * seconds - shift) + math.sin(shift)))
 
 
+def begin(start: str) -> float:
+    """When the first day begins; never, while the file is not there."""
+    try:
+        return float(start)
+    except ValueError:
+        path = Path(start)
+        return float(path.read_text(encoding="ascii")) if path.exists() else math.inf
+
+
 class Day(DataSource):
     @classmethod
     def name(cls):
@@ -46,8 +56,8 @@ class Day(DataSource):
 
 
 class DayReader(DataSourceStreamReader):
-    """An offset is ``{start: {"0": row}}``, with the epoch second in which the first day began: it has the form of
-    Kafka's, by which the rows that wait are told."""
+    """An offset is ``{start: {"0": row}}``, where ``start`` says when the first day begins: in epoch seconds, or the name
+    of a file that has them. It has the form of Kafka's, by which the rows that wait are told."""
 
     def __init__(self, options):
         self.day_s, self.start_s = float(options["seconds"]), options["start"]
@@ -61,7 +71,7 @@ class DayReader(DataSourceStreamReader):
 
     def latestOffset(self, start, limit):
         ((start_s, rows),) = start.items()
-        there = max(rows["0"], due(time.time() - float(start_s), self.day_s))
+        there = max(rows["0"], due(time.time() - begin(start_s), self.day_s))
         self.latest = {start_s: {"0": there}}
         return {start_s: {"0": min(there, rows["0"] + limit.max_rows)}}
 
@@ -83,7 +93,9 @@ class DayReader(DataSourceStreamReader):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=300, help="of a day")
-    parser.add_argument("--start", type=float, default=time.time(), help="of the first day, in epoch seconds")
+    parser.add_argument(
+        "--start", default=str(time.time()), help="of the first day: epoch seconds, or a file with them"
+    )
     options = parser.parse_args()
     spark = SparkSession.builder.appName("day").getOrCreate()
     spark.dataSource.register(Day)
