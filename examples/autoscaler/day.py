@@ -56,8 +56,8 @@ class Day(DataSource):
 
 
 class DayReader(DataSourceStreamReader):
-    """An offset is ``{start: {"0": row}}``, where ``start`` says when the first day begins: in epoch seconds, or the name
-    of a file that has them. It has the form of Kafka's, by which the rows that wait are told."""
+    """An offset is ``{start: {"0": row}}``, where ``start`` says when the first day begins: in epoch seconds, or the
+    name of a file that has them. It has the form of Kafka's, by which the rows that wait are told."""
 
     def __init__(self, options):
         self.day_s, self.start_s = float(options["seconds"]), options["start"]
