@@ -16,6 +16,8 @@ from app.autoscaler.seen import Action, Decision, Load, Memory, Recommendation, 
 
 QUIET_LEAST_MS = 30_000
 """Batches that stay away for less long, or for less than five times the last one, are not missed."""
+UNSEEN_MS = 60_000
+"""So long, or three looks, may pass beside the time after a change without a recommendation: rescales take time."""
 
 
 def decide(seen: Snapshot, policy: Policy) -> Decision:
@@ -25,11 +27,17 @@ def decide(seen: Snapshot, policy: Policy) -> Decision:
         return _nothing(seen, "The schedule pauses the autoscaler now.")
     if (seen.status, seen.scheduler_state) != ("RUNNING", "Executing"):
         return _nothing(seen, f"The job is {seen.status} ({seen.scheduler_state}), not in a steady run.")
+    if seen.taken_back is not None:
+        return _nothing(
+            seen,
+            f"The last rescale was taken back, and nothing is changed while that holds: {seen.taken_back} Declare "
+            "other bounds, or these again with --retry.",
+        )
     limits = limits_of(seen, policy)
     outside = {
         each.id: limits[each.id].clamp(each.upper)
         for each in seen.vertices
-        if limits[each.id].clamp(each.upper) != each.upper
+        if limits[each.id].clamp(each.upper) != each.upper and not _asks_for_state(each)
     }
     if outside:
         reason = f"The limits of the policy ask for it: {_changes(seen, outside)}."
@@ -99,10 +107,11 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     fit = fitting_tasks(demand, limits, policy.target_utilization)
     now_used = demand.utilization({each.id: each.parallelism for each in seen.vertices})
     window_ms = policy.scale_down_window_ms
-    history = (*_recent(seen, window_ms), Recommendation(seen.now_ms, fit))
-    higher = {each.id: fit[each.id] for each in seen.vertices if fit[each.id] > each.upper}
+    history = (*_recent(seen, policy), Recommendation(seen.now_ms, fit))
+    free = [each for each in seen.vertices if not _asks_for_state(each)]
+    higher = {each.id: fit[each.id] for each in free if fit[each.id] > each.upper}
     highest = {each.id: max(one.tasks.get(each.id, each.upper) for one in history) for each in seen.vertices}
-    lower = {each.id: highest[each.id] for each in seen.vertices if highest[each.id] < each.upper}
+    lower = {each.id: highest[each.id] for each in free if highest[each.id] < each.upper}
     load_words = _load_words(load, policy, wanted_per_second, now_used)
 
     def decision(action: Action, words: str, upper: Mapping[str, int], then: Mapping[str, int]) -> Decision:
@@ -128,7 +137,7 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
             return decision(Action.SCALE, words, higher, then)
         return decision(Action.NONE, _no_more(seen, limits), {}, fit)
     if not lower:
-        fewer = any(fit[each.id] < each.upper for each in seen.vertices)
+        fewer = any(fit[each.id] < each.upper for each in free)
         words = "A higher parallelism was recommended" if fewer else "The parallelism fits"
         return decision(
             Action.NONE,
@@ -151,28 +160,42 @@ def _by_load(seen: Snapshot, load: Load, policy: Policy, limits: Mapping[str, Li
     return decision(Action.SCALE, words, lower, then)
 
 
+def _asks_for_state(vertex: Vertex) -> bool:
+    """More state partitions are asked for by its upper bound: that is for the one to change who declared it."""
+    return vertex.upper > vertex.most
+
+
 def _remembered(seen: Snapshot, load: Load) -> Memory:
     """With what this moment says of the tasks."""
+    memory = seen.memory
+    if memory.attempt != seen.attempt:
+        memory = replace(memory, profile=(), attempt=seen.attempt)
     busy_ms = longest_query_ms(seen)
     if load.backlog_rows or busy_ms <= 0:
-        return seen.memory
+        return memory
     tasks = sum(each.busy_ms * each.parallelism for each in seen.vertices) / sum(
         each.busy_ms for each in seen.vertices
     )
     point = Point(load.rows_per_second / tasks, busy_ms, seen.now_ms)
-    return replace(seen.memory, profile=learned(seen.memory.profile, point))
+    return replace(memory, profile=learned(memory.profile, point))
 
 
-def _recent(seen: Snapshot, window_ms: int) -> tuple[Recommendation, ...]:
-    """What was recommended in the window, with the last one before it, unless that is so old that nobody looked
-    meanwhile."""
+def _recent(seen: Snapshot, policy: Policy) -> tuple[Recommendation, ...]:
+    """What was recommended in the window, with the last one before it. It begins anew where nothing could be said for
+    longer than after a change."""
+    window_ms = policy.scale_down_window_ms
+    newest_ms = max((each.at_ms for each in seen.memory.recommended), default=0)
+    if window_ms == 0 or seen.now_ms - newest_ms > policy.stabilization_ms + max(
+        UNSEEN_MS, 3 * policy.interval_ms
+    ):
+        return ()
     inside = [each for each in seen.memory.recommended if each.at_ms > seen.now_ms - window_ms]
     before = [each for each in seen.memory.recommended if each.at_ms <= seen.now_ms - window_ms][-1:]
-    return (*(each for each in before if each.at_ms > seen.now_ms - 2 * window_ms), *inside)
+    return (*before, *inside)
 
 
 def _no_more(seen: Snapshot, limits: Mapping[str, Limits]) -> str:
-    short = [each for each in seen.vertices if each.parallelism < each.upper]
+    short = [each for each in seen.vertices if each.parallelism < min(each.upper, each.most)]
     if short:
         told = ", ".join(f"{each.name} has {each.parallelism} of {each.upper}" for each in short)
         return f"The job lacks slots, not bounds: {told} tasks."

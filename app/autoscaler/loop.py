@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -10,8 +10,8 @@ from app.autoscaler.decide import decide
 from app.autoscaler.policy import Policy
 from app.autoscaler.reading import Json, look
 from app.autoscaler.seen import NO_MEMORY, Action, Decision, Memory, Snapshot
+from app.model.status import TERMINAL_STATUSES
 
-ENDED: Final = frozenset({"FINISHED", "FAILED", "CANCELED"})
 _LONGEST_PAUSE_MS: Final = 300_000
 _REASON_CHARS: Final = 1_000
 
@@ -49,11 +49,13 @@ class Turn:
 
 @dataclass
 class Loop:
-    """Of one job. ``memory`` is what the decisions of the past leave to those of the future."""
+    """Of one job. ``decide`` may be another rule. ``memory`` is what the decisions of the past leave to those of the
+    future."""
 
     server: Server
     job_id: str
     policy: Policy
+    decide: Callable[[Snapshot, Policy], Decision] = decide
     memory: Memory = NO_MEMORY
     _refused: int = field(default=0, init=False)
 
@@ -68,23 +70,31 @@ class Loop:
             Refusal: there is no such job, or the server does not let us in.
         """
         try:
-            done = self._turn()
+            details, _ = self.server.get(f"/jobs/{self.job_id}")
         except Refusal as refusal:
             if refusal.status in (401, 403, 404):
                 raise
-            self._refused += 1
-            pause_ms = min(_LONGEST_PAUSE_MS, self.policy.interval_ms * 2 ** min(self._refused, 20))
-            return Turn(pause_ms, trouble=str(refusal))
+            return self._wait(refusal)
+        if details["state"] in TERMINAL_STATUSES:
+            return Turn(self.policy.interval_ms, ended=details["state"])
+        try:
+            done = self._turn(details)
+        except Refusal as refusal:
+            return self._wait(refusal)
         self._refused = 0
         return done
 
-    def _turn(self) -> Turn:
+    def _wait(self, refusal: Refusal) -> Turn:
+        self._refused += 1
+        pause_ms = min(_LONGEST_PAUSE_MS, self.policy.interval_ms * 2 ** min(self._refused, 20))
+        return Turn(pause_ms, trouble=str(refusal))
+
+    def _turn(self, details: Json) -> Turn:
         pause_ms = self.policy.interval_ms
-        details, _ = self.server.get(f"/jobs/{self.job_id}")
-        if details["state"] in ENDED:
-            return Turn(pause_ms, ended=details["state"])
         path = f"/jobs/{self.job_id}/resource-requirements"
         requirements, etag = self.server.get(path)
+        if set(requirements) != {each["id"] for each in details["vertices"]}:
+            raise Refusal(None, "A new version of the job came between two requests.")
         seen = look(
             lambda path: self.server.get(path)[0],
             details,
@@ -92,7 +102,7 @@ class Loop:
             window_ms=self.policy.window_ms,
             memory=self.memory,
         )
-        decision = decide(seen, self.policy)
+        decision = self.decide(seen, self.policy)
         self.memory = decision.memory
         if decision.action is not Action.SCALE:
             return Turn(pause_ms, seen, decision)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from app.autoscaler.schedule import DAYS, Period, minute_of_day
+from app.autoscaler.schedule import DAY_MINUTES, DAYS, Period, minute_of_day
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT
-from app.model.option_values import InvalidValue, parse_duration_ms
+from app.model.option_values import InvalidValue, format_duration_ms, parse_duration_ms
 from app.model.sentences import hint, kind_of, shown
 
 
@@ -116,11 +116,12 @@ def _part(_: _Reader, __: str, value: object) -> float:
     return float(value)
 
 
-def _duration(least_ms: int) -> _Read:
+def _duration(least_ms: int, most_ms: int = 7 * 86_400_000) -> _Read:
     def read(_: _Reader, __: str, value: object) -> int:
         found_ms = parse_duration_ms(value)
-        if not least_ms <= found_ms <= _LONGEST_MS:
-            raise InvalidValue(f"from {least_ms} ms to 7 days are allowed, found {found_ms} ms.")
+        if not least_ms <= found_ms <= most_ms:
+            allowed = f"from {format_duration_ms(least_ms)} to {format_duration_ms(most_ms)} are allowed"
+            raise InvalidValue(f"{allowed}, found {format_duration_ms(found_ms)}.")
         return found_ms
 
     return read
@@ -180,12 +181,15 @@ def _schedule(reader: _Reader, place: str, value: object) -> tuple[Period, ...]:
         values = reader.fields(where, each, _PERIOD)
         if missing := [name for name in ("from", "to") if isinstance(each, Mapping) and name not in each]:
             reader.errors.append(f"{where} should have the field {' and '.join(missing)}.")
+        if len(reader.errors) == before and values["from_minute"] in (values["to_minute"], DAY_MINUTES):
+            reader.errors.append(f"{where} should begin before 24:00, and not end when it begins.")
         if len(reader.errors) == before:
             found.append(Period(**values))
     return tuple(found)
 
 
-_LONGEST_MS: Final = 7 * 86_400_000
+_WINDOW_MOST_MS: Final = 300_000
+"""The server keeps ten minutes of the figures that are read, and a rate needs some that are whole."""
 _RANGE: Final[Mapping[str, tuple[str, _Read]]] = {"min": ("min", _tasks), "max": ("max", _tasks)}
 _PERIOD: Final[Mapping[str, tuple[str, _Read]]] = {
     "days": ("days", _days),
@@ -200,7 +204,7 @@ _FIELDS: Final[Mapping[str, tuple[str, _Read]]] = {
     "catchUp": ("catch_up_ms", _duration(1_000)),
     "scaleDownWindow": ("scale_down_window_ms", _duration(0)),
     "stabilization": ("stabilization_ms", _duration(0)),
-    "window": ("window_ms", _duration(5_000)),
+    "window": ("window_ms", _duration(5_000, _WINDOW_MOST_MS)),
     "batchDuration": ("batch_ms", _duration(100)),
     "interval": ("interval_ms", _duration(100)),
     "parallelism": ("parallelism", _range),
@@ -223,8 +227,13 @@ def _contradictions(policy: Policy) -> list[str]:
     ranges = [("parallelism", policy.parallelism.min, policy.parallelism.max)]
     ranges += [(f"{shown(name)} in vertices", each.min, each.max) for name, each in policy.vertices.items()]
     ranges += [
-        (f"period {number} of schedule", each.min, policy.parallelism.max if each.max is None else each.max)
+        (
+            f"period {number} of schedule",
+            policy.parallelism.min if each.min is None else each.min,
+            policy.parallelism.max if each.max is None else each.max,
+        )
         for number, each in enumerate(policy.schedule, 1)
+        if each.min is not None or each.max is not None
     ]
     return found + [
         f"min of {place} should be at most max, found {least} and {most}."

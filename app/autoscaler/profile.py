@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import linear_regression
 from typing import Final
 
 KEPT_MS: Final = 24 * 3_600_000
@@ -67,10 +68,5 @@ def height(profile: Iterable[Point]) -> float:
     rows = [each.rows_per_task for each in points]
     if max(rows) < LEAST_SPREAD * min(rows):
         return 0.0
-    middle_rows = sum(rows) / len(rows)
-    middle_ms = sum(each.busy_ms for each in points) / len(points)
-    spread = sum((each - middle_rows) ** 2 for each in rows)
-    slope = sum((each.rows_per_task - middle_rows) * (each.busy_ms - middle_ms) for each in points) / spread
-    if slope <= 0:
-        return 0.0
-    return max(0.0, middle_ms - slope * middle_rows)
+    slope, at_no_rows = linear_regression(rows, [each.busy_ms for each in points])
+    return max(0.0, at_no_rows) if slope > 0 else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import linear_regression
 from typing import Any, Final
 
 from app.autoscaler.seen import NO_MEMORY, Load, Memory, Snapshot, Vertex
@@ -41,7 +42,11 @@ def look(
     job_id = details["jid"]
     metrics = {each["id"]: float(each["value"]) for each in get(f"/jobs/{job_id}/metrics?get={_JOB_METRICS}")}
     steps = get(f"/jobs/{job_id}/load?step={STEP_MS // 1000}")
-    busy = {each["id"]: _busy(get, job_id, each["id"]) for each in details["vertices"]}
+    busy = {
+        each["id"]: _busy(get, job_id, each["id"], max(1, each["parallelism"]))
+        for each in details["vertices"]
+    }
+    back = get(f"/jobs/{job_id}/explanation").get("rollback")
     queries = queries_of(details["plan"]["nodes"])
     is_idle = metrics.get("isIdle") == 1
     measured = _measured(
@@ -66,25 +71,33 @@ def look(
         else _load(measured, metrics, tasks_ms),
         quiet_ms=max(0, details["now"] - int(metrics.get("lastBatchTimestamp", details["now"]))),
         is_idle=is_idle,
+        taken_back=None if back is None else str(back["reason"]),
+        attempt=details["attempt"],
         memory=memory,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Busy:
-    """Of the last minute: of each second, by the average task of a vertex; and how many times as long as the median
-    task the longest one takes, which is not known of all vertices."""
+    """Of the last minute: of each second, by the average task of a vertex; and how many times as long the longest one
+    is, 1 if that is not known."""
 
     average_ms: float
     skew: float
 
 
-def _busy(get: Get, job_id: str, vertex_id: str) -> _Busy:
+def _busy(get: Get, job_id: str, vertex_id: str, tasks: int) -> _Busy:
     path = (
         f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics?get=busyTimeMsPerSecond,taskTimeSkew&agg=avg"
     )
     found = {each["id"]: each["avg"] for each in get(path)}
-    return _Busy(found.get("busyTimeMsPerSecond", 0.0), found.get("taskTimeSkew", 1.0))
+    return _Busy(found.get("busyTimeMsPerSecond", 0.0), by_average(found.get("taskTimeSkew", 1.0), tasks))
+
+
+def by_average(by_median: float, tasks: int) -> float:
+    """The longest task by the average one, if it is so many times as long as the median one: as if all others were as
+    long as that. The longest task itself is known of whole stages only, which several vertices may share."""
+    return by_median * tasks / (by_median + tasks - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +163,7 @@ def _slope(points: Sequence[tuple[int, float]]) -> float | None:
     """Per second, of the straight line that fits best; None for too few points."""
     if len(points) < _LEAST_TREND_POINTS:
         return None
-    middle_ms = sum(at_ms for at_ms, _ in points) / len(points)
-    middle = sum(value for _, value in points) / len(points)
-    spread = sum((at_ms - middle_ms) ** 2 for at_ms, _ in points)
-    return 1000 * sum((at_ms - middle_ms) * (value - middle) for at_ms, value in points) / spread
+    return 1000 * linear_regression(*zip(*points, strict=True)).slope
 
 
 def _vertex(details: Json, declared: Json, measured: _Measured | None, busy: _Busy) -> Vertex:
@@ -165,7 +175,7 @@ def _vertex(details: Json, declared: Json, measured: _Measured | None, busy: _Bu
         parallelism=max(1, details["parallelism"]),
         lower=bounds["lowerBound"],
         upper=bounds["upperBound"],
-        most=max(details["maxParallelism"], bounds["upperBound"]),
+        most=details["maxParallelism"],
         busy_ms=0.0 if measured is None else measured.busy_ms.get(details["id"], 0.0),
         skew=busy.skew,
     )

@@ -9,13 +9,13 @@ from typing import Final
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _TIME: Final = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])\Z")
-_DAY_MINUTES: Final = 24 * 60
+DAY_MINUTES: Final = 24 * 60
 
 
 def minute_of_day(text: str) -> int | None:
     """Of "08:30"; None if it is no time of the day."""
     match = _TIME.match(text)
-    if match is None or (found := int(match[1]) * 60 + int(match[2])) > _DAY_MINUTES:
+    if match is None or (found := int(match[1]) * 60 + int(match[2])) > DAY_MINUTES:
         return None
     return found
 

@@ -12,9 +12,9 @@ from app.autoscaler.profile import Point
 @dataclass(frozen=True, slots=True)
 class Vertex:
     """``parallelism`` is in force, ``lower`` and ``upper`` are declared, ``most`` is the max parallelism: of a stateful
-    vertex its number of state partitions.
+    vertex its number of state partitions. An upper bound above it asks for more of them, which are not there yet.
 
-    ``busy_ms``: of each second, by its average task. ``skew``: how many times as long the longest one is.
+    ``busy_ms``: of each second, by its average task. ``skew``: how many times as long the longest task is.
     """
 
     id: str
@@ -60,10 +60,12 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a decision leaves to the next one: ``recommended``, oldest first, and the ``profile`` of the job's tasks."""
+    """What a decision leaves to the next one: ``recommended``, oldest first, and the ``profile`` of the tasks of an
+    ``attempt`` of the job: the next may run another program."""
 
     recommended: tuple[Recommendation, ...] = ()
     profile: tuple[Point, ...] = ()
+    attempt: int = 0
 
 
 NO_MEMORY = Memory()
@@ -76,6 +78,7 @@ class Snapshot:
     ``since_ms``: since when it runs at its parallelism under this server: a rescale, a restart and a takeover move it.
     ``queries``: the vertex ids of each query; a vertex may be part of several. ``load``: None if there are no figures.
     ``quiet_ms``: since the last batch. ``is_idle``: all queries have said since that there is nothing to do.
+    ``taken_back``: why the server has taken the last rescale back, while that holds.
     """
 
     now_ms: int
@@ -87,6 +90,8 @@ class Snapshot:
     load: Load | None = None
     quiet_ms: int = 0
     is_idle: bool = False
+    taken_back: str | None = None
+    attempt: int = 0
     memory: Memory = NO_MEMORY
 
 

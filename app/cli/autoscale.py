@@ -19,7 +19,7 @@ from app.autoscaler.policy import Policy, PolicyErrors, read_policy
 from app.autoscaler.reading import NotScalable
 from app.autoscaler.seen import Action, Decision, Snapshot
 from app.cli.client import Client, Json
-from app.cli.errors import CliError, NoServer, Refused, UsageError
+from app.cli.errors import CliError, NoServer, Refused, Stranger, UsageError
 from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption, path_of
 from app.cli.output import format_ms, format_number, format_time, is_terminal, print_json, rich_table, say
 from app.cli.submit import read_document
@@ -53,7 +53,8 @@ def autoscale(
     policy = _policy(policy_file)
     if recommend_only:
         policy = replace(policy, recommend_only=True)
-    with Client(server, token_file) as client:
+    # The loop has a patience of its own: it looks again before it repeats anything.
+    with Client(server, token_file, patience_s=0) as client:
         job_id = client.find_job(job, "change")
         _refuse_unknown_vertices(client, job_id, policy)
         loop = Loop(_Server(client), job_id, policy)
@@ -110,7 +111,8 @@ class _Server:
         try:
             return self._client.request(method, path, **rest)
         except (Refused, NoServer) as error:
-            raise Refusal(getattr(error, "status", None), str(error)) from error
+            is_ours = isinstance(error, Refused) and not isinstance(error, Stranger)
+            raise Refusal(getattr(error, "status", None) if is_ours else None, str(error)) from error
 
 
 def _run(loop: Loop, tell: Callable[[Turn], None]) -> None:

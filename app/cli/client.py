@@ -37,13 +37,14 @@ _HEX = re.compile(rf"[0-9a-f]{{{PREFIX_MIN_DIGITS},32}}\Z")
 
 
 class Client:
-    """One server, one token. Use it in a ``with`` block."""
+    """One server, one token. Use it in a ``with`` block. ``patience_s``: for how long a 503 is asked again."""
 
     def __init__(
         self,
         server: str | None = None,
         token_file: Path | None = None,
         *,
+        patience_s: float = UNAVAILABLE_PATIENCE_S,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         named = os.environ.get("SLOTWISE_SERVER") or DEFAULT_SERVER
@@ -58,6 +59,7 @@ class Client:
             raise UsageError(
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
+        self._patience_s = patience_s
         headers = {"Accept": "application/json"}
         token = read_token(token_file)
         if token:
@@ -124,7 +126,7 @@ class Client:
     def _answered(
         self, method: str, path: str, *, answer_s: float | None = None, **request: Any
     ) -> httpx.Response:
-        deadline = time.monotonic() + UNAVAILABLE_PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while True:
             answer_s = ANSWER_TIMEOUT_S if answer_s is None else answer_s
             response = self._send(method, path, answer_s=answer_s, **request)

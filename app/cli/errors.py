@@ -31,6 +31,10 @@ class Refused(CliError):
         self.status = status
 
 
+class Stranger(Refused):
+    """What answered is not a Slotwise server, such as a proxy before one that is away."""
+
+
 class TakenBack(CliError):
     """A rescale that was waited for was taken back: the job runs on as it did before."""
 

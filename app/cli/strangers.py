@@ -7,7 +7,7 @@ import re
 import httpx
 
 from app.api.mark import MARK
-from app.cli.errors import CliError, NoServer, Refused
+from app.cli.errors import CliError, NoServer, Stranger
 
 ADVICE = "Name the right server with --server or SLOTWISE_SERVER."
 _SHOWN_CHARS = 100
@@ -38,7 +38,7 @@ def stranger(server: str, response: httpx.Response) -> CliError:
         or "org.apache.flink" in response.text[:_SHOWN_BYTES]
     ):
         flink = " It may be Flink's JobManager, which has the same port and paths."
-    return Refused(response.status_code, told, ADVICE + flink)
+    return Stranger(response.status_code, told, ADVICE + flink)
 
 
 def no_http(server: str, error: httpx.RequestError) -> CliError:

@@ -1,64 +1,67 @@
-"""A loop of your own around the decision of `slotwise autoscale`: look, decide, declare.
+"""An autoscaler of your own: the loop of `slotwise autoscale`, with a client and a rule of your own.
 
 python examples/autoscaler/loop.py http://127.0.0.1:8081 JOB_ID examples/autoscaler/office_hours.yaml
 """
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
-import yaml
 
+from app.api.yamltext import decode_yaml_strict
 from app.autoscaler.decide import decide
-from app.autoscaler.loop import ENDED, declared
+from app.autoscaler.loop import Loop, Refusal
 from app.autoscaler.policy import Policy, read_policy
-from app.autoscaler.reading import look
-from app.autoscaler.seen import NO_MEMORY, Action, Memory
+from app.autoscaler.seen import Action, Decision, Snapshot
 
 
-def turn(http: httpx.Client, job_id: str, policy: Policy, memory: Memory) -> Memory | None:
-    """One look, and what follows from it. What it returns is given to the next; None once the job has ended."""
+class Http:
+    """What the loop needs of a server."""
 
-    def get(path: str) -> httpx.Response:
-        return http.get(path).raise_for_status()
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
 
-    details = get(f"/jobs/{job_id}").json()
-    if details["state"] in ENDED:
-        return None
-    bounds = get(f"/jobs/{job_id}/resource-requirements")
-    seen = look(
-        lambda path: get(path).json(),
-        details,
-        bounds.json(),
-        window_ms=policy.window_ms,
-        memory=memory,
-    )
+    def get(self, path: str) -> tuple[object, str | None]:
+        answer = self._request("GET", path)
+        return answer.json(), answer.headers.get("ETag")
+
+    def put(self, path: str, body: object, *, if_match: str | None, reason: str) -> None:
+        # Names and reasons may be in any language.
+        headers = {"If-Match": (if_match or "*").encode(), "X-Slotwise-Reason": reason.encode()}
+        self._request("PUT", path, json=body, headers=headers)
+
+    def _request(self, method: str, path: str, **rest: object) -> httpx.Response:
+        try:
+            answer = self.http.request(method, path, **rest)
+        except httpx.RequestError as error:
+            raise Refusal(None, str(error)) from error
+        if answer.is_error:
+            raise Refusal(answer.status_code, answer.text)
+        return answer
+
+
+def never_by_one(seen: Snapshot, policy: Policy) -> Decision:
+    """A rule of your own: changes of a single task are not worth a rescale."""
     decision = decide(seen, policy)
-    # Here is the place for rules of your own, such as one more task before a sale begins.
-    print(f"{decision.action}: {decision.reason}", flush=True)
-    if decision.action is Action.SCALE:
-        answer = http.put(
-            f"/jobs/{job_id}/resource-requirements",
-            json=declared(bounds.json(), decision.upper),
-            headers={"If-Match": bounds.headers["ETag"], "X-Slotwise-Reason": decision.reason},
+    before = {each.id: each.upper for each in seen.vertices}
+    if decision.action is Action.SCALE and all(
+        abs(upper - before[vertex_id]) == 1 for vertex_id, upper in decision.upper.items()
+    ):
+        return replace(
+            decision, action=Action.NONE, upper={}, reason=f"{decision.reason} One task is too few."
         )
-        # 412: somebody else declared bounds meanwhile. The next look sees them.
-        if answer.status_code != 412:
-            answer.raise_for_status()
-    return decision.memory
+    return decision
 
 
 def main(server: str, job_id: str, policy_file: str) -> None:
-    policy = read_policy(yaml.safe_load(Path(policy_file).read_text(encoding="utf-8")))
-    memory: Memory | None = NO_MEMORY
+    policy = read_policy(decode_yaml_strict(Path(policy_file).read_bytes()))
     with httpx.Client(base_url=server, timeout=30) as http:
-        while memory is not None:
-            try:
-                memory = turn(http, job_id, policy, memory)
-            except httpx.HTTPError as error:
-                print(f"{error}; trying again.", file=sys.stderr, flush=True)
-            time.sleep(policy.interval_ms / 1000)
+        loop = Loop(Http(http), job_id, policy, never_by_one)
+        while (turn := loop.turn()).ended is None:
+            print(turn.trouble or turn.decision.reason, flush=True)
+            time.sleep(turn.pause_ms / 1000)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,14 @@ FIXED_MS = 300
 @dataclass
 class ModelJob:
     """``row_ms``: what a row takes a task. ``own_ms``: what a task costs before its first row. ``loss``: the part of a
-    batch's work that each further task adds to it. ``arrival``: rows per second at a time in ms since the start."""
+    batch's work that each further task adds to it. ``hot``: the part of the rows that one task has alone. ``arrival``:
+    rows per second at a time in ms since the start."""
 
     arrival: Callable[[int], float]
     row_ms: float = 20.0
     own_ms: int = 0
     loss: float = 0.02
+    hot: float = 0.0
     limit_rows: int = 2_000
     lower: int = 1
     upper: int = 1
@@ -42,13 +44,15 @@ class ModelJob:
     slot_ms: int = 0
     backlogs: list[float] = field(default_factory=list)
     status: str = "RUNNING"
+    rollback: dict[str, Any] | None = None
+    attempt: int = 1
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.steps = LoadSteps()
         self.version = 1
-        # Of the last minute: end, length, time of tasks.
-        self.batches: deque[tuple[int, int, float]] = deque()
+        # Of the last minute: end, length, and the times of the average, the median and the longest task.
+        self.batches: deque[tuple[int, int, float, float, float]] = deque()
         # The batch that runs: its rows, its start and its end.
         self.batch: tuple[int, int, int] | None = None
 
@@ -66,22 +70,25 @@ class ModelJob:
             if self.batch is None and (rows := min(self.limit_rows, int(self.arrived) - self.done)) > 0:
                 if self.parallelism != self.upper:
                     self.parallelism, self.since_ms = self.upper, self.now_ms
-                self.batch = (rows, self.now_ms, self.now_ms + FIXED_MS + round(self._work_ms(rows)))
+                self.tasks_ms = self._tasks_ms(rows)
+                self.batch = (rows, self.now_ms, self.now_ms + FIXED_MS + round(self.tasks_ms[2]))
         self.backlogs.append(self.arrived - self.done)
 
-    def _work_ms(self, rows: int) -> float:
-        """Of each task."""
+    def _tasks_ms(self, rows: int) -> tuple[float, float, float]:
+        """Of the average, the median and the longest task. All but one are as long as the median one."""
         spread = 1 + self.loss * (self.parallelism - 1)
-        shared_ms = rows * self.row_ms * spread / self.parallelism
-        return (self.own_ms + shared_ms) * self.dice.uniform(0.95, 1.05)
+        all_ms = rows * self.row_ms * spread * self.dice.uniform(0.95, 1.05)
+        median_ms = self.own_ms + all_ms * (1 - self.hot) / self.parallelism
+        longest_ms = median_ms + all_ms * self.hot
+        average_ms = (longest_ms + median_ms * (self.parallelism - 1)) / self.parallelism
+        return average_ms, median_ms if self.parallelism > 1 else longest_ms, longest_ms
 
     def _end(self, rows: int, start_ms: int, end_ms: int) -> None:
         self.batch = None
         self.done += rows
-        work_ms = float(end_ms - start_ms - FIXED_MS)
         waiting = max(0, int(self.arrived) - self.done - self.limit_rows)
-        self.steps.note(start_ms, end_ms, rows=rows, backlog_rows=waiting, busy_ms={VERTEX: work_ms})
-        self.batches.append((end_ms, end_ms - start_ms, work_ms))
+        self.steps.note(start_ms, end_ms, rows=rows, backlog_rows=waiting, busy_ms={VERTEX: self.tasks_ms[0]})
+        self.batches.append((end_ms, end_ms - start_ms, *self.tasks_ms))
         while self.batches[0][0] < end_ms - 60_000:
             self.batches.popleft()
 
@@ -96,11 +103,19 @@ class ModelJob:
         if last == "resource-requirements":
             bounds = {"lowerBound": self.lower, "upperBound": self.upper}
             return {VERTEX: {"parallelism": bounds}}, f'"{self.version}"'
+        if last == "explanation":
+            return {"rollback": self.rollback}, None
         if last == "load":
             return self._load(), None
         if place.path.endswith("/subtasks/metrics"):
-            busy_ms = sum(work for _, _, work in self.batches) / 60
-            return [{"id": "busyTimeMsPerSecond", "avg": busy_ms}, {"id": "taskTimeSkew", "avg": 1.02}], None
+            average_ms, median_ms, longest_ms = (
+                sum(each[place] for each in self.batches) for place in (2, 3, 4)
+            )
+            skew = longest_ms / median_ms if median_ms else 1.0
+            return [
+                {"id": "busyTimeMsPerSecond", "avg": average_ms / 60},
+                {"id": "taskTimeSkew", "avg": skew},
+            ], None
         if last == "metrics":
             values = self._metrics()
             return [{"id": name, "value": str(values[name])} for name in wanted if name in values], None
@@ -109,9 +124,9 @@ class ModelJob:
     def _metrics(self) -> dict[str, float]:
         if not self.batches:
             return {"lastCheckpointDuration": -1}
-        end_ms, took_ms, _ = self.batches[-1]
+        end_ms, took_ms, *_ = self.batches[-1]
         return {
-            "batchTimeMsPerSecond": sum(took for _, took, _ in self.batches) / 60,
+            "batchTimeMsPerSecond": sum(each[1] for each in self.batches) / 60,
             "lastCheckpointDuration": took_ms,
             "lastBatchTimestamp": end_ms,
             "isIdle": int(self.batch is None),
@@ -140,6 +155,7 @@ class ModelJob:
             "jid": "job",
             "state": self.status,
             "schedulerState": "Executing",
+            "attempt": self.attempt,
             "now": self.now_ms,
             "timestamps": {"RUNNING": self.since_ms},
             "vertices": [vertex],

@@ -77,10 +77,34 @@ def test_planning_and_committing_are_not_shared_either() -> None:
 
 
 def recommended(seconds: dict[int, int]) -> Memory:
-    """By how many seconds ago: how many tasks of the vertex."""
+    """From how many seconds ago on: how many tasks of the vertex, every ten seconds."""
+    found: dict[int, int] = {}
+    for ago_s, tasks in seconds.items():
+        found |= dict.fromkeys(range(ago_s, 0, -10), tasks)
     return Memory(
-        tuple(Recommendation(NOW_MS - ago_s * 1000, {"slow": tasks}) for ago_s, tasks in seconds.items())
+        tuple(Recommendation(NOW_MS - ago_s * 1000, {"slow": tasks}) for ago_s, tasks in found.items())
     )
+
+
+def test_time_in_which_nothing_could_be_said_is_not_watched() -> None:
+    """A low load ten minutes ago and now says nothing of the time between."""
+    alone = Memory((Recommendation(NOW_MS - 610_000, {"slow": 1}),))
+    found = decide(snapshot(LAZY, memory=alone), POLICY)
+    assert found.upper == {} and "has been seen for 0 s" in found.reason
+    # The time after a change is no such hole.
+    after_change = Memory(
+        tuple(each for each in recommended({610: 1}).recommended if each.at_ms < NOW_MS - 100_000)
+    )
+    assert decide(snapshot(LAZY, memory=after_change), POLICY).upper == {"slow": 1}
+
+
+def test_more_state_partitions_that_were_asked_for_are_left_alone() -> None:
+    """The upper bound is above the max parallelism until the state is redistributed."""
+    asked = vertex(parallelism=4, upper=6, most=4, busy_ms=20.0)
+    found = decide(snapshot(asked, memory=recommended({610: 1})), POLICY)
+    assert (found.action, found.upper) == (Action.NONE, {})
+    busy = decide(snapshot(replace(asked, busy_ms=950.0)), POLICY)
+    assert busy.upper == {} and "lacks slots" not in busy.reason
 
 
 @pytest.mark.parametrize(
@@ -93,7 +117,6 @@ def recommended(seconds: dict[int, int]) -> Memory:
         ({610: 1, 300: 3}, {"slow": 3}),
         ({610: 1, 300: 8}, {}),
         ({610: 1, 300: 20}, {}),
-        ({1300: 1}, {}),
     ],
     ids=[
         "never looked before",
@@ -103,7 +126,6 @@ def recommended(seconds: dict[int, int]) -> Memory:
         "the most in the window",
         "as many as there are",
         "even more",
-        "nobody looked for long",
     ],
 )
 def test_fewer_tasks_have_to_be_enough_for_a_while(before: dict[int, int], upper: dict[str, int]) -> None:
@@ -120,9 +142,8 @@ def test_the_words_for_fewer_tasks() -> None:
 
 
 def test_what_was_recommended_is_kept_for_the_window_only() -> None:
-    many = {ago_s: 8 for ago_s in range(1500, 0, -100)}
-    found = decide(snapshot(LAZY, memory=recommended(many)), POLICY).memory.recommended
-    assert [(NOW_MS - each.at_ms) // 1000 for each in found] == [600, 500, 400, 300, 200, 100, 0]
+    found = decide(snapshot(LAZY, memory=recommended({1500: 8})), POLICY).memory.recommended
+    assert [(NOW_MS - each.at_ms) // 1000 for each in found] == list(range(600, -1, -10))
 
 
 def test_recommend_only_is_said() -> None:

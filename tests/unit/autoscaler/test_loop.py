@@ -71,6 +71,57 @@ def test_a_constant_load_does_not_flap_where_tasks_cost_much_by_themselves() -> 
     assert len(job.declared) <= 2 and job.upper >= 3
 
 
+def test_a_job_that_is_well_is_not_given_more_because_of_one_slow_task() -> None:
+    """Rows for two tasks, of which one has nearly a third alone. Time is used up by three quarters."""
+    job = ModelJob(lambda _: 90, hot=0.3, loss=0.0, upper=8, parallelism=8)
+    drive(job, Loop(job, "job", replace(POLICY, parallelism=Range(max=30))), HOUR_MS)
+    assert [upper for _, upper, _ in job.declared if upper > 8] == []
+
+
+def test_a_rescale_that_was_taken_back_is_not_tried_again() -> None:
+    job = ModelJob(
+        lambda _: 400, upper=4, parallelism=2, rollback={"rescale": 7, "reason": "Too many connections."}
+    )
+    turn = Loop(job, "job", POLICY)
+    turns = drive(job, turn, 10 * MINUTE_MS)
+    assert job.declared == []
+    decision = turns[-1].decision
+    assert decision is not None and "taken back, and nothing is changed" in decision.reason
+    assert "Too many connections." in decision.reason
+
+
+def test_a_new_version_between_two_requests_is_looked_at_again() -> None:
+    job = ModelJob(day)
+    get = job.get
+    job.get = lambda path: ({}, None) if path.endswith("requirements") else get(path)  # type: ignore[method-assign]
+    turn = Loop(job, "job", POLICY).turn()
+    assert turn.trouble == "A new version of the job came between two requests." and turn.pause_ms == 60_000
+
+
+def test_only_the_job_itself_may_be_missing() -> None:
+    """A vertex that is not there any more belongs to the version before."""
+    job = ModelJob(day)
+    get = job.get
+
+    def without_vertices(path: str) -> Any:
+        if "/vertices/" in path:
+            raise Refusal(404, "No such vertex.")
+        return get(path)
+
+    job.get = without_vertices  # type: ignore[method-assign]
+    assert Loop(job, "job", POLICY).turn().trouble == "No such vertex."
+
+
+def test_what_another_program_s_tasks_cost_is_forgotten() -> None:
+    job = ModelJob(day, upper=8, parallelism=8)
+    loop = Loop(job, "job", POLICY)
+    drive(job, loop, HOUR_MS)
+    assert len(loop.memory.profile) >= 1 and loop.memory.attempt == 1
+    job.attempt = 2
+    drive(job, loop, MINUTE_MS)
+    assert len(loop.memory.profile) == 1 and loop.memory.attempt == 2
+
+
 def test_a_sudden_load_is_caught_up_with() -> None:
     job = ModelJob(lambda at_ms: 40 if at_ms < HOUR_MS else 400, upper=2, parallelism=2)
     loop = Loop(job, "job", replace(POLICY, interval_ms=10_000))

@@ -76,8 +76,21 @@ def test_every_field_is_read() -> None:
             "targetUtilization: a number from 0.05 to 1 is expected, found",
         ),
         ({"catchUp": "soon"}, "catchUp: a duration such as '500 ms'"),
-        ({"catchUp": "8 d"}, "catchUp: from 1000 ms to 7 days are allowed, found 691200000 ms."),
-        ({"catchUp": "-1 s"}, "catchUp: from 1000 ms to 7 days are allowed, found -1000 ms."),
+        ({"catchUp": "8 d"}, "catchUp: from 1 s to 168 h are allowed, found 192 h."),
+        ({"catchUp": "-1 s"}, "catchUp: from 1 s to 168 h are allowed, found -1000 ms."),
+        ({"window": "6 min"}, "window: from 5 s to 5 min are allowed, found 6 min."),
+        (
+            {"schedule": [{"from": "08:00", "to": "08:00"}]},
+            "period 1 of schedule should begin before 24:00, and not",
+        ),
+        (
+            {"schedule": [{"from": "24:00", "to": "08:00"}]},
+            "period 1 of schedule should begin before 24:00, and not",
+        ),
+        (
+            {"parallelism": {"min": 4}, "schedule": [{"from": "08:00", "to": "09:00", "max": 3}]},
+            "min of period 1 of schedule should be at most max, found 4 and 3.",
+        ),
         ({"parallelism": 3}, "parallelism should be a mapping, found the number 3."),
         ({"parallelism": {"min": 0}}, "min of parallelism: a whole number from 1 to 32768 is expected"),
         ({"parallelism": {"most": 3}}, "parallelism has the unknown field 'most'."),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.autoscaler.loop import declared
-from app.autoscaler.reading import NotScalable, look, queries_of
+from app.autoscaler.reading import NotScalable, by_average, look, queries_of
 from tests.unit.autoscaler.model_job import START_MS, VERTEX, ModelJob
 
 
@@ -87,6 +87,15 @@ def test_each_sink_is_a_query_with_all_before_it() -> None:
         {"id": "two", "inputs": [{"id": "b"}]},
     ]
     assert [set(each) for each in queries_of(nodes)] == [{"a", "b", "join", "one"}, {"b", "two"}]
+
+
+def test_the_longest_task_is_compared_with_the_average_one() -> None:
+    # Seven tasks of 100 ms, and one of 1000: the average is 212.5.
+    assert by_average(10.0, 8) == pytest.approx(1000 / 212.5)
+    assert [by_average(skew, tasks) for skew, tasks in ((1.0, 8), (7.0, 1))] == [1.0, 1.0]
+    job = running(hot=0.3)
+    average_ms, _, longest_ms = (sum(each[place] for each in job.batches) for place in (2, 3, 4))
+    assert seen(job).vertices[0].skew == pytest.approx(longest_ms / average_ms)
 
 
 def test_lower_bounds_stay_as_they_are() -> None:

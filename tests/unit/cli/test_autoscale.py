@@ -8,14 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from rich.console import Console
 
+from app.api.mark import MARK
 from app.autoscaler.decide import decide
-from app.autoscaler.loop import Turn
+from app.autoscaler.loop import Refusal, Turn
 from app.autoscaler.policy import Policy
 from app.cli import autoscale
 from app.cli.autoscale import figures_line, render, turn_as_json
+from app.cli.client import Client
 from tests.unit.autoscaler.jobs import LOAD, snapshot, vertex
 from tests.unit.autoscaler.model_job import START_MS, VERTEX, ModelJob
 
@@ -47,7 +50,14 @@ def job(fake: Any) -> ModelJob:
         )
         return 200, {}, {"ETag": f'"{model.version}"'}
 
-    for path in ("", "/resource-requirements", "/load", "/metrics", f"/vertices/{VERTEX}/subtasks/metrics"):
+    for path in (
+        "",
+        "/resource-requirements",
+        "/explanation",
+        "/load",
+        "/metrics",
+        f"/vertices/{VERTEX}/subtasks/metrics",
+    ):
         fake.routes["GET", f"/jobs/{JOB_ID}{path}"] = asked
     fake.routes["PUT", f"/jobs/{JOB_ID}/resource-requirements"] = declared
     return model
@@ -117,6 +127,31 @@ def test_a_token_that_is_missing_ends_it(slotwise: Any, fake: Any) -> None:
     fake.on("GET", f"/jobs/{JOB_ID}", answer, (401, {"errors": ["No."]}))
     done = run(slotwise)
     assert done.status == 1 and "No. Set SLOTWISE_TOKEN" in done.err
+
+
+def test_a_put_is_not_repeated(slotwise: Any, fake: Any, job: ModelJob, policy: Path) -> None:
+    """Whether one that was answered 503 was carried out is not known: the loop looks again."""
+    fake.on(
+        "PUT", f"/jobs/{JOB_ID}/resource-requirements", (503, {"errors": ["Not now."]}, {"Retry-After": "0"})
+    )
+    done = run(slotwise, "--policy", str(policy))
+    looks = fake.sent("GET", f"/jobs/{JOB_ID}/resource-requirements")
+    assert len(fake.sent("PUT", f"/jobs/{JOB_ID}/resource-requirements")) == len(looks) == TURNS
+    assert "Not now. The next try is in 200 ms." in done.out
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"), [({}, None), ({MARK: "v1"}, 404)], ids=["a proxy", "Slotwise"]
+)
+def test_only_a_server_of_ours_says_that_there_is_no_such_job(
+    headers: dict[str, str], status: int | None
+) -> None:
+    """While it is away, a proxy before it may say 404: that is waited out."""
+    answer = httpx.Response(404, headers=headers, json={"errors": ["Nothing here."]})
+    client = Client("http://job", transport=httpx.MockTransport(lambda _: answer))
+    with pytest.raises(Refusal) as refused:
+        autoscale._Server(client).get("/jobs/x")
+    assert refused.value.status == status
 
 
 def test_the_live_view_has_figures_decision_and_what_was_done() -> None:
