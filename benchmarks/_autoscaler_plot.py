@@ -9,6 +9,7 @@ from typing import Any
 WIDTH, PANEL, GAP, LEFT, RIGHT, TOP = 900, 130, 44, 70, 20, 50
 COLOURS = ("#d9480f", "#1864ab", "#5c940d")
 GREY = "#868e96"
+POINTS_MOST = 300
 
 Points = Sequence[tuple[float, float]]
 
@@ -67,11 +68,14 @@ def _panel(title: str, curves: list[tuple[str, Points, bool]], top: int, length_
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value)}" y2="{y(value)}" stroke="#dee2e6"/>'
             f'<text x="{LEFT - 8}" y="{y(value)}" dy="4" text-anchor="end" fill="{GREY}">{value:,.0f}</text>'
         )
-    for minute in range(int(length_s // 60) + 1):
+    unit_s, unit = (3 * 3600, "h") if length_s > 7200 else (60, "min")
+    for place in range(int(length_s // unit_s) + 1):
+        told = f"{place * unit_s // (3600 if unit == 'h' else 60)} {unit}"
         parts.append(
-            f'<text x="{x(60 * minute)}" y="{bottom + 16}" text-anchor="middle" fill="{GREY}">{minute} min</text>'
+            f'<text x="{x(unit_s * place)}" y="{bottom + 16}" text-anchor="middle" fill="{GREY}">{told}</text>'
         )
     for colour, points, is_stepped in curves:
+        points = points[:: max(1, len(points) // POINTS_MOST)]
         shown = [f"{x(at_s)},{y(value)}" for at_s, value in points]
         if is_stepped:
             shown = [shown[0]] + [
