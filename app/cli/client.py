@@ -37,14 +37,15 @@ _HEX = re.compile(rf"[0-9a-f]{{{PREFIX_MIN_DIGITS},32}}\Z")
 
 
 class Client:
-    """One server, one token. Use it in a ``with`` block. ``patience_s``: for how long a 503 is asked again."""
+    """One server, one token. Use it in a ``with`` block. ``patience_s``: for how long a 503 is asked
+    again, if not as usual."""
 
     def __init__(
         self,
         server: str | None = None,
         token_file: Path | None = None,
         *,
-        patience_s: float = UNAVAILABLE_PATIENCE_S,
+        patience_s: float | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         named = os.environ.get("SLOTWISE_SERVER") or DEFAULT_SERVER
@@ -59,7 +60,7 @@ class Client:
             raise UsageError(
                 f"{self.server!r} is not the address of a server: write it like {DEFAULT_SERVER}."
             )
-        self._patience_s = patience_s
+        self._patience_s = UNAVAILABLE_PATIENCE_S if patience_s is None else patience_s
         headers = {"Accept": "application/json"}
         token = read_token(token_file)
         if token:
