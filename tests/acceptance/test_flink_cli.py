@@ -105,8 +105,9 @@ def test_jobs_are_listed_saved_stopped_and_canceled(flink: FlinkCli, deployment:
     rows = deployment.rows()
     assert rows == deployment.committed_rows() > 0
 
-    (deployment.directory / "counts.db").unlink()
-    deployment.submit(counting(deployment.directory))
+    other = deployment.directory / "other"
+    other.mkdir()
+    deployment.submit(counting(other))
     canceled = deployment.job_id
     wait_for("the job runs", lambda: deployment.job()["state"] == "RUNNING")
     assert f"Cancelled job {canceled}." in flink.run("cancel", canceled)
