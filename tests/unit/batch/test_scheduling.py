@@ -11,7 +11,8 @@ from app.model.batch import LimitedBy
 from app.model.graphdoc import parse_document
 from app.model.options import JobOptions
 from app.model.protocol import Orders
-from app.model.rescale import TerminalState
+from app.model.rescale import TerminalState, TriggerCause
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.status import JobStatus
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.events import (
@@ -20,6 +21,7 @@ from app.scheduler.adaptive.events import (
     AttemptStopped,
     CancelRequested,
     RegionFinished,
+    ScalingPolicyUpdated,
     StopRequested,
 )
 from app.scheduler.explain import explain
@@ -28,6 +30,8 @@ from app.scheduler.validate import InvariantViolation, validate
 from app.store import codec
 from app.worker.job.orders import orders_for
 from tests.unit.batch.driving import MB, BatchJob, chain, running
+
+LIMITS = {"joined": FloorCeiling(None, 2), "total": FloorCeiling(3)}
 
 
 def test_one_slot_is_enough_for_the_blogs_example() -> None:
@@ -159,6 +163,22 @@ def test_a_put_counts_for_what_is_not_decided_yet() -> None:
     assert record.terminal_state is TerminalState.COMPLETED
     job.finish("customers").finish("orders", *(100 * MB,) * 16)
     assert list(job.orders["joined"].parallelism.values()) == [2]
+
+
+def test_a_ceiling_and_a_floor_are_limits_of_the_decider_and_stay_when_bounds_are_declared() -> None:
+    job = running()
+    limits = tuple((job.graph.by_name[name].id, own) for name, own in LIMITS.items())
+    job.do(ScalingPolicyUpdated(ScalingPolicy(2, vertices=limits, requested_by="olga")))
+    record = job.state.timeline.closed[-1]
+    assert (record.cause, record.terminal_state) == (TriggerCause.UPDATE_POLICY, TerminalState.COMPLETED)
+    assert (record.message or "").startswith(
+        "The bounds count for what is not decided yet: joined, total, store."
+    )
+    job.put(joined=(1, 16), total=(1, 1), store=(1, 1))
+    job.finish("customers").finish("orders", *(100 * MB,) * 16)
+    assert list(job.orders["joined"].parallelism.values()) == [2], "the bytes ask for 16"
+    job.finish("joined")
+    assert (job.decision("total").lower, job.decision("total").upper) == (3, 3)
 
 
 def test_a_put_that_counts_for_nothing_any_more_is_ignored_and_what_it_leaves_outside_is_a_violation() -> (
