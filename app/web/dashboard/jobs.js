@@ -9,8 +9,6 @@ import { count, duration, time } from "./words.js";
 import { SubmitDialog } from "./submit.js";
 
 const EVERY_MS = 5_000;
-const OVERVIEW_SOON_MS = 1_000;
-const SLOTS_SOON_MS = 3_000;
 const ROWS_FIRST = 200;
 const EVENTS_SHOWN = 30;
 const CHANGES_JOBS = new Set(["status", "job-forgotten", "restart", "gone", "rescale-ended"]);
@@ -40,9 +38,8 @@ export function chosen(jobs, slots, { text, status, column, isDown }) {
 }
 
 export function JobsPage() {
-  // Where many jobs change at once, the server has other things to do than to list all of them again.
-  const overview = useRead((signal) => get("jobs/overview", signal), [], EVERY_MS, OVERVIEW_SOON_MS);
-  const slots = useRead(readSlots, [], EVERY_MS, SLOTS_SOON_MS);
+  const overview = useRead((signal) => get("jobs/overview", signal), [], EVERY_MS);
+  const slots = useRead(readSlots, [], EVERY_MS);
   const members = useRead((signal) => get("cluster/members", signal), [], 2 * EVERY_MS);
   const [patches, setPatches] = useState({ of: null, states: {} });
   const [isSubmitting, setSubmitting] = useState(false);

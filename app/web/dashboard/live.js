@@ -3,7 +3,10 @@
 import { useEffect, useMemo, useRef, useState } from "./standalone.module.js";
 import { follow } from "./api.js";
 
-const SOON_MS = 250;
+// As often as things change, but after some times as long as an answer took: a server with much to do is asked less.
+const REST = 4;
+const REST_LEAST_MS = 100;
+const REST_MOST_MS = 1_000;
 const GONE = 404;
 const AGAIN = "slotwise-again";
 
@@ -18,9 +21,9 @@ function onSeen(then) {
   };
 }
 
-/** {value, error, refresh}: what `read(signal)` gives, now, every `everyMs`, and after `refresh()`, but not within
- * `soonMs` of the last time. Nothing is read while nobody can see the page, nor for ever what is not there. */
-export function useRead(read, keys, everyMs, soonMs = SOON_MS) {
+/** {value, error, refresh}: what `read(signal)` gives, now, every `everyMs`, and soon after `refresh()`. Nothing is read
+ * while nobody can see the page, nor for ever what is not there. */
+export function useRead(read, keys, everyMs) {
   const [state, setState] = useState({});
   const latest = useRef();
   latest.current = read;
@@ -28,24 +31,26 @@ export function useRead(read, keys, everyMs, soonMs = SOON_MS) {
   useEffect(() => {
     const ending = new AbortController();
     let timer;
-    let ended = -Infinity;
+    let next = -Infinity;
     let isReading = false;
     let isWanted = false;
     function refresh() {
       clearTimeout(timer);
-      timer = setTimeout(run, Math.max(0, ended + soonMs - performance.now()));
+      timer = setTimeout(run, Math.max(0, next - performance.now()));
     }
     async function run() {
       clearTimeout(timer);
       isWanted = isReading || document.hidden;
       if (isWanted) return;
       isReading = true;
+      const began = performance.now();
       const found = await latest.current(ending.signal).then(
         (value) => ({ value }),
         (error) => ({ error }),
       );
       isReading = false;
-      ended = performance.now();
+      const took = performance.now() - began;
+      next = began + took + Math.min(REST_MOST_MS, Math.max(REST_LEAST_MS, REST * took));
       if (ending.signal.aborted) return;
       // What was known stays on the page while the server is away.
       setState((before) => ({ value: before.value, ...found }));
