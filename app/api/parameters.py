@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Path
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from app.model.ids import InvalidId, normalize_id
+from app.model.option_values import InvalidValue, parse_duration_ms
+from app.model.requirements import OnTimeout
 
 MAX_REASON_LENGTH = 1000
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
@@ -22,6 +26,8 @@ MAX_NUMBER = 10**15
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}\Z")
 _IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DAY = re.compile(r"[0-9]{4}-")
+_DEADLINE_FORMS = "a duration such as '120 s' or '5 min', or an instant such as 2026-11-26T03:00:00Z"
 _HEX = WithJsonSchema({"type": "string", "pattern": "^[0-9a-fA-F]{32}$"})
 
 
@@ -87,6 +93,26 @@ def _idempotency_key(value: str) -> str:
     return text
 
 
+def _deadline(value: str) -> tuple[int | None, int]:
+    """(instant, wait) in milliseconds: an instant, or else how long."""
+    text = _text(value)
+    if _DAY.match(text):
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            at = None
+        if at is None or at.tzinfo is None:
+            raise expected(_DEADLINE_FORMS)
+        return int(at.timestamp() * 1000), 0
+    try:
+        wait_ms = parse_duration_ms(text)
+    except InvalidValue:
+        raise expected(_DEADLINE_FORMS) from None
+    if wait_ms < 1:
+        raise expected(_DEADLINE_FORMS)
+    return None, wait_ms
+
+
 def names(text: str) -> list[str] | None:
     """A comma-separated list; None when it is empty, which means everything."""
     return [part for part in text.split(",") if part] or None
@@ -120,4 +146,22 @@ Reason = Annotated[
     BeforeValidator(_reason),
     WithJsonSchema({"type": "string", "pattern": "^[ -~]{0,1000}$"}),
     Header(alias="X-Slotwise-Reason", description="Why, in free text; kept with the change."),
+]
+Deadline = Annotated[
+    Any,
+    BeforeValidator(_deadline),
+    WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,3} (ms|s|min)$"}),
+    Header(
+        alias="X-Slotwise-Deadline",
+        description="Until when new bounds may wait for their slots, while the former ones hold: a duration, or an "
+        "instant (ISO 8601) with its offset from UTC. At most 30 days ahead.",
+    ),
+]
+OnDeadline = Annotated[
+    OnTimeout | SkipJsonSchema[None],
+    Header(
+        alias="X-Slotwise-On-Timeout",
+        description="What happens at the deadline: COMMIT brings the bounds into force as far as the slots allow, "
+        "ROLLBACK (if not given) brings the former ones back.",
+    ),
 ]

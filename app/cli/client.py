@@ -145,17 +145,18 @@ class Client:
         *,
         reason: str | None = None,
         params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[bool, int | None]:
         """PUT what ``changed`` makes of what is declared at ``path``, under its ETag, again when another was faster:
         whether that was a change, and the version in force."""
         for attempt in range(1, MAX_TRIES + 1):
             current, found = self.request("GET", path)
             before = found.get("ETag")
-            headers = {} if before is None else {"If-Match": before}
+            sent = {**(headers or {}), **({} if before is None else {"If-Match": before})}
             if reason:
-                headers["X-Slotwise-Reason"] = reason
+                sent["X-Slotwise-Reason"] = reason
             try:
-                _, answer = self.request("PUT", path, params=params, body=changed(current), headers=headers)
+                _, answer = self.request("PUT", path, params=params, body=changed(current), headers=sent)
             except Refused as refused:
                 if refused.status != 412 or attempt == MAX_TRIES:
                     raise

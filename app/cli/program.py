@@ -65,6 +65,7 @@ for _name, _function, _summary in (
     ("policy", policy.policy, "Show or set the floor and ceiling of the vertices of a job."),
     ("share", share.share, "Show or change the weight, priority and cap of a job."),
     ("rescales", rescales.rescales, "Show the rescale history of a job."),
+    ("cancel-rescale", rescales.cancel_rescale, "Cancel a rescale that waits."),
     ("decisions", decisions.decisions, "Show what was decided for a batch job."),
     ("explain", jobs.explain, "Say why a job runs as it does."),
     ("exceptions", jobs.exceptions, "List what went wrong in a job."),

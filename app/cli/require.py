@@ -17,6 +17,7 @@ from app.cli.options import JobArgument, JsonOption, ServerOption, TokenOption
 from app.cli.output import format_ms, or_dash, print_json, say, say_wrapped, show_table, warn
 from app.cli.rescales import duration_ms, sentence_of
 from app.cli.unreachable_cluster import ClusterWatch
+from app.model.requirements import OnTimeout
 from app.model.status import TERMINAL_STATUSES
 
 NO_RECORD_PATIENCE_S = 10.0
@@ -30,6 +31,25 @@ _BOUNDS = re.compile(r"(-?[0-9]{1,9})?:(-?[0-9]{1,9})?\Z")
 
 Wanted = dict[str, tuple[int | None, int | None]]
 """Vertex name or id -> (lower, upper); None keeps the bound as it is."""
+
+DeadlineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION|INSTANT",
+        show_default=False,
+        help="Until when the bounds may wait for all their slots, while the former ones hold: 120s, 5min, or "
+        "2026-11-26T03:00:00Z.",
+    ),
+]
+OnTimeoutOption = Annotated[
+    OnTimeout | None,
+    typer.Option(
+        show_default=False,
+        case_sensitive=False,
+        help="What happens at the deadline: COMMIT goes with the slots that there are, ROLLBACK (if not given) "
+        "brings the former bounds back.",
+    ),
+]
 
 
 def require(
@@ -59,6 +79,8 @@ def require(
         bool, typer.Option("--retry", help="Try again what was taken back, also with the same bounds.")
     ] = False,
     reason: Annotated[str | None, typer.Option("--reason", help="Free text, kept in the history.")] = None,
+    deadline: DeadlineOption = None,
+    on_timeout: OnTimeoutOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Return once the rescale has ended.")] = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
@@ -69,16 +91,16 @@ def require(
     partitions = parse_partitions(state_partitions or [])
     if reason is not None and not reason.isprintable():
         raise UsageError("--reason should be one line of text without control characters.")
+    headers = deadline_headers(deadline, on_timeout)
     with Client(server, token_file) as client:
         job_id = client.find_job(job, "change")
         if dry_run:
-            asked = ask_dry_run(client, job_id, wanted, partitions, retry=retry)
+            asked = ask_dry_run(client, job_id, wanted, partitions, retry=retry, headers=headers)
             show_dry_run(client, job_id, asked, as_json)
             return
         before = newest_record(client, job_id)
-        changed, version = declare(client, job_id, wanted, reason, partitions, retry=retry)
-        record, back, short = None, None, []
-        began = time.monotonic()
+        changed, version = declare(client, job_id, wanted, reason, partitions, retry=retry, headers=headers)
+        record, back, short, began = None, None, [], time.monotonic()
         if wait and changed:
             with accepted(f"The bounds were accepted as version {version}, and stay so."):
                 record = wait_for_rescale(client, job_id, before)
@@ -106,6 +128,8 @@ def _refuse_end(
     job: str, bounds: list[str], record: dict[str, Any] | None, back: dict[str, Any] | None
 ) -> None:
     """The error of a rescale that did not succeed, or was taken back."""
+    if back is not None and "rollbackOf" in back:
+        raise TakenBack(f"{back['message']}", "The former bounds are declared again; the job runs as before.")
     if back is not None:
         raise TakenBack(
             f"The rescale was taken back: {back['reason']}",
@@ -136,6 +160,22 @@ def parse_bounds(texts: list[str]) -> Wanted:
     if errors:
         raise UsageError(*errors)
     return wanted
+
+
+def deadline_headers(deadline: str | None, on_timeout: OnTimeout | None) -> dict[str, str]:
+    """What the server is told of --deadline and --on-timeout; it judges the deadline itself."""
+    if deadline is None:
+        if on_timeout is not None:
+            raise UsageError("--on-timeout goes with --deadline, which is missing.")
+        return {}
+    if not deadline.isascii() or not deadline.isprintable():
+        raise UsageError(
+            "--deadline should be a duration such as 120s, or an instant such as 2026-11-26T03:00:00Z."
+        )
+    return {
+        "X-Slotwise-Deadline": deadline,
+        **({} if on_timeout is None else {"X-Slotwise-On-Timeout": on_timeout.value}),
+    }
 
 
 def parse_partitions(texts: list[str]) -> dict[str, int]:
@@ -194,6 +234,7 @@ def declare(
     partitions: Mapping[str, int] = _NO_PARTITIONS,
     *,
     retry: bool = False,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[bool, int | None]:
     """Declare the bounds of the vertices named; whether that was a change, and the version in force."""
     return client.declare(
@@ -201,6 +242,7 @@ def declare(
         lambda current: merged(client, job_id, current, wanted, partitions),
         reason=reason,
         params=_asked(retry=retry),
+        headers=headers,
     )
 
 
@@ -215,10 +257,12 @@ def ask_dry_run(
     partitions: Mapping[str, int] = _NO_PARTITIONS,
     *,
     retry: bool = False,
+    headers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     path = f"/jobs/{job_id}/resource-requirements"
     body = merged(client, job_id, client.get(path), wanted, partitions)
-    answer, _ = client.request("PUT", path, params=_asked(retry=retry, dry_run=True), body=body)
+    params = _asked(retry=retry, dry_run=True)
+    answer, _ = client.request("PUT", path, params=params, body=body, headers=headers)
     return dict(answer)
 
 
@@ -262,7 +306,8 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
             if not record["terminalState"]:
                 continue
             back = next((one for one in candidates if one.get("rollbackOf") == record["number"]), None)
-            if back is not None and not back["terminalState"] and not over:
+            came_back = record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED"
+            if back is not None and not (back["terminalState"] or came_back or over):
                 # It says how the rescale ended only once the job runs again.
                 break
             if over or record["terminatedReason"] != "JOB_FAILOVER_RESTARTING":
@@ -278,9 +323,13 @@ def wait_for_rescale(client: Client, job_id: str, before: dict[str, Any] | None)
 
 
 def taken_back(client: Client, job_id: str, record: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What the explanation says of the rescale of ``record`` if it was taken back."""
+    """What the explanation says of the rescale of ``record`` if it was taken back, or the record of the way back if its
+    bounds were."""
     if record is None:
         return None
+    if record["terminatedReason"] == "RESOURCE_REQUIREMENTS_UPDATED":
+        later: list[dict[str, Any]] = client.get(f"/jobs/{job_id}/rescales/history", {"limit": 20})
+        return next((one for one in later if one.get("rollbackOf") == record["number"]), None)
     found: dict[str, Any] | None = client.get(f"/jobs/{job_id}/explanation").get("rollback")
     return found if found is not None and found["rescale"] == record["number"] else None
 

@@ -70,6 +70,40 @@ def rescales(
         show_history(records)
 
 
+def cancel_rescale(
+    job: JobArgument,
+    record: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NUMBER|UUID", show_default=False, help="The rescale's record; not given: the newest one."
+        ),
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Free text, kept in the history.")] = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token_file: TokenOption = None,
+) -> None:
+    """Cancel a rescale that waits for slots or for its time: the bounds before it come back."""
+    if reason is not None and not reason.isprintable():
+        raise UsageError("--reason should be one line of text without control characters.")
+    with Client(server, token_file) as client:
+        job_id = client.find_job(job, "change")
+        if record is None:
+            newest = history(client, job_id, limit=1)
+            if not newest:
+                raise CliError("The job has no rescales.")
+            uuid = str(newest[0]["rescaleUuid"])
+        else:
+            uuid = find_record(client, job_id, record)
+        headers = {"X-Slotwise-Reason": reason} if reason else None
+        _, answer = client.request("DELETE", f"/jobs/{job_id}/rescales/{uuid}", headers=headers)
+    version = int(answer["ETag"].strip('"'))
+    if as_json:
+        print_json({"jobid": job_id, "rescaleUuid": uuid, "version": version})
+    else:
+        say(f"Canceled; the bounds before are back, as version {version}.")
+
+
 def show_history(records: list[dict[str, Any]]) -> None:
     """On a terminal lines that fit it; elsewhere a table with one line for each record, nothing cut."""
     if not records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.model.jobgraph import JobGraph, JobVertex
 
@@ -17,6 +18,20 @@ class Bounds:
 
     lower: int
     upper: int
+
+
+class OnTimeout(StrEnum):
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """Until when new bounds may wait for their slots. Then they are brought into force as far as the slots that there
+    are allow (COMMIT), or the former bounds come back (ROLLBACK)."""
+
+    at_ms: int
+    on_timeout: OnTimeout
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.model.scaling_policy import differences
 from app.model.sentences import ended
-from app.scheduler.adaptive import budget, local_failover, repartition, restart_strategy
+from app.scheduler.adaptive import budget, hold, local_failover, pending, repartition, restart_strategy
 from app.scheduler.adaptive.attainable import plan_holds, rung_between
 from app.scheduler.adaptive.last_failure import last_failure
 from app.scheduler.adaptive.state import (
@@ -40,6 +40,7 @@ def explain(state: JobState, now_ms: int) -> tuple[tuple[str, ...], tuple[str, .
     ]
     if not isinstance(state.phase, Finished):
         sentences.extend(_trial_sentences(state, now_ms))
+        sentences.extend(pending.in_words(state, now_ms))
         sentences.extend([*local_failover.in_words(state, now_ms), *budget.in_words(state)])
     if state.plan is not None and isinstance(state.phase, Executing) and state.batch is None:
         sentences.extend(_difference(state, now_ms))
@@ -154,6 +155,8 @@ def _why_kept(state: JobState) -> str:
             f"{number} was taken back, so what ran before is in force until other bounds are declared or it is tried "
             "again."
         )
+    if hold.held_back(state) is not None:
+        return "the former bounds hold until all the slots come that the new ones ask for, or until the deadline."
     minimal = minimal_slots(state.graph, state.bounds)
     if len(state.slots) < minimal:
         return (
@@ -305,9 +308,8 @@ def _difference(state: JobState, now_ms: int) -> list[str]:
     """Why a running job does not run at its upper bounds."""
     assert state.plan is not None
     current = dict(state.plan.parallelism)
-    wanted = effective(state)
-    attainable = determine_parallelism(state.graph, wanted, len(state.slots))
-    desired = required_slots(state.graph, wanted)
+    attainable = determine_parallelism(state.graph, hold.in_effect(state), len(state.slots))
+    desired = required_slots(state.graph, effective(state))
     sentences = []
     if len(state.slots) < desired:
         what = "its upper bounds" if state.taken_back is None else "what it ran at before"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from app.model.public_event import PublicEvent, PublicEventType
-from app.model.requirements import Requirements
+from app.model.requirements import Deadline, Requirements
 from app.model.rescale import RescaleRecord
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
@@ -80,7 +80,7 @@ def _told(before: JobState, event: Event, after: JobState) -> _Told:
 def _declared(before: JobState, after: JobState) -> _Told:
     """What somebody asked for."""
     if after.requirements is not before.requirements:
-        yield PublicEventType.REQUIREMENTS, _requirements(after.requirements)
+        yield PublicEventType.REQUIREMENTS, _requirements(after.requirements, _deadline_of(after))
     if after.policy is not before.policy:
         yield PublicEventType.SCALING_POLICY, _scaling_policy(after.policy)
     if after.share is not before.share:
@@ -149,7 +149,13 @@ def _restart(scope: str, query: str | None, number: int, backoff_ms: int) -> Fie
     return {"scope": scope, "query": query, "number": number, "backoffInMillis": backoff_ms}
 
 
-def _requirements(requirements: Requirements) -> Fields:
+def _deadline_of(state: JobState) -> Deadline | None:
+    """That of the newest bounds, if they wait for it."""
+    version = state.requirements.version
+    return next((one.deadline for one in state.pending if one.version == version), None)
+
+
+def _requirements(requirements: Requirements, deadline: Deadline | None = None) -> Fields:
     return {
         "version": requirements.version,
         "requestedBy": requirements.requested_by,
@@ -158,6 +164,8 @@ def _requirements(requirements: Requirements) -> Fields:
             vertex: {"lowerBound": bounds.lower, "upperBound": bounds.upper}
             for vertex, bounds in requirements
         },
+        "deadlineTimestampInMillis": None if deadline is None else deadline.at_ms,
+        "onTimeout": None if deadline is None else deadline.on_timeout.value,
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.model.plan import Plan, Rung
 from app.scheduler.adaptive.attainable import rung_between
+from app.scheduler.adaptive.hold import held_back
 from app.scheduler.adaptive.slot_declaration import plans_of
 from app.scheduler.adaptive.state import JobState, Restarting
 from app.scheduler.slots import Demand
@@ -41,7 +42,7 @@ def releasable_of(state: JobState) -> Releasable:
 def _in_place_floor(state: JobState, plan: Plan) -> int:
     """With fewer slots no vertex is more parallel, so what holds of a number holds of all between it and the plan's."""
     now = dict(plan.parallelism)
-    demand = Demand.of(state.graph, state.bounds)
+    demand = held_back(state) or Demand.of(state.graph, state.bounds)
 
     def is_in_place(count: int) -> bool:
         then = demand.parallelism(count)

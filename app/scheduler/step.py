@@ -20,8 +20,10 @@ from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive import (
     budget,
+    deadline,
     local_failover,
     no_change,
+    pending,
     replacing,
     rollback,
     slot_declaration,
@@ -135,6 +137,8 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
         local_failover.settle(draft)
     if draft.state.versions.replacement or before.versions.replacement:
         versions.settle(draft)
+    if draft.state.pending or before.pending:
+        pending.settle(draft)
     after = draft.state
     if not isinstance(after.phase, Finished) and (
         after.slots is not before.slots
@@ -148,7 +152,7 @@ def _finished_step(before: JobState, event: Event, draft: Draft) -> tuple[JobSta
         slot_declaration.settle_surplus(draft)
     if draft.state.slots is not before.slots and set(draft.state.slots) != set(before.slots):
         draft.set(slots_changed_ms=draft.now_ms)
-    looks = isinstance(event, _LOOKS) or (isinstance(event, TimerFired) and event.name not in _TIMERS)
+    looks = isinstance(event, _LOOKS) or (isinstance(event, TimerFired) and event.name not in _LOOKED_AFTER)
     began = draft.transitions > 0 and isinstance(draft.state.phase, Executing)
     no_change.settle(draft, looks=looks or began)
     return draft.state, tuple(draft.effects)
@@ -192,9 +196,27 @@ _LOOKS: Final = (RequirementsUpdated, ScalingPolicyUpdated, SlotsChanged, StateR
 
 _OF_ATTEMPT: Final = frozenset(kind for kind in Event.__args__ if "attempt" in kind.__dataclass_fields__)
 
+
+def _deadlines_due(draft: Draft) -> None:
+    deadline.due(draft, _update)
+
+
+def _update(draft: Draft, event: RequirementsUpdated) -> None:
+    row = TABLE[draft.state.phase.kind, RequirementsUpdated.__name__]
+    handler = row.batch if draft.state.graph.runs_by_regions else row.streaming
+    assert handler is not None
+    handler(draft, event)
+
+
+_LOOKED_AFTER: Final = frozenset(
+    {slot_declaration.IDLE_TIMER, local_failover.LOCAL_TIMER, versions.TRIAL_TIMER}
+)
+"""Timers that say nothing of what the job could become."""
+
 _TIMERS: Final[dict[str, Callable[[Draft], None]]] = {
     slot_declaration.IDLE_TIMER: slot_declaration.release_idle,
     local_failover.LOCAL_TIMER: local_failover.due,
     versions.TRIAL_TIMER: replacing.trial_is_over,
+    pending.DEADLINE_TIMER: _deadlines_due,
 }
 """Timers that do the same in every phase."""

@@ -215,9 +215,9 @@ TRANSITIONS: Final[dict[tuple[str | tuple[str, ...], Any, Handlers], dict[str, s
         FAILING: "the failure is final, or the restart strategy allows no other run",
     },
     (EXECUTING, e.TimerFired, (executing.executing_timer, batch.batch_timer)): {
-        STAY: "the rescale manager moves on, surplus slots are given back, or a record closes",
-        RESCALING: "the rescale in place has waited long enough",
-        RESTARTING: "the rescale by restart has waited long enough, or a local failover took too long",
+        STAY: "the rescale manager moves on, surplus slots go, a record closes, or bounds come back at their deadline",
+        RESCALING: "the rescale in place has waited long enough, or a deadline changed what the job goes for",
+        RESTARTING: "the rescale by restart has waited long enough, a deadline came, or a local failover took too long",
         FAILING: "a local failover took too long, and the restart strategy allows no restart",
     },
     # ---- Rescaling: a plan was sent to the running driver; the job keeps running

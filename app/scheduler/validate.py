@@ -10,10 +10,12 @@ from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive import local_failover
 from app.scheduler.adaptive.draft import phase_status
 from app.scheduler.adaptive.no_change import versions_of
+from app.scheduler.adaptive.pending import DEADLINE_TIMER
 from app.scheduler.adaptive.resources import WAIT_TIMER
 from app.scheduler.adaptive.slot_declaration import plans_of, slots_of
 from app.scheduler.adaptive.state import (
     Canceling,
+    Created,
     CreatingExecutionGraph,
     Executing,
     Failing,
@@ -150,6 +152,17 @@ def _standstill_has_a_reason(state: JobState) -> str | None:
     short = any(count != min(bounds[vertex].upper, most[vertex]) for vertex, count in plan.parallelism)
     known = any(one.versions == versions_of(state) for one in state.no_change)
     return "the job does not run at its upper bounds, and no reason is known" if short and not known else None
+
+
+def _deadlines_are_looked_after(state: JobState) -> str | None:
+    waiting = [vertex for one in state.pending for vertex in one.vertices]
+    if len(set(waiting)) < len(waiting):
+        return "a vertex waits for two changes of its bounds"
+    due = [one.deadline.at_ms for one in state.pending if one.deadline is not None]
+    timer = next((one.at_ms for one in state.timers if one.name == DEADLINE_TIMER), None)
+    if isinstance(state.phase, Created):
+        return None
+    return None if timer == min(due, default=None) else "nobody looks after a deadline"
 
 
 def _decisions_within_the_bounds_of_their_moment(state: JobState) -> str | None:
@@ -289,6 +302,7 @@ _CHECKS: Final[tuple[Callable[[JobState], str | None], ...]] = (
     _plans_fit_graph_and_slots,
     _bounds_hold_or_are_explained,
     _standstill_has_a_reason,
+    _deadlines_are_looked_after,
     _decisions_within_the_bounds_of_their_moment,
     _timers_of_this_phase,
     _no_wait_is_timed_while_the_cluster_is_unreachable,

@@ -11,10 +11,8 @@ from app.cluster.slot_pool import HOLDING_MS
 from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph
 from app.model.protocol import Orders, Registration, Report
-from app.model.requirements import Bounds
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
-from app.model.state_partitions import Numbers
 from app.scheduler.adaptive.events import CancelRequested
 from app.scheduler.adaptive.state import JobState, Stop
 from app.scheduler.step import status_of
@@ -35,11 +33,12 @@ from app.worker.ownership.recovery import JobKeeper
 from app.worker.ownership.unreadable import UnreadableJob, newest_first
 from app.worker.ownership.unreadable_end import UnreadableEnder
 from app.worker.requests.event_feed import EventFeed
-from app.worker.requests.insight import dry_run, explanation, supply_of
+from app.worker.requests.insight import dry_run_now, explanation, supply_of
 from app.worker.requests.livy import LivyBatches
 from app.worker.requests.planning import PLANNING_TIMEOUT_S, Planner
 from app.worker.requests.replacing import Replacing
 from app.worker.requests.requirements import (
+    deadline_of,
     decide_update,
     not_there_yet,
     refuse_stale,
@@ -47,6 +46,7 @@ from app.worker.requests.requirements import (
     resolve_bounds,
     resolve_partitions,
 )
+from app.worker.requests.rescale_cancellation import decide_cancellation
 from app.worker.requests.scaling_policies import (
     ScalingPolicyUpdate,
     decide_policy,
@@ -226,8 +226,19 @@ class ControlPlane:
 
     async def update_requirements(self, job_id: str, update: RequirementsUpdate) -> RequirementsResult:
         refusal, identity = "its resource requirements cannot be changed", identity_of(update, request_hash)
-        decide = self.tracing.decision(job_id, lambda state: decide_update(state, update))
+        now_ms, ahead_ms = self._now_of(job_id), self.job(job_id).ahead_ms
+        decide = self.tracing.decision(job_id, lambda state: decide_update(state, update, now_ms, ahead_ms))
         return await self._put(job_id, refusal, decide, identity)
+
+    async def cancel_rescale(
+        self, job_id: str, uuid: str, *, requested_by: str | None = None, reason: str | None = None
+    ) -> RequirementsResult:
+        record = await self.rescale(job_id, uuid)
+        worker = self._running(job_id, "no rescale of it can be canceled").worker
+        result: RequirementsResult = await worker.ask(
+            lambda state: decide_cancellation(state, record, requested_by, reason)
+        )
+        return result
 
     async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
         refusal, now_ms = "its slot share cannot be changed", self._now_of(job_id)
@@ -244,7 +255,8 @@ class ControlPlane:
         await reading(self._keeper.broker.refresh())
         state = self._running(job_id, _NO_POLICY).state
         changed, errors = with_policy(state, update, self._now_of(job_id))
-        return self._dry_run(changed, state.requirements.as_dict(), not_there_yet(state), errors, retry=True)
+        asked = (changed, state.requirements.as_dict(), not_there_yet(state), errors)
+        return dry_run_now(self._keeper.broker, self._places, *asked, retry=True)
 
     async def scaling_policies(
         self, job_id: str, *, limit: int, after: int | None = None
@@ -275,24 +287,10 @@ class ControlPlane:
         refuse_stale(state, update)
         bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
         numbers, more = resolve_partitions(state, bounds, update.state_partitions)
-        return self._dry_run(state, bounds, numbers, [*errors, *more], retry=update.retry)
-
-    def _dry_run(
-        self,
-        state: JobState,
-        bounds: dict[str, Bounds],
-        numbers: Numbers,
-        errors: Sequence[str],
-        *,
-        retry: bool,
-    ) -> DryRun:
-        broker = self._keeper.broker
-        return dry_run(
-            *(state, bounds, numbers, errors),
-            reach=lambda *asked: broker.attainable_slots(state.job_id, *asked),
-            retry=retry,
-            supply=supply_of(broker, self._places),
-        )
+        deadline = deadline_of(state, update.deadline, self._now_of(job_id), self.job(job_id).ahead_ms)
+        on_timeout = None if deadline is None else deadline.on_timeout
+        asked = (state, bounds, numbers, [*errors, *more], on_timeout)
+        return dry_run_now(self._keeper.broker, self._places, *asked, retry=update.retry)
 
     async def cancel(self, job_id: str, *, requested_by: str | None = None) -> None:
         if job_id in self._keeper.unreadable:

@@ -102,6 +102,12 @@ class ControlPlaneFacade(Protocol):
         """Durable when it returns. Equal bounds change nothing; a known idempotency key repeats its answer."""
         ...
 
+    async def cancel_rescale(
+        self, job_id: str, uuid: str, *, requested_by: str | None = None, reason: str | None = None
+    ) -> RequirementsResult:
+        """The bounds before those that the rescale follows from come back. StateConflict if it has begun or ended."""
+        ...
+
     async def update_slot_share(self, job_id: str, update: SlotShareUpdate) -> int:
         """Durable when it returns the version in force. What is in force already changes nothing."""
         ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from app.model.plan import Rung
 from app.model.protocol import Report
-from app.model.requirements import Bounds
+from app.model.requirements import Bounds, OnTimeout
 from app.model.status import JobStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.arbiter import Allotment
@@ -131,12 +131,22 @@ class Census:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenDeadline:
+    """A deadline as a client gives it: an instant, or how long from the request on."""
+
+    on_timeout: OnTimeout
+    at_ms: int | None = None
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RequirementsUpdate:
     """A PUT of requirements, parsed but not validated against the job. -1 asks for a default.
 
     Keys of ``bounds`` are vertex ids (lower case) or unique vertex names. ``if_match`` is the version of If-Match.
     ``state_partitions``: numbers asked for expressly, by such keys.
     ``retry``: what was taken back is to be tried again, also if the bounds are those in force.
+    ``deadline``: until when they may wait for their slots.
     """
 
     bounds: dict[str, tuple[int, int]]
@@ -146,6 +156,7 @@ class RequirementsUpdate:
     reason: str | None = None
     state_partitions: dict[str, int] = field(default_factory=dict)
     retry: bool = False
+    deadline: GivenDeadline | None = None
 
 
 @dataclass(frozen=True, slots=True)

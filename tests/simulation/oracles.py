@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobType
 from app.model.protocol import Report
-from app.model.requirements import Bounds, Requirements
+from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord
 from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.store import AddRequirements, CreateJob, PutRescale, SaveState, Store, UnitOfWork
 from app.worker.views import RequirementsResult
 from tests.simulation import events_told, versions
 from tests.simulation.batch_oracles import check_end, check_progress
+from tests.simulation.deadlines import ROLLED_BACK, Deadlines, goal_of
 from tests.simulation.fragile import Trials
 from tests.simulation.partitions import check_redistribution
 from tests.simulation.policies import PolicyOracles
@@ -51,6 +52,7 @@ class Oracles:
         self.told = Told(self)
         self.words = Words(self)
         self.taking_up = TakingUp(self)
+        self.deadlines = Deadlines(self)
 
     def broken(self, error: BaseException) -> None:
         if self.violation is None:
@@ -145,10 +147,12 @@ class Oracles:
     def _requirements(self, job_id: str, truth: JobTruth, wanted: Requirements) -> None:
         """Other ones than at the submission: somebody has asked for them, or another version has come into force."""
         mark, what = wanted.reason or "", f"version {wanted.version} of job {job_id[-2:]}"
-        if mark.startswith(versions.REASON):
+        comes_back = mark.startswith((ROLLED_BACK, "cancel-"))
+        self.deadlines.stored(job_id, truth, wanted, comes_back=comes_back)
+        if mark.startswith((versions.REASON, ROLLED_BACK)):
             return
         self.told.became_durable(mark, what)
-        asked = truth.attempted.get(mark) == wanted.as_dict()
+        asked = comes_back or truth.attempted.get(mark) == wanted.as_dict()
         self.check(asked, "promise 1", f"{what} has other bounds than {mark} asked for")
 
     def _record(self, job_id: str, truth: JobTruth, record: RescaleRecord) -> None:
@@ -180,6 +184,7 @@ class Oracles:
         ):
             self.told.became_durable(state.stop.trigger_id, f"a stop of job {job_id[-2:]}")
         truth.state = state
+        self.deadlines.saved(job_id, before, state)
         self.shares.committed(job_id, state)
         self.policies.committed(job_id, state)
         self.trials.saved(job_id, state)
@@ -195,7 +200,7 @@ class Oracles:
             "promise 1",
             "the requirements in force are not those that are stored",
         )
-        declared, least = state.declared_minimal, least_slots(state.graph, _goal(state))
+        declared, least = state.declared_minimal, self.deadlines.least(state, goal_of(state))
         counts = state.graph.type is JobType.STREAMING and declared and state.phase.kind not in _OVER
         self.check(
             not counts or declared == least,
@@ -291,7 +296,9 @@ class Oracles:
             state = truth.state
             if state is None or isinstance(state.phase, Finished) or state.graph.type is JobType.BATCH:
                 continue
-            least = least_slots(state.graph, _goal(state))
+            if any(one.deadline is not None for one in state.pending):
+                return f"job {job_id[-2:]}: bounds wait for their deadline: {state.pending}"
+            least = least_slots(state.graph, goal_of(state))
             if not isinstance(state.phase, Executing) or state.plan is None or state.plan.slot_count < least:
                 return f"job {job_id[-2:]} is in {state.phase.kind} with {len(state.slots)} slots, and needs {least}"
         return None
@@ -316,12 +323,14 @@ class Oracles:
         """Why a streaming job that is not over is not at rest."""
         if not isinstance(state.phase, Executing):
             return f"job {job_id[-2:]} is in {state.phase.kind}"
+        if any(one.deadline is not None for one in state.pending):
+            return f"job {job_id[-2:]}: bounds wait for their deadline: {state.pending}"
         if truth.open is not None:
             return f"job {job_id[-2:]}: record {truth.open} is open: {truth.records[truth.open]}"
         assert state.plan is not None
         if why := self.trials.complaint(job_id, state) or self.policies.complaint(job_id, state):
             return why
-        goal, cap = _goal(state), state.share.cap
+        goal, cap = goal_of(state), state.share.cap
         most, least = most_slots(state.graph, goal), least_slots(state.graph, goal)
         wanted = parallelism(state.graph, goal, most if cap is None else min(most, cap))
         if (state.declared_slots, state.declared_minimal) != (most, least):
@@ -391,9 +400,3 @@ class Oracles:
                 self.check(slot.id in exist, "slots", f"{slot.id} is held and does not exist")
                 self.check(slot.id not in held, "slots", f"{slot.id} is held by two jobs")
                 held[slot.id] = job_id
-
-
-def _goal(state: JobState) -> dict[str, Bounds]:
-    """What the job goes for: what was declared, within its policy, but for what was taken back."""
-    back = None if state.taken_back is None else dict(state.taken_back.good)
-    return bounds_now(state.graph, state.requirements, back, state.policy)

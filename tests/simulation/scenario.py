@@ -14,6 +14,7 @@ from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds
 from app.worker.views import ControlPlaneError, RequirementsUpdate
 from tests.simulation.database import database, let_go
+from tests.simulation.deadlines import Wishes
 from tests.simulation.fragile import may_put, overreach
 from tests.simulation.jobs import random_bounds, random_graph
 from tests.simulation.logs import listen
@@ -226,7 +227,6 @@ class Scenario:
             world.tell(f"the wall clock is set to {world.wall_offset_s:+.1f} s")
 
     # -- clients
-
     async def _client(self, number: int) -> None:
         world, rng, knobs = self._world, self._world.rng, self._knobs
         await asyncio.sleep(rng.uniform(0, 10) if number else 0)
@@ -234,6 +234,7 @@ class Scenario:
         graph = random_graph(rng, number, batch=batch, fragile=knobs.fragile, seed=self._seed)
         replacements = Replacements(self._seed, number, graph, fragile=knobs.fragile)
         operator = Operator(self._seed, number, graph, fragile=knobs.fragile)
+        wishes = Wishes(self._seed, number, graph)
         while True:
             try:
                 submit = world.oracles.told.heard(graph.name, lambda plane: plane.plane.submit(graph, {}))
@@ -260,7 +261,7 @@ class Scenario:
             elif dice < 0.25:
                 await self.ask(job_id, put_share(world, job_id, self._mark("share")))
             elif may_put(graph, world.oracles.truth(job_id).state):
-                await self._put(job_id, graph)
+                await self._put(job_id, graph, wishes)
 
     async def ask(self, job_id: str, work: Any) -> Any:
         """One request. It is answered in time, unless the control plane or the disk is away meanwhile."""
@@ -281,7 +282,7 @@ class Scenario:
         except (Away, ControlPlaneError):
             return None
 
-    async def _put(self, job_id: str, graph: JobGraph) -> None:
+    async def _put(self, job_id: str, graph: JobGraph, wishes: Wishes) -> None:
         world, rng = self._world, self._world.rng
         wanted, partitions = random_bounds(rng, graph)
         known = world.oracles.truth(job_id).state
@@ -298,6 +299,7 @@ class Scenario:
             requested_by="ann",
             reason=mark,
             state_partitions=partitions,
+            deadline=wishes.deadline(world.oracles.deadlines.ledger(job_id), mark),
         )
         world.oracles.truth(job_id).attempted[mark] = {
             graph.by_name[name].id: Bounds(*bounds) for name, bounds in wanted.items()
@@ -322,6 +324,8 @@ class Scenario:
         if key is not None and rng.random() < 0.3:
             await asyncio.sleep(rng.uniform(0, 20))
             await self.ask(job_id, request)
+        if (cancel := wishes.cancel(world.oracles, job_id, self._mark)) is not None:
+            await self.ask(job_id, cancel)
 
     def _stop(self, job_id: str) -> Any:
         mark = self._mark("stop")

@@ -11,7 +11,7 @@ from app.model.jobgraph import JobType
 from app.model.requirements import Bounds
 from app.scheduler.adaptive.state import Executing, Finished, JobState
 from app.worker.views import ControlPlaneError, Explanation
-from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots, parallelism
+from tests.simulation.rules import bounds_now, declared_within, least_slots, most_slots
 from tests.simulation.world import CURRENT
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ class Words:
             taken = state.taken_back
             back = None if taken is None else dict(taken.good)
             goal = bounds_now(state.graph, state.requirements, back, state.policy)
-            allowed = parallelism(state.graph, goal, len(state.slots))
+            held, usable = len(state.slots), state.usable_slots
+            allowed = self._oracles.deadlines.allowed(state, goal, held, usable)
             self._oracles.check(
                 said.attainable == allowed,
                 "slots",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.api.render.scaling_policy import policy_version
 from app.api.schema import rescales as schema
 from app.api.schema.slot_share import ShareExplained, ShareReason
+from app.model.requirements import Bounds
 from app.scheduler.adaptive.state import JobState
 from app.worker.views import DryRun, Explanation
 
@@ -49,6 +50,7 @@ def explanation(value: Explanation) -> schema.Explanation:
         reactive=state.options.is_reactive,
         rollback=_rollback(state),
         on_trial_until_ms=None if state.watch is None else state.watch.until_ms,
+        pending=_pending(state),
         sentences=list(value.sentences),
         violations=list(value.violations),
         last_batch_timestamp_ms=value.last_batch_ms,
@@ -95,12 +97,32 @@ def _rollback(state: JobState) -> schema.RollbackExplained | None:
     )
 
 
+def _pending(state: JobState) -> list[schema.PendingExplained]:
+    return [
+        schema.PendingExplained(
+            version=one.version,
+            rescale=one.record or None,
+            former=_resolved(dict(one.former)),
+            deadline_timestamp_ms=one.deadline.at_ms,
+            on_timeout=one.deadline.on_timeout,
+            requested_by=one.requested_by,
+            reason=one.reason,
+        )
+        for one in state.pending
+        if one.deadline is not None
+    ]
+
+
+def _resolved(bounds: dict[str, Bounds]) -> dict[str, schema.ResolvedBounds]:
+    return {
+        vertex_id: schema.ResolvedBounds(lower_bound=own.lower, upper_bound=own.upper)
+        for vertex_id, own in bounds.items()
+    }
+
+
 def dry_run(value: DryRun) -> schema.DryRun:
     return schema.DryRun(
-        bounds={
-            vertex_id: schema.ResolvedBounds(lower_bound=bounds.lower, upper_bound=bounds.upper)
-            for vertex_id, bounds in value.bounds.items()
-        },
+        bounds=_resolved(value.bounds),
         current_parallelism=value.current,
         parallelism=value.parallelism,
         slots_before=value.slots_before,

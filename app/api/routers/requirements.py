@@ -13,7 +13,7 @@ from app.api.answers import BytesResponse
 from app.api.dependencies import Declared, Job, Plane, etag
 from app.api.errors import bad_request
 from app.api.openapi import answered, refusals, request_body
-from app.api.parameters import Boolean, JobId
+from app.api.parameters import Boolean, Deadline, JobId, OnDeadline
 from app.api.render import explanation as render
 from app.api.requests import kind_of, read_json_object
 from app.api.routes import Operation
@@ -22,9 +22,10 @@ from app.api.schema.rescales import DryRun, Explanation
 from app.model.graphdoc import MAX_VERTICES
 from app.model.ids import InvalidId, normalize_id
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
+from app.model.requirements import OnTimeout
 from app.model.sentences import shown
 from app.scheduler.batch.scheduling import undecided
-from app.worker.views import RequirementsUpdate
+from app.worker.views import GivenDeadline, RequirementsUpdate
 
 _KEYS_MAX = 2 * MAX_VERTICES
 # Of a vertex, beside its bounds: an extension of ours.
@@ -144,6 +145,8 @@ async def put_resource_requirements(
     retry: Annotated[
         Boolean, Query(description="Try again what was taken back, with the same bounds.")
     ] = False,
+    deadline: Deadline = None,
+    on_timeout: OnDeadline = None,
 ) -> Empty | DryRun:
     """Declare the bounds of parallelism of every vertex
 
@@ -151,7 +154,8 @@ async def put_resource_requirements(
     default: 1, and the vertex's max parallelism. With dryRun=true nothing changes, and the answer says what would
     happen. An upper bound above the max parallelism of a stateful vertex, and statePartitions, redistribute its
     state: the job drains and restarts. Bounds that were tried and taken back (explanation: rollback) are tried again
-    with retry=true. In reactive mode nobody declares bounds: 409.
+    with retry=true. In reactive mode nobody declares bounds: 409. With a deadline the former bounds hold until all the
+    slots are there that the new ones ask for; a deadline of another vertex is left alone.
     """
     job_id = job.state.job_id
     update = RequirementsUpdate(
@@ -162,6 +166,7 @@ async def put_resource_requirements(
         requested_by=declared.requested_by,
         reason=declared.reason,
         retry=retry,
+        deadline=_given(deadline, on_timeout),
     )
     if dry_run:
         return render.dry_run(await plane.dry_run(job_id, update))
@@ -173,6 +178,15 @@ async def put_resource_requirements(
         left = undecided(plane.job(job_id).state)
         response.headers["X-Slotwise-Undecided"] = ",".join(vertex.id for vertex in left)
     return Empty()
+
+
+def _given(deadline: tuple[int | None, int] | None, on_timeout: OnTimeout | None) -> GivenDeadline | None:
+    if deadline is None:
+        if on_timeout is not None:
+            raise bad_request("The header X-Slotwise-On-Timeout needs X-Slotwise-Deadline, which is missing.")
+        return None
+    at_ms, wait_ms = deadline
+    return GivenDeadline(on_timeout or OnTimeout.ROLLBACK, at_ms, wait_ms)
 
 
 @router.get("/jobs/{jobid}/explanation")

@@ -12,12 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse, model_bytes
-from app.api.dependencies import Job, JobNow, Plane
-from app.api.openapi import answered
-from app.api.parameters import MAX_NUMBER, RescaleUuid, WholeNumber
+from app.api.dependencies import Job, JobNow, Plane, Principal, etag
+from app.api.openapi import answered, refusals
+from app.api.parameters import MAX_NUMBER, JobId, Reason, RescaleUuid, WholeNumber
 from app.api.record_cache import AnswerCache, RecordCache
 from app.api.render import rescales as render
 from app.api.routes import Operation
+from app.api.schema.base import Empty
 from app.api.schema.rescales import LatestRescales, Rescale, RescalesConfig, RescalesOverview, RescalesSummary
 from app.model.rescale import TerminalState, TriggerCause
 from app.worker.views import JobView
@@ -125,3 +126,30 @@ async def get_rescale_details(rescaleuuid: RescaleUuid, job: Job, plane: Plane, 
     """One rescale with the states of the scheduler"""
     record = await plane.rescale(job.state.job_id, rescaleuuid)
     return render.rescale_details(record, job.state, now_ms)
+
+
+@router.delete(
+    "/{rescaleuuid}",
+    responses={
+        **answered(headers={"ETag": "The version of the requirements now in force."}),
+        **refusals(
+            {409: "Rescale 7 of job ... cannot be canceled any more: it is being carried out. To change ..."}
+        ),
+    },
+)
+async def cancel_rescale(
+    rescaleuuid: RescaleUuid,
+    response: Response,
+    jobid: JobId,
+    plane: Plane,
+    principal: Principal,
+    reason: Reason = None,
+) -> Empty:
+    """Cancel a rescale that waits for slots or for its time
+
+    The bounds before those that it follows from come back, for the vertices that those had changed. Refused with 409
+    when its plan is being made or has been sent to the driver, and when it has ended.
+    """
+    result = await plane.cancel_rescale(jobid, rescaleuuid, requested_by=principal, reason=reason or None)
+    response.headers["ETag"] = etag(result.version)
+    return Empty()

@@ -10,6 +10,7 @@ from app.api.schema.base import Camel, Id, Millis, Schema
 from app.api.schema.scaling_policy import PolicyVersion
 from app.api.schema.slot_share import ShareExplained
 from app.model.plan import Rung
+from app.model.requirements import OnTimeout
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause
 from app.model.status import JobStatus
 
@@ -197,6 +198,25 @@ class RollbackExplained(Camel):
     )
 
 
+class ResolvedBounds(Camel):
+    lower_bound: int
+    upper_bound: int
+
+
+class PendingExplained(Camel):
+    """Bounds that were declared with a deadline and wait for their slots. Until then the former ones hold."""
+
+    version: int
+    rescale: int | None = Field(description="The number of its record.")
+    former: dict[str, ResolvedBounds] = Field(
+        description="Per vertex id, of the vertices whose bounds it changed."
+    )
+    deadline_timestamp_ms: Millis
+    on_timeout: OnTimeout
+    requested_by: str | None
+    reason: str | None
+
+
 class Explanation(Camel):
     jid: Id
     name: str
@@ -216,14 +236,10 @@ class Explanation(Camel):
     on_trial_until_ms: int | None = Field(
         description="Until then the last rescale is taken back if it turns out bad.",
     )
+    pending: list[PendingExplained] = Field(description="Bounds that wait for their deadline.")
     sentences: list[str]
     violations: list[str] = Field(description="Bounds that the parallelism in force breaks, and why.")
     last_batch_timestamp_ms: int | None
-
-
-class ResolvedBounds(Camel):
-    lower_bound: int
-    upper_bound: int
 
 
 class DryRun(Camel):

@@ -5,19 +5,18 @@ A `Draft` lives for one call of `step`. It is the only mutable thing of the core
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from app.model.jobgraph import JobGraph
-from app.model.requirements import Requirements
 from app.model.rescale import RescaleRecord, StateSpan
-from app.model.scaling_policy import ScalingPolicy
-from app.model.state_partitions import wanted_graph
 from app.model.status import JobStatus
+from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.effects import Effect
 from app.scheduler.adaptive.events import Event
 from app.scheduler.adaptive.evolve import evolve
-from app.scheduler.adaptive.state import Finished, JobState, Phase, TakenBack, Timeline, Timer
+from app.scheduler.adaptive.state import Finished, JobState, Phase, Timeline, Timer
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.slots import Demand
 
@@ -71,17 +70,9 @@ class InvalidTransition(Exception):
 
 
 def goal_graph(state: JobState) -> JobGraph:
-    """``state.graph`` with the state partitions that the requirements ask for.
-
-    ``state.graph`` itself if it has them, if a redistribution has been begun (one after the other), and if one was
-    given up under these requirements.
-    """
-    refused = state.repartition_refused
-    if state.repartition is not None or (
-        refused is not None and refused.requirements_uuid == state.requirements.uuid
-    ):
-        return state.graph
-    return wanted_graph(state.graph, state.bounds)
+    """``state.graph`` with the state partitions that decisions are made for. Bounds that wait for their deadline are no
+    reason to redistribute anything."""
+    return state.graph if hold.held_back(state) is not None else hold.asked_graph(state)
 
 
 class Draft:
@@ -92,12 +83,10 @@ class Draft:
     """
 
     __slots__ = (
+        "_basis",
         "_demand",
         "_follows",
         "_owned",
-        "_policy",
-        "_requirements",
-        "_taken",
         "_timeline",
         "effects",
         "event_kind",
@@ -112,9 +101,7 @@ class Draft:
         self._follows = follows
         self._owned = False
         self._demand: Demand | None = None
-        self._requirements: Requirements | None = None
-        self._policy: ScalingPolicy | None = None
-        self._taken: TakenBack | None = None
+        self._basis: tuple[object, ...] = ()
         self._timeline: Timeline | None = None
         self.now_ms = now_ms
         self.effects: list[Effect] = []
@@ -124,23 +111,22 @@ class Draft:
 
     @property
     def demand(self) -> Demand:
-        """What the job goes for: what its bounds ask for, but for what was taken back."""
+        """What the job goes for: what its bounds ask for, but for what was taken back or waits for a deadline."""
         state = self.state
-        if (
-            self._demand is None
-            or self._demand.graph is not state.graph
-            or self._requirements is not state.requirements
-            or self._policy is not state.policy
-            or self._taken is not state.taken_back
-        ):
-            self._demand = Demand.of(state.graph, effective(state))
-            self._requirements, self._policy = state.requirements, state.policy
-            self._taken = state.taken_back
+        basis: tuple[object, ...] = (
+            *(state.graph, state.requirements, state.policy, state.taken_back, state.pending),
+        )
+        if state.pending:
+            refused, share = state.repartition_refused, state.share
+            basis += (state.slots, state.allowed, share, state.repartition, refused)
+        if self._demand is None or not _are_same(self._basis, basis):
+            self._demand = hold.held_back(state) or Demand.of(state.graph, effective(state))
+            self._basis = basis
         return self._demand
 
     @property
     def goal(self) -> Demand:
-        """The same once the state has the partitions that the requirements ask for."""
+        """The same once the state has the partitions that are asked for."""
         demand, graph = self.demand, goal_graph(self.state)
         return demand if graph is self.state.graph else Demand.of(graph, demand.requirements)
 
@@ -148,13 +134,15 @@ class Draft:
     def declared(self) -> Demand:
         """What the bounds of the state ask for: records show this."""
         state = self.state
-        return self.demand if state.taken_back is None else Demand.of(state.graph, state.bounds)
+        plain = state.taken_back is None and not state.pending
+        return self.demand if plain else Demand.of(state.graph, state.bounds)
 
     @property
     def declared_goal(self) -> Demand:
         """The same once the state has the partitions that they ask for."""
         state = self.state
-        return self.goal if state.taken_back is None else Demand.of(goal_graph(state), state.bounds)
+        plain = state.taken_back is None and not state.pending
+        return self.goal if plain else Demand.of(hold.asked_graph(state), state.bounds)
 
     def set(self, **changes: Any) -> None:
         """Replace fields of the state."""
@@ -241,3 +229,7 @@ class Draft:
             if timer.name == name:
                 return timer.at_ms
         return None
+
+
+def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))

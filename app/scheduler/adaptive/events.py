@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from app.model.batch import Result
 from app.model.plan import Slot
-from app.model.requirements import Requirements
+from app.model.requirements import Deadline, Requirements
 from app.model.rescale import NOTHING_MEASURED, Measured
 from app.model.scaling_policy import ScalingPolicy
 from app.model.slot_share import SlotShare
+from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import Pace
 from app.scheduler.adaptive.version_state import JobVersion
 
@@ -27,10 +28,15 @@ class StartScheduling:
 class RequirementsUpdated:
     """A client declared other bounds. They are validated; ``requirements.uuid`` and ``version`` are new.
 
-    Equal bounds are a complete no-op, as in production Flink: no record, no new version.
+    Equal bounds are a complete no-op, as in production Flink: no record, no new version. ``deadline``: until when they
+    may wait for their slots. ``undoes``: what this takes back, because of its deadline or because somebody asked for
+    that, which ``why`` says in a sentence.
     """
 
     requirements: Requirements
+    deadline: Deadline | None = None
+    undoes: Pending | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

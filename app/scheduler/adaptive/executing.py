@@ -12,7 +12,15 @@ from typing import Final
 
 from app.model.plan import Plan, Rung
 from app.model.rescale import NOTHING_MEASURED, Measured, TerminatedReason, TriggerCause
-from app.scheduler.adaptive import repartition, rollback, timeline, transition_manager, unfollowed, versions
+from app.scheduler.adaptive import (
+    hold,
+    repartition,
+    rollback,
+    timeline,
+    transition_manager,
+    unfollowed,
+    versions,
+)
 from app.scheduler.adaptive.attainable import Attainable, attainable_now, longest_cooldown_ms, plan_holds
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import (
@@ -32,6 +40,7 @@ from app.scheduler.adaptive.slot_declaration import slots_of
 from app.scheduler.adaptive.starting import take_up_plan
 from app.scheduler.adaptive.state import (
     Executing,
+    JobState,
     Manager,
 )
 from app.scheduler.adaptive.transition_manager import ManagerOutcome
@@ -112,8 +121,24 @@ def _settle(draft: Draft, moved: Manager, outcome: ManagerOutcome, view: Attaina
 def _close_idle(draft: Draft, message: str | None) -> None:
     """End a record that came to nothing. One whose plan is in force is left for its first batch to complete, and while
     the cluster is unreachable nothing has come to nothing."""
-    if not draft.state.cluster_unreachable and not timeline.has_plan(draft.state.timeline.open):
+    state = draft.state
+    done = timeline.has_plan(state.timeline.open) or _waits_for_deadline(state)
+    if not state.cluster_unreachable and not done:
         timeline.close_record(draft, TerminatedReason.NO_RESOURCES_OR_PARALLELISMS_CHANGE, message=message)
+
+
+def review_bounds(draft: Draft) -> None:
+    """Bounds that waited for their deadline count from now on."""
+    _review(draft, resources=True)
+
+
+def _waits_for_deadline(state: JobState) -> bool:
+    """Whether the open record is of bounds that wait for their slots until a deadline."""
+    record = state.timeline.open
+    own = record is not None and any(
+        one.deadline is not None and one.record == record.number for one in state.pending
+    )
+    return own and hold.held_back(state) is not None
 
 
 def _await_resources(draft: Draft) -> None:
@@ -127,6 +152,8 @@ def _await_resources(draft: Draft) -> None:
         phase = _executing(draft)
         if phase is not None and phase.manager.stage == "Idling":
             _close_idle(draft, None)
+    elif _waits_for_deadline(state):
+        draft.disarm(RESOURCE_TIMER)
     elif state.usable_slots >= state.wanted_slots:
         capped = f", as far as its cap of {state.share.cap} slot(s) allows" * (
             state.wanted_slots < state.declared_slots

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.attainable import attainable_now
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.evolve import evolve
@@ -94,6 +95,10 @@ def _of_executing(draft: Draft, manager: Manager) -> tuple[NoChangeReason, str] 
             NoChangeReason.TAKEN_BACK,
             f"{what} was taken back, and is not tried again unless that is asked for.",
         )
+    if hold.held_back(state) is not None:
+        wanted, usable = state.wanted_slots, state.usable_slots
+        sentence = f"{wanted} slots are waited for until the deadline, and {usable} can be used."
+        return NoChangeReason.DEADLINE, sentence
     if state.usable_slots < state.wanted_slots:
         sentence = f"The upper bounds need {state.wanted_slots} slots, and {state.usable_slots} can be used."
         return NoChangeReason.SLOTS_MISSING, sentence

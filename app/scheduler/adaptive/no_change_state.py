@@ -8,6 +8,7 @@ from enum import StrEnum
 
 class NoChangeReason(StrEnum):
     SLOTS_MISSING = "slots-missing"
+    DEADLINE = "deadline"
     CAP = "cap"
     COOLDOWN = "cooldown"
     STABILIZATION = "stabilization"

@@ -34,6 +34,7 @@ from app.scheduler.adaptive import slot_declaration, timeline
 from app.scheduler.adaptive.draft import Draft, goal_graph
 from app.scheduler.adaptive.events import StateRepartitioned
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.hold import asked_graph
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.state import JobState, Rescaling
 from app.scheduler.adaptive.trial import possible
@@ -48,7 +49,7 @@ def adopt_free(draft: Draft) -> None:
     Not those below what runs: they are taken over by the next attempt.
     """
     state = draft.state
-    goal = goal_graph(state)
+    goal = asked_graph(state)
     if goal is state.graph or not all(_allows(goal, plan) for plan in slot_declaration.plans_of(state)):
         return
     if state.attempt == 0 or not is_redistributed(state.graph, goal):
@@ -150,7 +151,7 @@ def in_words(state: JobState) -> str | None:
 
 def to_come_in_words(state: JobState) -> str | None:
     """What is to be redistributed and was not begun, None if nothing is."""
-    goal = goal_graph(state)
+    goal = asked_graph(state)
     if goal is state.graph:
         return None
     return change_in_words(state.graph, numbers_of(state.graph), dict(numbers_of(goal)))

@@ -10,7 +10,15 @@ from typing import Final
 
 from app.model.jobgraph import JobType
 from app.model.rescale import TriggerCause
-from app.scheduler.adaptive import repartition, rollback, slot_declaration, timeline, transition_manager
+from app.scheduler.adaptive import (
+    hold,
+    pending,
+    repartition,
+    rollback,
+    slot_declaration,
+    timeline,
+    transition_manager,
+)
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
 from app.scheduler.adaptive.state import JobState, Manager
@@ -31,11 +39,22 @@ def take_bounds(draft: Draft, event: BoundsUpdated) -> TriggerCause:
 
 def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     """Take over new bounds: the open record ends, one for the update begins, and the cluster is told."""
-    timeline.overtake_record(draft)
-    rollback.lift(draft)
+    declared, was = draft.state.requirements, pending.before(draft.state)
+    undone, why, told = None, "", []
+    if isinstance(event, RequirementsUpdated):
+        undone, why, told = event.undoes, event.why, pending.overtake(draft, event)
+    timeline.overtake_record(draft, None if undone is None else f"{why} The former bounds are back.")
+    if undone is None:
+        rollback.lift(draft)
     cause = take_bounds(draft, event)
     repartition.adopt_free(draft)
-    timeline.open_record(draft, cause)
+    rollback_of = None
+    if undone is not None:
+        told.insert(0, f"Takes back the bounds of version {undone.version}: {why}")
+        rollback_of = undone.record or None
+    timeline.open_record(draft, cause, message=" ".join(told) or None, rollback_of=rollback_of)
+    if isinstance(event, RequirementsUpdated):
+        pending.begin(draft, declared, was, event)
     slot_declaration.declare(draft)
 
 
@@ -68,11 +87,14 @@ def wait_anew(draft: Draft) -> None:
 def waiting_outlook(state: JobState) -> Outlook:
     """No attempt is started while another may live, nor while the cluster is unreachable, whatever the slots."""
     held = 0 if state.attempt_alive or state.cluster_unreachable else state.usable_slots
+    # Bounds that wait for their deadline do not keep a job waiting that can run by the former ones.
+    former = hold.held_back(state)
+    wanted = state.wanted_slots if former is None else min(former.desired, state.wanted_slots)
     # Tasks of a BATCH job take turns: it has no reason to wait for more slots than it needs.
     batch = state.graph.type is JobType.BATCH
     return Outlook(
         sufficient=held > 0 and held >= state.declared_minimal,
-        desired=held > 0 and held >= state.wanted_slots,
+        desired=held > 0 and held >= wanted,
         timing=Timing(stabilization_ms=0 if batch else state.options.submission_stabilization_ms),
     )
 

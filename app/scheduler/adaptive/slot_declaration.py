@@ -7,6 +7,7 @@ holds more than its requirement. It is given back exactly ``slot.idle.timeout`` 
 from __future__ import annotations
 
 from app.model.plan import Plan, Slot
+from app.scheduler.adaptive import hold
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import DeclareResources, ReleaseSlots
 from app.scheduler.adaptive.events import SlotShareUpdated
@@ -22,10 +23,13 @@ IDLE_TIMER = "slot-idle"
 
 
 def declare(draft: Draft) -> None:
-    """Declare the slots that the bounds in force need, unless exactly these are declared."""
+    """Declare the slots that the declared bounds need, unless exactly these are declared. While bounds wait for their
+    deadline, the job can do with those that either they or the former ones need."""
     state = draft.state
-    goal = draft.goal
-    desired, minimal = goal.desired, goal.minimal
+    if state.pending:
+        desired, minimal = hold.asked(state).desired, hold.least_slots(state)
+    else:
+        desired, minimal = draft.goal.desired, draft.goal.minimal
     if state.graph.runs_by_regions and isinstance(state.phase, Executing) and state.plan is not None:
         # Its driver has as many cores as it was started with. More slots would be kept from other jobs for nothing.
         usable = state.plan.slot_count

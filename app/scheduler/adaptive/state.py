@@ -19,6 +19,7 @@ from app.model.scaling_policy import ScalingPolicy, within
 from app.model.slot_share import SlotShare
 from app.model.status import JobStatus
 from app.scheduler.adaptive.no_change_state import NoChange
+from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.repartition_state import Repartition, RepartitionRefused
 from app.scheduler.adaptive.version_state import JobVersion, Versions
 from app.scheduler.batch.progress import BatchProgress
@@ -317,7 +318,6 @@ class JobState:
     lost one. ``away_since_ms``: since when the cluster is unreachable, as the job was told; None if it is reachable.
     ``rung`` is the rung being climbed or climbed last.
     ``status_since_ms`` has the time of the last change into each status that was ever reached.
-
     ``last_plan`` is the plan in force now or last. ``attempt_alive``: something of ``attempt`` may live.
     ``driver_waiting``: nothing of it writes any more, but its process waits for another attempt.
     ``idle_since_ms`` has, per surplus slot, the time from which it was not needed.
@@ -328,7 +328,7 @@ class JobState:
     ``unproven``: no plan that was in force has committed a batch, so there is none to go back to.
     ``user_errors``: what the user's code keeps raising, per query; ``local``: queries restarted alone in this attempt.
     ``spare``: the version ``versions.spare``, which is not in force and is needed.
-    ``no_change``: why the job was left as it is, one for each reason.
+    ``no_change``: why the job was left as it is, one for each reason. ``pending``: bounds that are not on their way.
     """
 
     job_id: str
@@ -376,6 +376,7 @@ class JobState:
     versions: Versions = field(default_factory=Versions)
     spare: JobVersion | None = None
     no_change: tuple[NoChange, ...] = ()
+    pending: tuple[Pending, ...] = ()
 
     @property
     def bounds(self) -> Requirements:

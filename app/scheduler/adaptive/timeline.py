@@ -152,12 +152,14 @@ def plan_chosen(draft: Draft, plan: Plan, rung: Rung) -> None:
     draft.set_timeline(open=record)
 
 
-def overtake_record(draft: Draft) -> None:
+def overtake_record(draft: Draft, message: str | None = None) -> None:
     """End the open record, because other bounds were declared. What had been begun for it may still take effect."""
     if leave_record_in_force(draft):
         return
     begun = has_plan(draft.state.timeline.open)
-    close_record(draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED, message=_OVERTAKEN if begun else None)
+    close_record(
+        draft, TerminatedReason.RESOURCE_REQUIREMENTS_UPDATED, message=_OVERTAKEN if begun else message
+    )
 
 
 def replace_record(draft: Draft, message: str) -> None:

@@ -12,7 +12,7 @@ from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph
 from app.model.requirements import Bounds, Requirements
 from app.model.state_partitions import numbers_of, with_partitions
-from app.scheduler.adaptive import timeline
+from app.scheduler.adaptive import pending, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BatchCompleted, PlanApplied, VersionRequested
 from app.scheduler.adaptive.evolve import evolve
@@ -79,6 +79,7 @@ def adopt(draft: Draft) -> bool:
     wanted = (
         _bounds_back(state, replacement, graph) if back else _bounds_forth(state, graph, reactive=reactive)
     )
+    pending.carry_over(draft, frozenset(vertex for vertex, _ in wanted), wanted)
     number = state.requirements.version + 1
     requirements = Requirements(
         derive_id(state.job_id, "requirements", number),

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from app.model.batch import RegionStatus
 from app.model.jobgraph import JobType
 from app.model.plan import Rung
-from app.model.requirements import Bounds, Requirements
+from app.model.requirements import Bounds, OnTimeout, Requirements
 from app.model.scaling_policy import differences, within
 from app.model.state_partitions import Numbers, change_in_words, is_redistributed, numbers_of, wanted_graph
 from app.scheduler.adaptive.attainable import rung_between
 from app.scheduler.adaptive.evolve import evolve
+from app.scheduler.adaptive.hold import in_effect
 from app.scheduler.adaptive.state import CreatingExecutionGraph, Executing, JobState
 from app.scheduler.adaptive.trial import effective
 from app.scheduler.arbiter import Allotment
@@ -34,6 +35,27 @@ def supply_of(broker: SlotBroker, places: JobPlaces) -> Supply:
     return Supply(broker.total, broker.idle, master, broker.cluster_unreachable, tuple(broker.why))
 
 
+def dry_run_now(
+    broker: SlotBroker,
+    places: JobPlaces,
+    state: JobState,
+    bounds: dict[str, Bounds],
+    numbers: Numbers,
+    errors: Sequence[str],
+    on_timeout: OnTimeout | None = None,
+    *,
+    retry: bool,
+) -> DryRun:
+    """`dry_run` with the slots that there are now."""
+    return dry_run(
+        *(state, bounds, numbers, errors),
+        reach=lambda *asked: broker.attainable_slots(state.job_id, *asked),
+        retry=retry,
+        supply=supply_of(broker, places),
+        on_timeout=on_timeout,
+    )
+
+
 def dry_run(
     state: JobState,
     bounds: dict[str, Bounds],
@@ -43,11 +65,13 @@ def dry_run(
     reach: Callable[[int, int], int],
     retry: bool = False,
     supply: Supply | None = None,
+    on_timeout: OnTimeout | None = None,
 ) -> DryRun:
     """What declaring ``bounds``, and ``numbers`` of state partitions, would lead to with the slots that exist now.
 
     ``reach``: to how many slots the job comes that wants so many, and cannot do without so many. ``retry``: what was
     taken back would be tried again. ``supply``: what there is, to say why there is no more.
+    ``on_timeout``: what is to happen at the deadline that they have.
     """
     current = _in_force(state)
     slots_before = state.plan.slot_count if state.plan else 0
@@ -88,6 +112,7 @@ def dry_run(
         by_cap = f" (its cap is {state.share.cap})" if reachable == state.share.cap else ""
         sentences.append(f"The upper bounds need {desired} slots; {reachable} can be had now{by_cap}.")
     sentences += short_of
+    sentences += _waits(on_timeout, desired, reachable)
     rung = _rung(state, current, parallelism)
     if supply is not None and supply.cluster_unreachable and rung not in (None, Rung.IN_PLACE):
         what = "The job would start" if current is None else "What needs a restart would be done"
@@ -100,6 +125,14 @@ def dry_run(
         sentences.append("The parallelism in force would not change.")
     slots_after = None if parallelism is None else _slots_of(state, parallelism)
     return DryRun(bounds, parallelism, current, slots_before, slots_after, rung, explanation=tuple(sentences))
+
+
+def _waits(on_timeout: OnTimeout | None, desired: int, reachable: int) -> list[str]:
+    """What a deadline means for bounds that ask for more slots than can be had."""
+    if on_timeout is None or reachable >= desired:
+        return []
+    then = "this would be done" if on_timeout is OnTimeout.COMMIT else "the former bounds would come back"
+    return [f"The bounds would wait until the job may use {desired} slots; at the deadline {then}."]
 
 
 def _dry_run_of_batch(
@@ -190,7 +223,7 @@ def explanation(
         used_slots=state.plan.slot_count if state.plan else 0,
         attainable=in_force
         if state.graph.runs_by_regions
-        else determine_parallelism(state.graph, goal, len(state.slots)),
+        else determine_parallelism(state.graph, in_effect(state), len(state.slots)),
         in_force=in_force,
         sentences=tuple(words),
         violations=tuple(violations),

@@ -6,11 +6,13 @@ What is wrong with bounds, in sentences, is said by `app.model.requirements.vali
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
 
 from app.model.ids import derive_id
 from app.model.jobgraph import JobGraph, JobType, JobVertex
 from app.model.options import JobOptions
-from app.model.requirements import Bounds, Requirements, validate_bounds
+from app.model.requirements import Bounds, Deadline, Requirements, validate_bounds
 from app.model.scaling_policy import within
 from app.model.state_partitions import Numbers, wanted_graph, why_fixed
 from app.scheduler.adaptive.events import RequirementsUpdated
@@ -20,12 +22,17 @@ from app.worker.job.idempotency import request_hash_of
 from app.worker.job.mailbox import RequestDecision
 from app.worker.requests.slot_shares import refusal_by_cap
 from app.worker.views import (
+    GivenDeadline,
     InvalidRequest,
     RequirementsResult,
     RequirementsUpdate,
     StaleVersion,
     StateConflict,
 )
+
+DEADLINE_HEADER: Final = "X-Slotwise-Deadline"
+MAX_DEADLINE_MS: Final = 30 * 86_400_000
+"""Beyond it a deadline is a mistake."""
 
 
 def initial_requirements(
@@ -135,6 +142,8 @@ def request_hash(update: RequirementsUpdate) -> str:
         parts.append(sorted(update.state_partitions.items()))
     if update.retry:
         parts.append(True)
+    if update.deadline is not None:
+        parts.append(["deadline", update.deadline.on_timeout, update.deadline.at_ms, update.deadline.wait_ms])
     return request_hash_of(parts)
 
 
@@ -146,7 +155,33 @@ def reactive_sentence(state: JobState) -> str:
     )
 
 
-def decide_update(state: JobState, update: RequirementsUpdate) -> RequestDecision:
+def deadline_of(state: JobState, given: GivenDeadline | None, now_ms: int, ahead_ms: int) -> Deadline | None:
+    """``now_ms`` is by the time of the job, which is ``ahead_ms`` ahead of the clock.
+
+    Raises:
+        StateConflict: the job is no STREAMING one. InvalidRequest: the deadline is too early or too late.
+    """
+    if given is None:
+        return None
+    if state.graph.type is not JobType.STREAMING:
+        raise StateConflict(
+            f"Job {state.job_id} is a {state.graph.type} job: its bounds count at once for what is not decided yet, "
+            f"so there is nothing that they could wait for until a deadline ({DEADLINE_HEADER})."
+        )
+    at_ms = now_ms + given.wait_ms if given.at_ms is None else given.at_ms + ahead_ms
+    if not now_ms < at_ms <= now_ms + MAX_DEADLINE_MS:
+        raise InvalidRequest(
+            f"The header {DEADLINE_HEADER} should be later than now ({_instant(now_ms)}) by 30 days at most, found "
+            f"{_instant(at_ms)}."
+        )
+    return Deadline(at_ms, given.on_timeout)
+
+
+def _instant(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def decide_update(state: JobState, update: RequirementsUpdate, now_ms: int, ahead_ms: int) -> RequestDecision:
     """What a PUT of requirements does, seeing the state that is current when its turn comes."""
     status = status_of(state)
     if status.is_globally_terminal:
@@ -155,6 +190,7 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> RequestDecisio
             "its resource requirements cannot be changed."
         )
     refuse_stale(state, update)
+    deadline = deadline_of(state, update.deadline, now_ms, ahead_ms)
     bounds, errors = resolve_bounds(state.graph, update.bounds, state.options)
     numbers, more = resolve_partitions(state, bounds, update.state_partitions)
     if errors or more:
@@ -177,7 +213,8 @@ def decide_update(state: JobState, update: RequirementsUpdate) -> RequestDecisio
     refused = refusal_by_cap(state, within(state.policy, state.graph, requirements))
     if refused is not None:
         raise StateConflict(refused)
-    return RequestDecision(RequirementsUpdated(requirements), RequirementsResult(version, changed=True))
+    event = RequirementsUpdated(requirements, deadline)
+    return RequestDecision(event, RequirementsResult(version, changed=True))
 
 
 def is_same(state: JobState, bounds: Mapping[str, Bounds], numbers: Numbers) -> bool:

@@ -20,7 +20,7 @@ from app.model.jobgraph import (
 from app.model.options import JobOptions
 from app.model.plan import Slot
 from app.model.public_event import PublicEvent, PublicEventType
-from app.model.requirements import Bounds, Requirements
+from app.model.requirements import Bounds, Deadline, Requirements
 from app.model.rescale import RescaleRecord
 from app.model.status import JobStatus
 from app.scheduler.adaptive.effects import Effect
@@ -250,17 +250,18 @@ class Job:
     def hold(self, count: int) -> Job:
         return self.do(SlotsChanged(slots(count)))
 
-    def put(self, lower: int, upper: int, **who: str) -> Job:
-        self.version += 1
-        return self.do(RequirementsUpdated(bounds(self.graph, lower, upper, self.version, **who)))
+    def put(self, lower: int, upper: int, *, deadline: Deadline | None = None, **who: str) -> Job:
+        self.version = max(self.version, self.state.requirements.version) + 1
+        wanted = bounds(self.graph, lower, upper, self.version, **who)
+        return self.do(RequirementsUpdated(wanted, deadline))
 
-    def put_each(self, **wanted: tuple[int, int]) -> Job:
+    def put_each(self, deadline: Deadline | None = None, **wanted: tuple[int, int]) -> Job:
         """Bounds by vertex name."""
-        self.version += 1
+        self.version = max(self.version, self.state.requirements.version) + 1
         pairs = tuple((one.id, Bounds(*wanted[one.name])) for one in self.graph.vertices)
         return self.do(
             RequirementsUpdated(
-                Requirements(ids.derive_id("requirements", self.version), self.version, pairs)
+                Requirements(ids.derive_id("requirements", self.version), self.version, pairs), deadline
             )
         )
 

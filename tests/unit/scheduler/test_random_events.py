@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from app.model.plan import Slot
+from app.model.requirements import Bounds, Deadline, OnTimeout, Requirements
 from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.model.slot_share import SlotShare
+from app.scheduler.adaptive import pending
 from app.scheduler.adaptive.draft import InvalidTransition
 from app.scheduler.adaptive.effects import (
     Effect,
@@ -73,6 +75,7 @@ rarely = st.sampled_from([False] * 19 + [True])
 """So that lives are long."""
 attempts_back = st.sampled_from([0, 0, 0, 0, 1, 2])
 few = st.integers(1, 4)
+deadlines = st.sampled_from([None, None, (5_000, OnTimeout.COMMIT), (60_000, OnTimeout.ROLLBACK)])
 
 
 class Life(RuleBasedStateMachine):
@@ -174,12 +177,32 @@ class Life(RuleBasedStateMachine):
             if self.job.kind == "Executing":
                 assert len(self.job.state.slots) <= max(kept, minimal), "it keeps what others are to have"
 
-    @rule(lower=few, more=st.integers(0, 4))
-    def put(self, lower: int, more: int) -> None:
-        self.job.version += 1
-        wanted = bounds(self.job.graph, lower, lower + more, self.job.version)
+    @rule(lower=few, more=st.integers(0, 4), deadline=deadlines)
+    def put(self, lower: int, more: int, deadline: tuple[int, OnTimeout] | None = None) -> None:
+        job = self.job
+        version = job.version = max(job.version, job.state.requirements.version) + 1
+        self._declare(bounds(job.graph, lower, lower + more, version), deadline)
+
+    @rule(index=st.integers(0, 9), lower=few, more=st.integers(0, 4), deadline=deadlines)
+    def put_one(self, index: int, lower: int, more: int, deadline: tuple[int, OnTimeout] | None) -> None:
+        """The bounds of one vertex: the deadlines of others run on."""
+        before = self.job.state
+        vertices = self.job.graph.vertices
+        vertex = vertices[index % len(vertices)].id
+        changed = {**before.requirements.as_dict(), vertex: Bounds(lower, lower + more)}
+        version = self.job.version = max(self.job.version, before.requirements.version) + 1
+        wanted = bounds(self.job.graph, 1, 1, version)
+        self._declare(evolve(wanted, bounds=tuple(changed.items())), deadline)
+        kept = {one.version: one.deadline for one in self.job.state.pending if one.version != version}
+        for one in before.pending:
+            alone = one.deadline is not None and vertex not in one.vertices
+            if alone and self.job.kind in ("Executing", "WaitingForResources") and one.version not in kept:
+                assert self.job.state.usable_slots >= self.job.state.wanted_slots, "its deadline was lost"
+
+    def _declare(self, wanted: Requirements, deadline: tuple[int, OnTimeout] | None) -> None:
+        limit = None if deadline is None else Deadline(self.job.now_ms + deadline[0], deadline[1])
         changes = not self.job.state.requirements.same_bounds(wanted.as_dict())
-        taken = self.tell(RequirementsUpdated(wanted))
+        taken = self.tell(RequirementsUpdated(wanted, limit))
         assert taken == (self.job.kind != "Finished"), "a PUT was lost"
         if taken and changes:
             assert self.job.state.requirements is wanted, "a PUT was lost"
@@ -192,6 +215,17 @@ class Life(RuleBasedStateMachine):
         if taken:
             assert self.job.state.policy.same_as(policy), "a PUT was lost"
 
+    @precondition(lambda self: bool(self.job.state.pending))
+    @rule(index=st.integers(0, 3))
+    def undo(self, index: int) -> None:
+        """What comes back is what was before, and nothing else changes."""
+        state = self.job.state
+        one = state.pending[index % len(state.pending)]
+        self.tell(pending.undoing(state, one, "bob", "Canceled."))
+        now = self.job.state.requirements.as_dict()
+        assert now == {**state.requirements.as_dict(), **dict(one.former)}
+        assert one.version not in {other.version for other in self.job.state.pending}
+
     @rule(cap=st.sampled_from([None, None, 1, 2, 3, 8]), weight=few)
     def another_share(self, cap: int | None, weight: int) -> None:
         state = self.job.state
@@ -200,7 +234,8 @@ class Life(RuleBasedStateMachine):
         share = SlotShare(state.share.version + 1, weight, cap=cap)
         taken = self.tell(SlotShareUpdated(share))
         assert taken == (self.job.kind != "Finished"), "a PUT was lost"
-        if taken:
+        # Bounds that wait for their slots may wait for fewer by it.
+        if taken and not state.pending:
             assert evolve(state, share=share) == self.job.state, "it changes nothing else by itself"
 
     @rule(back=attempts_back, behind=st.integers(0, 2), query=st.sampled_from(["q1", "q2"]))

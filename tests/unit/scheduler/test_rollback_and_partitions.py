@@ -132,10 +132,10 @@ def test_equal_bounds_try_a_refused_redistribution_again_but_lift_nothing_that_w
     job.do(AttemptFailed(job.state.attempt, "no space", stopped=True, repartition=True))
     state = job.state
     assert isinstance(state.repartition_refused, RepartitionRefused)
-    assert decide_update(state, same_again(state, retry=False)).event is not None
+    assert decide_update(state, same_again(state, retry=False), 0, 0).event is not None
     state = taken_back(job)
-    assert decide_update(state, same_again(state, retry=False)).event is None
-    assert decide_update(state, same_again(state, retry=True)).event is not None
+    assert decide_update(state, same_again(state, retry=False), 0, 0).event is None
+    assert decide_update(state, same_again(state, retry=True), 0, 0).event is not None
 
 
 def test_in_reactive_mode_nobody_declares_partitions() -> None:
@@ -143,7 +143,7 @@ def test_in_reactive_mode_nobody_declares_partitions() -> None:
     state = replace(state, options=replace(state.options, mode="reactive"))
     update = replace(same_again(state, retry=True), state_partitions={AGG: 12})
     with pytest.raises(StateConflict, match="reactive mode"):
-        decide_update(state, update)
+        decide_update(state, update, 0, 0)
     bounds = state.requirements.as_dict()
     found = dry_run(state, bounds, ((AGG, 12),), [], reach=lambda desired, _minimal: desired, retry=True)
     assert "reactive mode" in found.refused[0]

@@ -15,6 +15,7 @@ from app.scheduler.adaptive import (
     executing,
     in_place,
     local_failover,
+    pending,
     resources,
     slot_declaration,
     starting,
@@ -90,6 +91,7 @@ def test_the_timers_of_the_pages_are_those_of_the_core() -> None:
         starting.BACKOFF_TIMER,
         starting.START_TIMER,
         resources.WAIT_TIMER,
+        pending.DEADLINE_TIMER,
     }
     named = set()
     for page in (DOCS / "states").glob("*.md"):

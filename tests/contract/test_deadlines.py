@@ -1,0 +1,167 @@
+"""Bounds that wait for their slots until a deadline, and rescales that are canceled, as clients see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.test_bad_requirements import path_of
+from tests.contract.world import World, bounds, eventually
+
+FEW = bounds(flights=(1, 2), delays=(1, 2), store=(1, 1))
+MANY = bounds(flights=(1, 12), delays=(1, 2), store=(1, 1))
+"""More than there are slots."""
+
+
+async def record(world: World, job_id: str, number: int) -> dict[str, Any]:
+    records = await world.get(f"/jobs/{job_id}/rescales/history")
+    return dict(next(one for one in records if one["number"] == number))
+
+
+async def upper(world: World, job_id: str, name: str) -> int:
+    vertex = await world.vertex(job_id, name)
+    return int((await world.get(path_of(job_id)))[vertex]["parallelism"]["upperBound"])
+
+
+async def test_rollback_at_the_deadline_is_in_the_history(world: World) -> None:
+    job_id = await world.running()
+    headers = {
+        "X-Slotwise-Deadline": "300 ms",
+        "X-Slotwise-On-Timeout": "ROLLBACK",
+        "X-Slotwise-Reason": "peak",
+    }
+    assert (await world.put(job_id, MANY, **headers)).headers["etag"] == '"2"'
+    assert await upper(world, job_id, "flights") == 12
+
+    async def back() -> bool:
+        return await upper(world, job_id, "flights") == 2
+
+    await eventually(back, "the former bounds")
+    ended, way_back = await record(world, job_id, 2), await record(world, job_id, 3)
+    assert (ended["terminatedReason"], ended["reason"]) == ("RESOURCE_REQUIREMENTS_UPDATED", "peak")
+    assert "Not all slots had come by the deadline: 13 are wanted" in ended["message"]
+    assert (way_back["rollbackOf"], way_back["requestedBy"]) == (2, "anonymous")
+    assert (await world.http.get(path_of(job_id))).headers["etag"] == '"3"'
+
+
+async def test_commit_at_the_deadline_takes_what_there_is(world: World) -> None:
+    job_id = await world.running()
+    await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "PT0.3S", "X-Slotwise-On-Timeout": "COMMIT"})
+    await world.completed(job_id, 2)
+    parallelism = {
+        one["name"]: one["parallelism"] for one in (await world.get(f"/jobs/{job_id}"))["vertices"]
+    }
+    assert parallelism["flights"] == 7
+    assert await upper(world, job_id, "flights") == 12
+
+
+async def test_the_explanation_has_the_deadline_until_a_later_put_of_the_vertex(world: World) -> None:
+    job_id = await world.running()
+    vertex = await world.vertex(job_id, "flights")
+    await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "2099-01-01T00:00:00Z"})
+    answer = await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h", "X-Slotwise-Reason": "night"})
+    assert answer.headers["etag"] == '"2"'
+    both = {**MANY, **bounds(delays=(1, 1))}
+    assert (await world.put(job_id, both)).headers["etag"] == '"3"'
+    (one,) = (await world.get(f"/jobs/{job_id}/explanation"))["pending"]
+    assert (one["version"], one["rescale"], one["onTimeout"]) == (2, 2, "ROLLBACK")
+    assert (one["reason"], one["former"]) == ("night", {vertex: {"lowerBound": 1, "upperBound": 2}})
+    assert "of version 2 still wait for a deadline" in (await record(world, job_id, 3))["message"]
+    await world.put(job_id, bounds(flights=(1, 11), delays=(1, 1), store=(1, 1)))
+    assert (await world.get(f"/jobs/{job_id}/explanation"))["pending"] == []
+    assert "which does not count any more" in (await record(world, job_id, 4))["message"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "complaint"),
+    [
+        ({"X-Slotwise-Deadline": "soon"}, "should be a duration such as '120 s' or '5 min', or an instant"),
+        ({"X-Slotwise-Deadline": "0 s"}, "should be a duration"),
+        ({"X-Slotwise-Deadline": "-5 s"}, "should be a duration"),
+        ({"X-Slotwise-Deadline": "2026-11-26T03:00:00"}, "should be a duration"),
+        ({"X-Slotwise-Deadline": "2020-01-01T00:00:00Z"}, "should be later than now"),
+        ({"X-Slotwise-Deadline": "31 d"}, "by 30 days at most"),
+        ({"X-Slotwise-Deadline": "9999-99-99T00:00:00Z"}, "should be a duration"),
+        ({"X-Slotwise-Deadline": "1 h", "X-Slotwise-On-Timeout": "commit"}, "COMMIT"),
+        ({"X-Slotwise-On-Timeout": "COMMIT"}, "needs X-Slotwise-Deadline"),
+    ],
+)
+async def test_bad_deadlines_are_refused(world: World, headers: dict[str, str], complaint: str) -> None:
+    job_id = await world.running()
+    answer = await world.put(job_id, MANY, **headers)
+    assert answer.status_code == 400, answer.text
+    assert complaint in answer.json()["errors"][0], answer.text
+    assert await upper(world, job_id, "flights") == 2
+
+
+async def test_a_batch_job_has_no_deadlines(world: World) -> None:
+    graph = {
+        "name": "report",
+        "type": "BATCH",
+        "vertices": [
+            {"name": "numbers", "source": {"format": "range", "options": {"end": "9"}}},
+            {"name": "out", "inputs": ["numbers"], "sink": {"format": "noop"}},
+        ],
+    }
+    job_id = await world.submit(graph)
+    answer = await world.put(job_id, bounds(numbers=(1, 2), out=(1, 2)), **{"X-Slotwise-Deadline": "1 min"})
+    assert answer.status_code == 409, answer.text
+    assert "is a BATCH job: its bounds count at once" in answer.json()["errors"][0]
+
+
+async def test_a_dry_run_says_what_the_deadline_means(world: World) -> None:
+    job_id = await world.running()
+    answer = await world.http.put(
+        f"{path_of(job_id)}?dryRun=true", json=MANY, headers={"X-Slotwise-Deadline": "1 min"}
+    )
+    assert any(
+        "wait until the job may use 13 slots; at the deadline the former bounds would come back" in one
+        for one in answer.json()["explanation"]
+    )
+
+
+async def test_one_idempotency_key_is_one_deadline(world: World) -> None:
+    job_id = await world.running()
+    first = {"Idempotency-Key": "k", "X-Slotwise-Deadline": "1 h"}
+    assert (await world.put(job_id, MANY, **first)).status_code == 200
+    assert (await world.put(job_id, MANY, **first)).status_code == 200
+    other = {"Idempotency-Key": "k", "X-Slotwise-Deadline": "2 h"}
+    assert (await world.put(job_id, MANY, **other)).status_code == 409
+
+
+# ---- canceling
+
+
+async def test_a_rescale_that_waits_is_canceled(world: World) -> None:
+    job_id = await world.running()
+    await world.put(job_id, MANY, **{"X-Slotwise-Deadline": "1 h"})
+    uuid = (await record(world, job_id, 2))["rescaleUuid"]
+    url = f"/jobs/{job_id}/rescales/{uuid}"
+    answer = await world.http.delete(url, headers={"X-Slotwise-Reason": "too late"})
+    assert (answer.status_code, answer.json(), answer.headers["etag"]) == (200, {}, '"3"')
+    assert await upper(world, job_id, "flights") == 2
+    assert "Canceled by anonymous: too late" in (await record(world, job_id, 2))["message"]
+    assert (await record(world, job_id, 3))["rollbackOf"] == 2
+    again = await world.http.delete(url)
+    assert again.status_code == 409 and "has ended" in again.json()["errors"][0]
+
+
+async def test_a_rescale_that_is_carried_out_is_not(world: World) -> None:
+    job_id = await world.running()
+    world.driver().pause.clear()
+    await world.put(job_id, bounds(flights=(1, 3), delays=(1, 2), store=(1, 1)))
+    uuid = (await record(world, job_id, 2))["rescaleUuid"]
+    answer = await world.http.delete(f"/jobs/{job_id}/rescales/{uuid}")
+    assert answer.status_code == 409
+    assert "cannot be canceled any more: it is being carried out" in answer.json()["errors"][0]
+    assert await upper(world, job_id, "flights") == 3
+
+
+async def test_what_nobody_declared_and_what_is_not_there_is_refused(world: World) -> None:
+    job_id = await world.running()
+    first = (await record(world, job_id, 1))["rescaleUuid"]
+    answer = await world.http.delete(f"/jobs/{job_id}/rescales/{first}")
+    assert answer.status_code == 409 and "has ended" in answer.json()["errors"][0]
+    assert (await world.http.delete(f"/jobs/{job_id}/rescales/{'0' * 32}")).status_code == 404
+    assert (await world.http.delete(f"/jobs/{job_id}/rescales/7")).status_code == 400

@@ -1,0 +1,218 @@
+"""Clients that give their bounds a deadline, and cancel rescales, while everything goes wrong; and what must hold then.
+
+What holds until a deadline is kept in a ledger of what clients were told, by docs/rescale.md: the bounds of each vertex
+before the first of those that wait.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from app.model.jobgraph import JobGraph, JobType
+from app.model.requirements import Bounds, OnTimeout, Requirements
+from app.model.rescale import TriggerCause
+from app.scheduler.adaptive.state import JobState
+from app.worker.views import GivenDeadline
+from tests.simulation.rules import bounds_now, least_slots, most_slots, parallelism
+
+if TYPE_CHECKING:
+    from tests.simulation.oracles import Oracles
+    from tests.simulation.plane import Incarnation
+    from tests.simulation.truth import JobTruth
+
+ROLLED_BACK: Final = "The deadline of version "
+"""What the reason of requirements begins with that came back at a deadline."""
+
+_OVER = ("Canceling", "Failing", "Finished")
+Holds = dict[str, Bounds]
+Request = Callable[["Incarnation"], Coroutine[Any, Any, Any]]
+
+
+class Wishes:
+    """Which PUTs of one job have a deadline, and which rescales are canceled; drawn apart from everything else."""
+
+    def __init__(self, seed: int, number: int, graph: JobGraph) -> None:
+        self._rng = random.Random(f"deadlines/{seed}/{number}")
+        self._may = graph.type is JobType.STREAMING and self._rng.random() < 0.3
+
+    def deadline(self, ledger: Ledger, mark: str) -> GivenDeadline | None:
+        """That of the PUT with this mark."""
+        if not self._may or self._rng.random() < 0.3:
+            return None
+        wait_ms = self._rng.choice((500, 5_000, 30_000))
+        ledger.wishes[mark] = self._rng.choice(tuple(OnTimeout))
+        return GivenDeadline(ledger.wishes[mark], wait_ms=wait_ms)
+
+    def cancel(self, oracles: Oracles, job_id: str, mark: Callable[[str], str]) -> Request | None:
+        if not self._may or self._rng.random() >= 0.3:
+            return None
+        return oracles.deadlines.cancel(job_id, mark("cancel"), oracles.truth(job_id))
+
+
+@dataclass
+class Ledger:
+    """Of one job. ``wishes``: what each PUT asks for in case of a timeout, by mark. ``former``: of each version of the
+    bounds, what may come back for the vertices that it changed. ``last``: the version that changed a vertex last.
+    ``waiting``: by vertex, the version with a deadline that it waits for."""
+
+    wishes: dict[str, OnTimeout] = field(default_factory=dict)
+    former: dict[int, dict[str, tuple[Bounds, ...]]] = field(default_factory=dict)
+    on_timeout: dict[int, OnTimeout] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+
+
+class Deadlines:
+    def __init__(self, oracles: Oracles) -> None:
+        self._oracles = oracles
+        self._ledgers: dict[str, Ledger] = {}
+
+    def ledger(self, job_id: str) -> Ledger:
+        return self._ledgers.setdefault(job_id, Ledger())
+
+    def cancel(self, job_id: str, mark: str, truth: JobTruth) -> Request | None:
+        """A request to cancel the newest rescale that somebody asked for."""
+        asked = [one for one in truth.records.values() if one.cause is TriggerCause.UPDATE_REQUIREMENT]
+        if not asked:
+            return None
+        uuid = asked[-1].uuid
+
+        async def cancel(plane: Incarnation) -> None:
+            await plane.plane.cancel_rescale(job_id, uuid, requested_by="bob", reason=mark)
+            self._oracles.count("rescale canceled")
+            kept = any(one.reason == mark for one in truth.stored.values())
+            self._oracles.check(kept, "deadlines", f"{mark} was answered, and its bounds are not back")
+
+        return self._oracles.told.heard(mark, cancel)
+
+    # -- what becomes durable
+
+    def stored(self, job_id: str, truth: JobTruth, wanted: Requirements, *, comes_back: bool) -> None:
+        """``wanted`` follows the newest requirements. ``comes_back``: because of a deadline, or somebody canceled."""
+        ledger, version, before = self.ledger(job_id), wanted.version, truth.stored[wanted.version - 1]
+        changed = [vertex for vertex, bounds in wanted if before[vertex] != bounds]
+        if comes_back:
+            self._came_back(job_id, ledger, wanted, changed)
+        on_timeout = ledger.wishes.get(wanted.reason or "")
+        state, former = truth.state, {}
+        for vertex in changed:
+            since = ledger.waiting.pop(vertex, None)
+            former[vertex] = (before[vertex],) if since is None else ledger.former[since][vertex]
+            if since is None and state is not None and state.taken_back is not None:
+                good = bounds_now(state.graph, before, dict(state.taken_back.good), state.policy)
+                former[vertex] = (before[vertex], good[vertex])
+            ledger.last[vertex] = version
+            # What goes back to what held has nothing to wait for.
+            if on_timeout is not None and wanted[vertex] not in former[vertex]:
+                ledger.waiting[vertex] = version
+        ledger.former[version] = former
+        if on_timeout is not None:
+            ledger.on_timeout[version] = on_timeout
+
+    def _came_back(self, job_id: str, ledger: Ledger, wanted: Requirements, changed: list[str]) -> None:
+        what = f"version {wanted.version} of job {job_id[-2:]}"
+        since = {ledger.last.get(vertex, 0) for vertex in changed}
+        self._oracles.check(len(since) <= 1, "deadlines", f"{what} takes back several versions: {since}")
+        for vertex in changed:
+            allowed = ledger.former.get(ledger.last.get(vertex, 0), {}).get(vertex, ())
+            self._oracles.check(
+                wanted[vertex] in allowed,
+                "deadlines",
+                f"{what} has {wanted[vertex]} for {vertex[-4:]}: {allowed} were before",
+            )
+        if (wanted.reason or "").startswith(ROLLED_BACK):
+            self._oracles.count("rolled back")
+            asked = {ledger.on_timeout.get(version) for version in since}
+            self._oracles.check(
+                asked <= {OnTimeout.ROLLBACK}, "deadlines", f"{what} came back, asked for: {asked}"
+            )
+
+    def saved(self, job_id: str, before: JobState | None, state: JobState) -> None:
+        ledger = self.ledger(job_id)
+        if before is None or not ledger.wishes:
+            return
+        waits = {vertex: one.version for one in state.pending if one.deadline for vertex in one.vertices}
+        for vertex, version in list(ledger.waiting.items()):
+            if waits.get(vertex) == version:
+                continue
+            del ledger.waiting[vertex]
+            on_timeout = ledger.on_timeout[version]
+            self._oracles.count(f"a wait for {on_timeout} is over")
+            what = f"job {job_id[-2:]}: {vertex[-4:]} waits no longer for the deadline of version {version}"
+            self._oracles.check(
+                self._may_end(state, before, vertex, on_timeout),
+                "deadlines",
+                f"{what}, and nothing came of it",
+            )
+        self._nothing_is_begun(job_id, before, state)
+
+    @staticmethod
+    def _may_end(state: JobState, before: JobState, vertex: str, on_timeout: OnTimeout) -> bool:
+        """Whether a wait may end without that its bounds were replaced: what they ask for is on its way, or the job is
+        over. With COMMIT it may always, at its time."""
+        if on_timeout is OnTimeout.COMMIT or state.phase.kind in _OVER:
+            return True
+        if state.requirements.version == before.requirements.version:
+            # Of several steps in one commit only the last one is seen.
+            return (state.plan_version, state.num_rescales) > (before.plan_version, before.num_rescales)
+        bounds = goal_of(state)
+        most, cap = most_slots(state.graph, bounds), state.share.cap
+        wish = parallelism(state.graph, bounds, most if cap is None else min(most, cap))
+        plans = [getattr(state.phase, "target", None), getattr(state.phase, "plan", None), state.last_plan]
+        ways = [dict(one if isinstance(one, tuple) else one.parallelism) for one in plans if one is not None]
+        return wish is None or any(one[vertex] == wish[vertex] for one in ways)
+
+    def _nothing_is_begun(self, job_id: str, before: JobState, state: JobState) -> None:
+        """Before all slots are there no plan is made by bounds that wait."""
+        ledger, plan = self.ledger(job_id), getattr(state.phase, "target", None)
+        if plan is None or isinstance(plan, tuple) or plan.version <= before.plan_version:
+            return
+        held = self.holding(state)
+        if held is None or state.usable_slots < least_slots(state.graph, held):
+            # By the former bounds it could not run.
+            return
+        for vertex, version in ledger.waiting.items():
+            limit = max(held[vertex].upper, *[own.upper for own in ledger.former[version][vertex]])
+            self._oracles.check(
+                dict(plan.parallelism)[vertex] <= limit,
+                "deadlines",
+                f"job {job_id[-2:]}: {vertex[-4:]} waits, at most at {limit}, and is brought to {plan.parallelism}",
+            )
+
+    # -- what holds
+
+    def holding(self, state: JobState) -> Holds | None:
+        """The bounds that hold while others wait, by what the job says of them; None if none wait."""
+        waiting = [one for one in state.pending if one.deadline is not None]
+        if not waiting or state.taken_back is not None:
+            return None
+        former = {vertex: bounds for one in waiting for vertex, bounds in one.former}
+        bounds = tuple((vertex, former.get(vertex, own)) for vertex, own in state.requirements)
+        return bounds_now(state.graph, replace(state.requirements, bounds=bounds), None, state.policy)
+
+    def least(self, state: JobState, goal: Holds) -> int:
+        """The slots that the job cannot do without: those of either bounds will do."""
+        least, held = least_slots(state.graph, goal), self.holding(state)
+        return least if held is None else min(least, least_slots(state.graph, held))
+
+    def allowed(self, state: JobState, goal: Holds, slots: int, usable: int) -> dict[str, int] | None:
+        """The parallelism that so many slots allow, of which so many may be used."""
+        held = self.holding(state)
+        if held is None:
+            return parallelism(state.graph, goal, slots)
+        wanted, cap = state.declared_slots, state.share.cap
+        if cap is not None:
+            wanted = min(wanted, max(cap, least_slots(state.graph, goal)))
+        least, former = least_slots(state.graph, goal), least_slots(state.graph, held)
+        if usable >= wanted or least <= usable < former:
+            return parallelism(state.graph, goal, slots)
+        return parallelism(state.graph, held, slots)
+
+
+def goal_of(state: JobState) -> Holds:
+    """What the job goes for: what was declared, within its policy, but for what was taken back."""
+    back = None if state.taken_back is None else dict(state.taken_back.good)
+    return bounds_now(state.graph, state.requirements, back, state.policy)
