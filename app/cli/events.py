@@ -167,6 +167,7 @@ _PARTS: Final = (
     ("count", "{} time(s)"),
 )
 _LAST_PARTS: Final = (
+    ("onTimeout", "{} at a deadline"),
     ("requestedBy", "by {}"),
     ("reason", "{}"),
     ("message", "{}"),

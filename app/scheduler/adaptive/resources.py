@@ -21,6 +21,7 @@ from app.scheduler.adaptive import (
 )
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import BoundsUpdated, RequirementsUpdated, SlotsChanged
+from app.scheduler.adaptive.pending_state import Pending
 from app.scheduler.adaptive.state import JobState, Manager
 from app.scheduler.adaptive.transition_manager import Outlook, Timing
 
@@ -43,7 +44,7 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     undone, why, told = None, "", []
     if isinstance(event, RequirementsUpdated):
         undone, why, told = event.undoes, event.why, pending.overtake(draft, event)
-    timeline.overtake_record(draft, None if undone is None else f"{why} The former bounds are back.")
+    timeline.overtake_record(draft, None if undone is None else _what_came_back(draft.state, undone, why))
     if undone is None:
         rollback.lift(draft)
     cause = take_bounds(draft, event)
@@ -56,6 +57,14 @@ def replace_bounds(draft: Draft, event: BoundsUpdated) -> None:
     if isinstance(event, RequirementsUpdated):
         pending.begin(draft, declared, was, event)
     slot_declaration.declare(draft)
+
+
+def _what_came_back(state: JobState, undone: Pending, why: str) -> str:
+    """For the record that ends because bounds come back, which may be that of other ones."""
+    record = state.timeline.open
+    if record is not None and record.number == undone.record:
+        return f"{why} The former bounds are back."
+    return f"The bounds of version {undone.version} were taken back meanwhile; the next record is for what is left."
 
 
 def replace_slots(draft: Draft, event: SlotsChanged) -> None:

@@ -164,6 +164,17 @@ def test_bounds_of_another_vertex_leave_the_deadline_alone() -> None:
     assert job.parallelism == [2, 2, 1]
 
 
+def test_the_record_of_later_bounds_does_not_say_that_it_was_taken_back() -> None:
+    job = Job(mixed(), lower=1, upper=2).run(held=4)
+    former = {"source": (1, 2), "agg": (1, 2), "sink": (1, 2)}
+    job.put_each(within(job, 60, ROLLBACK), **{**former, "source": (1, 6)})
+    job.put_each(within(job, 90, ROLLBACK), **{**former, "source": (1, 6), "sink": (1, 5)}).wait(60_000)
+    ended = next(one for one in job.records if one.number == 3)
+    assert "The bounds of version 2 were taken back meanwhile" in (ended.message or "")
+    assert job.open.rollback_of == 2
+    assert [own.upper for _, own in job.state.requirements] == [2, 2, 5]
+
+
 def test_two_deadlines_run_side_by_side() -> None:
     job = Job(mixed(), lower=1, upper=2).run(held=4)
     former = {"source": (1, 2), "agg": (1, 2), "sink": (1, 2)}
