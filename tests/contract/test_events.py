@@ -199,7 +199,8 @@ async def test_fifty_clients_are_given_everything_by_one_reader(
             await client.until(ended(1))
         assert all(client.events == clients[0].events for client in clients)
         commits = len(clients[0].events)
-        assert joined < 10, "who comes while the others are there reads nothing"
+        # The one reader looks twice a second, however long it takes them to come.
+        assert joined < 50, "who comes while the others are there reads nothing"
         assert len(reads) - joined < 50, f"{len(reads) - joined} reads for {commits} events and 50 clients"
         assert world.control_plane.events._followers == 50
 
