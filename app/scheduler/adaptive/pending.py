@@ -172,9 +172,10 @@ def _is_over(state: JobState, one: Pending) -> bool:
     if state.taken_back is not None or hold.held_back(state) is not None:
         return False
     plan = coming_plan(state) or state.plan
-    at = restarted_for if plan is None else plan.parallelism
+    # While it is being stopped for a rescale, the job still has the plan before.
+    at = restarted_for if restarted_for is not None or plan is None else plan.parallelism
     wish = hold.asked(state).parallelism(state.usable_slots)
-    if at is None or wish is None or state.usable_slots < state.wanted_slots:
+    if at is None or wish is None or not hold.has_come(state, one):
         return False
     now = dict(at)
     return all(now[vertex] == wish[vertex] for vertex in one.vertices)
