@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Path
@@ -99,11 +99,13 @@ def _deadline(value: str) -> tuple[int | None, int]:
     if _DAY.match(text):
         try:
             at = datetime.fromisoformat(text)
-        except ValueError:
-            at = None
-        if at is None or at.tzinfo is None:
+            # At the ends of the calendar there is no such instant in UTC.
+            at_ms = None if at.tzinfo is None else int(at.astimezone(UTC).timestamp() * 1000)
+        except (ValueError, OverflowError):
+            at_ms = None
+        if at_ms is None:
             raise expected(_DEADLINE_FORMS)
-        return int(at.timestamp() * 1000), 0
+        return at_ms, 0
     try:
         wait_ms = parse_duration_ms(text)
     except InvalidValue:

@@ -77,6 +77,9 @@ async def test_the_explanation_has_the_deadline_until_a_later_put_of_the_vertex(
     ("headers", "complaint"),
     [
         ({"X-Slotwise-Deadline": "soon"}, "should be a duration such as '120 s' or '5 min', or an instant"),
+        ({"X-Slotwise-Deadline": "9999-12-31T23:59:59-23:59"}, "should be a duration"),
+        ({"X-Slotwise-Deadline": "0001-01-01T00:00:00+23:59"}, "should be a duration"),
+        ({"X-Slotwise-Deadline": "9999-12-31T23:59:59Z"}, "by 30 days at most, found 9999-12-31T23:59:59Z"),
         ({"X-Slotwise-Deadline": "0 s"}, "should be a duration"),
         ({"X-Slotwise-Deadline": "-5 s"}, "should be a duration"),
         ({"X-Slotwise-Deadline": "2026-11-26T03:00:00"}, "should be a duration"),

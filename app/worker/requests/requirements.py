@@ -177,7 +177,12 @@ def deadline_of(state: JobState, given: GivenDeadline | None, now_ms: int, ahead
     return Deadline(at_ms, given.on_timeout)
 
 
+_LAST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999, behind which there is no date."""
+
+
 def _instant(at_ms: int) -> str:
+    at_ms = min(at_ms, _LAST_MS)
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
