@@ -73,6 +73,11 @@ class Trials:
         if job_id in self._broke_s:
             self._broke_s[job_id] += took_s
 
+    def unreachable(self, lasted_s: float) -> None:
+        """Nothing could be started for so long: there was no cluster that could be seen."""
+        for job_id in self._broke_s:
+            self._broke_s[job_id] += lasted_s
+
     def saved(self, job_id: str, state: JobState) -> None:
         """A state became durable."""
         oracles, world = self._oracles, self._oracles.world

@@ -78,6 +78,7 @@ class Reachability:
         world.plane.commits_left = world.plane.effects_left = None
         self.slowness, self._quiet_since_s = 30.0, world.now_s
         await watch(self.lasts_s)
+        world.oracles.trials.unreachable(self.lasts_s)
         world.tell("the cluster is reachable again")
         self.is_lost, self.slowness, self._quiet_since_s = False, 1.0, float("inf")
 
