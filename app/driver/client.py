@@ -158,7 +158,12 @@ class ControlPlaneClient:
             self._on_orders(orders)
 
     def _take_acknowledgement(self, body: dict[str, Any]) -> None:
-        acknowledged = int(body["acknowledged"])
+        acknowledged, epoch = int(body["acknowledged"]), int(body.get("epoch", 0))
+        if 0 < epoch < self._epoch:
+            # The address of the owner may not have been written down yet.
+            self._closed.wait(_FIRST_RETRY_S)
+            return
+        self._epoch = max(self._epoch, epoch)
         with self._changed:
             while self._reports and self._reports[0].seq <= acknowledged:
                 self._reports.popleft()

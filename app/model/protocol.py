@@ -299,6 +299,10 @@ def outcome_document(report: Report) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Every report up to and including this number has been taken down."""
+    """Every report up to and including this number has been taken down, by the control plane of ``epoch``.
+
+    A driver takes no word any more of one of an epoch before: what that one takes down, nobody goes by.
+    """
 
     acknowledged: int
+    epoch: int = 0

@@ -10,7 +10,7 @@ from app.cluster.ports import DriverHost, Offer
 from app.cluster.slot_pool import HOLDING_MS
 from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph
-from app.model.protocol import Orders, Registration, Report
+from app.model.protocol import Acknowledgement, Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
 from app.scheduler.adaptive.events import CancelRequested
@@ -454,9 +454,9 @@ class ControlPlane:
 
     async def driver_reports(
         self, job_id: str, attempt: int, secret: str, epoch: int, reports: Sequence[Report]
-    ) -> int:
+    ) -> Acknowledgement:
         job = await self._of_driver(job_id, attempt, secret, epoch)
-        return await job.take_down(attempt, list(reports))
+        return Acknowledgement(await job.take_down(attempt, list(reports)), job.writer.epoch)
 
     # -- inside
 

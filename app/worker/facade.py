@@ -7,7 +7,7 @@ from typing import Protocol
 
 from app.model.graphdoc_program import ProgramDocument
 from app.model.jobgraph import JobGraph
-from app.model.protocol import Orders, Registration, Report
+from app.model.protocol import Acknowledgement, Orders, Registration, Report
 from app.model.rescale import RescaleRecord, TerminalState, TriggerCause
 from app.model.scaling_policy import ScalingPolicy
 from app.scheduler.adaptive.state import Stop
@@ -218,6 +218,6 @@ class ControlPlaneFacade(Protocol):
 
     async def driver_reports(
         self, job_id: str, attempt: int, secret: str, epoch: int, reports: Sequence[Report]
-    ) -> int:
-        """The number up to which reports are taken down."""
+    ) -> Acknowledgement:
+        """The number up to which reports are taken down, and by whom."""
         ...

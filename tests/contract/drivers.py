@@ -277,7 +277,7 @@ class ProtocolDriver:
                 answer := await http.post(f"{base}/reports", json={"reports": [report]})
             ).status_code == UNAVAILABLE:
                 await asyncio.sleep(BATCH_INTERVAL_S)
-            assert answer.raise_for_status().json() == {"acknowledged": self._seq}
+            assert answer.raise_for_status().json()["acknowledged"] == self._seq
 
 
 class ProtocolHost:

@@ -340,12 +340,14 @@ class SimAttempt:
                 self._new_report.clear()
                 await self._new_report.wait()
             sending = tuple(self.reports)
-            number = await self._call(
+            answer = await self._call(
                 lambda plane, sending=sending: plane.plane.driver_reports(
                     self.job_id, self.number, self.spec["secret"], self.epoch, sending
                 )
             )
-            if number is not None:
+            # As the driver: what somebody before the newest owner has taken down counts for nothing.
+            if answer is not None and answer.epoch >= self.epoch:
+                self.epoch, number = answer.epoch, answer.acknowledged
                 self.world.oracles.acknowledged(self, sending, number)
                 self.reports = [report for report in self.reports if report.seq > number]
                 self.sent.set()

@@ -23,7 +23,7 @@ from app.api.parameters import MAX_NUMBER, JobId, WholeNumber
 from app.api.pieces import Pieces, decode_json, no_json
 from app.api.requests import decoded, header, read_body
 from app.api.routes import DriverOperation
-from app.model.protocol import REPORTS_LIMIT_BYTES, Acknowledgement, Orders, Registration, Report
+from app.model.protocol import REPORTS_LIMIT_BYTES, Orders, Registration, Report
 from app.worker.job.attempt_record import REPORT
 from app.worker.views import Fenced
 
@@ -121,10 +121,10 @@ def _restarts(text: str) -> dict[str, int]:
 @router.post("/reports")
 async def reports(request: Request, caller: Caller, plane: Plane) -> Response:
     taken = await decoded(_reports, await read_body(request, REPORTS_LIMIT_BYTES), _decoders)
-    acknowledged = await plane.driver_reports(
+    acknowledgement = await plane.driver_reports(
         caller.job_id, caller.attempt, caller.secret, caller.epoch, taken
     )
-    return json_response(dataclasses.asdict(Acknowledgement(acknowledged)))
+    return json_response(dataclasses.asdict(acknowledgement))
 
 
 def _orders(answer: Orders) -> Response:

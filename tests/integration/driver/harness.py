@@ -48,6 +48,8 @@ class ControlPlaneDouble:
         self.reports: list[dict[str, Any]] = []
         self.calls: list[dict[str, str]] = []
         self.fenced = False
+        # As whom it acknowledges reports; 0: a server that does not say.
+        self.epoch = 0
         self._orders: dict[str, Any] = {
             "plan_version": 0,
             "parallelism": {},
@@ -130,7 +132,8 @@ class ControlPlaneDouble:
             known = {(report["attempt"], report["seq"]) for report in self.reports}
             new = [report for report in body["reports"] if (attempt, report["seq"]) not in known]
             self.reports.extend({**report, "attempt": attempt} for report in new)
-            return self._send(handler, 200, {"acknowledged": body["reports"][-1]["seq"]})
+            answer = {"acknowledged": body["reports"][-1]["seq"], "epoch": self.epoch}
+            return self._send(handler, 200, answer)
         asked = dict(part.split("=") for part in query.split("&"))
         with self._changed:
             server, end = self._server, time.monotonic() + int(asked["wait_ms"]) / 1000

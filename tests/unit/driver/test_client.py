@@ -74,6 +74,19 @@ def test_reports_are_numbered_and_acknowledged(rig: Rig) -> None:
     assert {call["authorization"] for call in rig.server.calls} == {"Bearer the secret"}
 
 
+def test_an_acknowledgement_of_an_owner_before_counts_for_nothing(rig: Rig) -> None:
+    rig.server.epoch = 2
+    rig.client.start()
+    batch(rig, 0)
+    wait_for("it is sent again", lambda: len(rig.server.calls) > 5)
+    assert not rig.client.flush(0.1)
+    rig.server.epoch = 4
+    assert rig.client.flush(60) and rig.client.epoch == 4
+    rig.server.epoch = 3
+    batch(rig, 1)
+    assert not rig.client.flush(0.1), "of the newest owner that was heard"
+
+
 def test_a_server_that_is_stopped_is_not_waited_for_when_the_job_has_another_owner(
     rig: Rig, tmp_path: Path
 ) -> None:

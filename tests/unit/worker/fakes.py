@@ -266,7 +266,7 @@ class Rig:
         """As the driver, unless another ``epoch`` or ``secret`` is given."""
         spec = self._spec()
         own = (secret or spec["secret"], epoch or spec["epoch"])
-        return await self.plane.driver_reports(job_id, spec["attempt"], *own, reports)
+        return (await self.plane.driver_reports(job_id, spec["attempt"], *own, reports)).acknowledged
 
     async def report(self, job_id: str, kind: str, **fields: Any) -> int:
         return await self.send(job_id, self.driver.report(kind, **fields))
