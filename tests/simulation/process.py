@@ -37,9 +37,8 @@ class SimProcess:
     def __init__(self, world: World, rope: Incarnation) -> None:
         self.world = world
         self.number = len(world.processes) + 1
-        self.ref = DriverRef(
-            f"driver-{self.number}", 1000 + self.number, float(self.number), f"/run/{self.number}"
-        )
+        pid, lock = 1000 + self.number, f"/run/{self.number}"
+        self.ref = DriverRef(f"driver-{self.number}", pid, float(self.number), lock)
         self.rope: Incarnation | None = rope
         self.python = self.jvm = True
         self.status: int | None = None
@@ -345,7 +344,6 @@ class SimAttempt:
                     self.job_id, self.number, self.spec["secret"], self.epoch, sending
                 )
             )
-            # As the driver: what somebody before the newest owner has taken down counts for nothing.
             if answer is not None and answer.epoch >= self.epoch:
                 self.epoch, number = answer.epoch, answer.acknowledged
                 self.world.oracles.acknowledged(self, sending, number)
