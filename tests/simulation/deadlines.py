@@ -207,11 +207,7 @@ class Deadlines:
         if cap is not None:
             wanted = min(wanted, max(cap, least_slots(state.graph, goal)))
         least, former = least_slots(state.graph, goal), least_slots(state.graph, held)
-        most, now = (parallelism(state.graph, goal, count) for count in (wanted, usable))
-        waiting = [vertex for one in state.pending if one.deadline is not None for vertex in one.vertices]
-        # Vertices that wait for no deadline may be short of slots.
-        has_come = most is not None and now is not None and all(now[one] >= most[one] for one in waiting)
-        if has_come or least <= usable < former:
+        if usable >= wanted or least <= usable < former:
             return parallelism(state.graph, goal, slots)
         return parallelism(state.graph, held, slots)
 

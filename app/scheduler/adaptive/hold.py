@@ -45,20 +45,12 @@ def held_back(state: JobState) -> Demand | None:
     # What was taken back is below all bounds.
     if not waiting or state.taken_back is not None:
         return None
-    if all(has_come(state, one) for one in waiting):
+    wish, cap, usable = asked(state), state.share.cap, state.usable_slots
+    wanted = wish.desired if cap is None else min(wish.desired, max(cap, wish.minimal))
+    if usable >= wanted:
         return None
-    wish, usable = asked(state), state.usable_slots
     former = _of_former(state, waiting)
     return None if wish.minimal <= usable < former.minimal else former
-
-
-def has_come(state: JobState, change: Pending) -> bool:
-    """Whether the vertices of ``change`` can have all the tasks that they ask for, or as many as the cap allows. Other
-    vertices may be short of slots: they do not wait for this deadline."""
-    wish, cap = asked(state), state.share.cap
-    most = wish.parallelism(wish.desired if cap is None else min(wish.desired, max(cap, wish.minimal)))
-    now = wish.parallelism(state.usable_slots)
-    return now is not None and most is not None and all(now[one] >= most[one] for one in change.vertices)
 
 
 def least_slots(state: JobState) -> int:

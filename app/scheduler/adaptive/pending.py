@@ -175,7 +175,7 @@ def _is_over(state: JobState, one: Pending) -> bool:
     # While it is being stopped for a rescale, the job still has the plan before.
     at = restarted_for if restarted_for is not None or plan is None else plan.parallelism
     wish = hold.asked(state).parallelism(state.usable_slots)
-    if at is None or wish is None or not hold.has_come(state, one):
+    if at is None or wish is None or state.usable_slots < state.wanted_slots:
         return False
     now = dict(at)
     return all(now[vertex] == wish[vertex] for vertex in one.vertices)

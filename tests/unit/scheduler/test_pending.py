@@ -312,17 +312,6 @@ def test_nor_what_the_job_is_restarted_for(seconds: int | None) -> None:
         assert upper_bounds(job) == {1}, "it is on its way at the deadline"
 
 
-def test_a_vertex_that_is_short_of_slots_anyway_holds_nothing_back() -> None:
-    job = Job(mixed(), lower=1, upper=2).run(held=4)
-    job.put_each(source=(1, 2), agg=(1, 2), sink=(1, 9))
-    wider = {"source": (1, 3), "agg": (1, 2), "sink": (1, 9)}
-    job.put_each(within(job, 60, ROLLBACK), **wider)
-    job.hold(6).wait(100)
-    assert job.state.pending == (), "the source has its slots, and the sink waits for no deadline"
-    job.wait(120_000)
-    assert job.state.requirements[job.graph.vertices[0].id] == Bounds(1, 3)
-
-
 def test_numbers_of_state_partitions_come_back_too() -> None:
     job = Job(lower=1, upper=2).run(held=2)
     job.put(1, 4)
