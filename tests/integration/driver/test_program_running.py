@@ -100,7 +100,11 @@ def main():
     spark.streams.resetTerminated()
     threading.Timer(1.0, q.stop).start()
     assert spark.streams.awaitAnyTermination() is None
-    assert "terminated" in Listener.seen and "progress" in Listener.seen, Listener.seen
+    # Spark tells its listeners later, in a thread of its own: when the queries end, none may have heard of it yet.
+    until = time.monotonic() + 60
+    while not ("terminated" in Listener.seen and "progress" in Listener.seen):
+        assert time.monotonic() < until, Listener.seen
+        time.sleep(0.05)
     print("args", sys.argv[1:], os.path.basename(__file__), __name__)
     late = threading.Thread(target=lambda: (time.sleep(1), print("late")))
     late.start()
