@@ -55,7 +55,7 @@ EVENT_WORDS = {
     "SuspendRequested": "suspend",
     "GlobalFailure": "global failure",
 }
-"""The words of the diagrams: an event class in as few letters as will do."""
+"""Short labels of the event classes in the diagrams."""
 
 
 def page_name(phase: str) -> str:
@@ -92,13 +92,13 @@ def overview() -> str:
     ]
     return "\n".join(
         [
-            "## A life",
+            "## Life cycle",
             "",
             diagram(inner, start=True),
             "",
-            "## The ways out",
+            "## Ends",
             "",
-            "`suspend` leads from every state to Finished and is left out here.",
+            "`suspend` leads from every state to Finished; the diagram leaves it out.",
             "",
             diagram(ways_out, start=False),
             "",
