@@ -1,3 +1,3 @@
-"""The REST API: Flink's paths, our own, and the driver protocol. It knows the control plane by its facade
-only.
+"""The REST API: Flink's paths, Slotwise's own paths, and the driver protocol. It uses only the facade of the
+control plane.
 """

@@ -1,5 +1,5 @@
-"""The reference autoscaler: what it sees of a job, what it decides by a policy, and why.
+"""The reference autoscaler: a snapshot of a job's load, and a decision by a policy, with its reason.
 
-The scheduler knows nothing of it. `decide` is pure: it reads no clock and asks nobody. `loop` asks a server and
-declares bounds, through a protocol.
+The scheduler does not know the autoscaler. `decide` is pure: it has no clock and no I/O. `loop` calls a server
+through a protocol and declares bounds.
 """

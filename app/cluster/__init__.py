@@ -1,1 +1,1 @@
-"""What runs jobs: driver processes on this host, their environments, slots, and Spark clusters of either kind."""
+"""The places where jobs run: driver processes on this host, their environments, slots, and Spark clusters."""

@@ -1,1 +1,1 @@
-"""What runs inside a job's PySpark driver process. Of the project it imports `app.model` only."""
+"""The program of a job's PySpark driver process. The only other room that it imports is `app.model`."""

@@ -1,4 +1,4 @@
-"""What a job, its options, its requirements and its rescale records are, and how documents of users are read.
+"""The values that describe a job, its options, requirements and rescale records, and the parsers of users' documents.
 
-Pure: the driver, the scheduler and the server share it.
+Pure code, shared by the driver, the scheduler and the server.
 """

@@ -1,4 +1,4 @@
-"""What is durable: jobs, states, requirements, rescale records, attempts, and who owns a job.
+"""The database: jobs, states, requirements, rescale records, attempts, events, and the owners of jobs.
 
 Start with `Store` and `UnitOfWork`.
 """

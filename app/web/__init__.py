@@ -1,1 +1,1 @@
-"""Static files, without a build step: the dashboard and Swagger UI, with packages of npm (docs/development.md)."""
+"""Static files of the dashboard and of Swagger UI, without a build step (docs/development.md)."""

@@ -1,1 +1,1 @@
-"""The worker of a job: takes events in, steps the scheduler, performs the effects."""
+"""The control plane: it gives the events of each job to the scheduler, stores the result and performs the effects."""

@@ -1,1 +1,1 @@
-"""What Prometheus is told (docs/monitoring.md): what this server has counted, and what it owns at that moment."""
+"""The metrics for Prometheus (docs/monitoring.md): counters of this server, and gauges of the jobs that it owns."""

@@ -1,1 +1,1 @@
-"""Values of the control plane as the JSON of the REST contract. Pure functions; the caller gives the time."""
+"""Conversion of the control plane's values to the JSON of the REST contract. Pure functions; with the time as argument."""

@@ -1,4 +1,4 @@
-"""Every operation of the API, by topic. What is not here is not there."""
+"""Every operation of the API, by topic."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The JSON of the API as Pydantic models: answers are made of them, and so is the OpenAPI document."""
+"""Pydantic models of the API's JSON, for the answers and for the OpenAPI document."""

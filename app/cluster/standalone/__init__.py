@@ -1,1 +1,1 @@
-"""A Spark standalone cluster: what its master says of workers, and daemons of it for development."""
+"""A Spark standalone cluster: the workers on its master's web page, and a cluster for development."""

@@ -1,1 +1,1 @@
-"""What runs a batch job: its regions one by one, with durable results between them."""
+"""The execution of a batch job: regions, with durable results between them."""

@@ -1,1 +1,1 @@
-"""An ordinary PySpark program as a job: it runs unchanged, and what it asks of Spark is taken over."""
+"""The execution of an unchanged PySpark program as a job: its calls of Spark are intercepted."""

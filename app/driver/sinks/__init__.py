@@ -1,4 +1,4 @@
-"""Sinks that get each micro-batch from code of ours, and those of BATCH jobs. docs/sinks.md says what each promises."""
+"""Slotwise's own sinks: databases, Python functions, files of BATCH jobs. docs/sinks.md has their guarantees."""
 
 from __future__ import annotations
 

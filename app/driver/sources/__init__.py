@@ -1,4 +1,4 @@
-"""The sources of a graph: Spark's own, and `rate`, which is a data source of ours.
+"""The sources of a job graph: Spark's own sources, and Slotwise's source `rate`.
 
-It needs pyarrow and PySpark 4.2, which the environment of a program may lack: it is loaded when it is used.
+`rate` needs pyarrow and PySpark 4.2, which the environment of a program may lack, so it is imported on first use.
 """

@@ -1,1 +1,1 @@
-"""The phases of a job's life, what each does with each event, and what STREAMING and BATCH jobs share."""
+"""The phases of a job, the handlers of their events, and the code that STREAMING and BATCH jobs share."""

@@ -1,1 +1,1 @@
-"""What is removed, and where files lie."""
+"""Removal of old data, and the paths of files."""

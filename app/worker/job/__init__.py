@@ -1,1 +1,1 @@
-"""One job in this process: what it is told, its steps, what becomes durable, and its attempts."""
+"""One job: its mailbox, the steps of its scheduler, their durable storage, and its attempts."""

@@ -1,1 +1,1 @@
-"""Whose a job is: leases, members, and taking jobs up."""
+"""The owners of jobs: leases, members, and take-overs."""

@@ -1,1 +1,1 @@
-"""What clients ask for: submissions, versions, requirements, shares, stops; and what they are told."""
+"""Requests of clients and their answers: submissions, versions, requirements, slot shares, stops, explanations."""

@@ -1,1 +1,1 @@
-"""Where jobs get their slots: a pool of one control plane, or one that several share."""
+"""The slot brokers, which give slots to jobs: from a pool of one control plane, or from a shared pool."""
