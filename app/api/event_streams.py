@@ -131,7 +131,7 @@ def _gone(gap: Gap) -> bytes:
         "type": "gone",
         "cursor": gap.cursor,
         "after": gap.after,
-        "message": f"{why} Read the state anew.",
+        "message": f"{why} Read the state again.",
     }
     return format_sse_event(event="gone", id=str(gap.after), data_str=json_bytes(told).decode())
 

@@ -20,7 +20,7 @@ _TAGS = {
     "events": "What happens to jobs and servers, as it happens.",
     "cluster": "The server and the TaskManagers that offer slots.",
     "livy": "Batches as Livy has them, for its clients. Each is a job.",
-    "flink": "What only the web page of Flink asks. Much of it is empty.",
+    "flink": "Paths for the web page of Flink. Many answers are empty.",
     "health": "For load balancers and supervisors. Needs no token.",
 }
 _DESCRIPTION = """\

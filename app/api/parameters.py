@@ -132,7 +132,10 @@ IfMatch = Annotated[
     str | None,
     BeforeValidator(_text),
     WithJsonSchema({"type": "string", "pattern": r'^("[1-9][0-9]{0,14}"|\*)$'}),
-    Header(alias="If-Match", description="Only if what is declared is at this version (an ETag of GET)."),
+    Header(
+        alias="If-Match",
+        description="Carry the request out only if this version (an ETag of GET) is in force.",
+    ),
 ]
 IdempotencyKey = Annotated[
     str | None,
@@ -140,7 +143,7 @@ IdempotencyKey = Annotated[
     WithJsonSchema({"type": "string", "pattern": "^[!-~]{1,255}$"}),
     Header(
         alias="Idempotency-Key",
-        description="A repeated request with the same key and body repeats its answer and changes nothing.",
+        description="A repeated request with an equal key and body gets the first answer and changes nothing.",
     ),
 ]
 Reason = Annotated[

@@ -158,7 +158,7 @@ async def test_a_cursor_that_is_too_old_is_told_from_where_it_goes_on(world: Wor
             "type": "gone",
             "cursor": 1,
             "after": kept[0]["id"] - 1,
-            "message": f"Events 2 to {kept[0]['id'] - 1} are not kept any more. Read the state anew.",
+            "message": f"Events 2 to {kept[0]['id'] - 1} are not kept any more. Read the state again.",
         }
         assert client.events == kept
         await world.put(job_id, OTHER_BOUNDS)

@@ -43,7 +43,7 @@ AttemptNumber = Annotated[
 async def list_attempts(job: Job, plane: Plane) -> Attempts:
     """The attempts of a job, newest first
 
-    The newest ten are kept, and the one that runs.
+    The newest ten are kept, and the attempt that runs.
     """
     return render.attempts(await plane.attempts(job.job_id))
 
@@ -75,15 +75,15 @@ async def read_attempt_log(
     limit: Annotated[
         int | None,
         WholeNumber(1, MAX_LOG_LIMIT_BYTES),
-        Query(description=f"At most so many bytes of the log; {LOG_LIMIT_BYTES} if not given."),
+        Query(description=f"The most bytes of the answer; default {LOG_LIMIT_BYTES}."),
     ] = None,
     follow: Annotated[
-        Boolean, Query(description="Go on with what is written from now on, until the attempt is over.")
+        Boolean, Query(description="Continue with later lines, until the attempt is over.")
     ] = False,
 ) -> Response:
-    """What the driver of an attempt logged, as plain text without secrets
+    """The log of the driver of an attempt, as plain text without secrets
 
-    Whole lines, if there are any within the limit. X-Slotwise-Next has the `from` with which to go on, and
+    Whole lines, if there are any within the limit. X-Slotwise-Next has the `from` of the next request, and
     X-Slotwise-Complete says whether the attempt is over and this is the end of its log.
     """
     if not follow:

@@ -24,13 +24,13 @@ health = APIRouter(prefix="/health", tags=["health"], route_class=PublicOperatio
 
 @router.get("/config")
 async def get_config(info: Info) -> schema.DashboardConfig:
-    """What Flink's dashboard asks first"""
+    """The configuration that Flink's dashboard requests first"""
     return render.dashboard_config(info)
 
 
 @router.get("/overview")
 async def get_overview(plane: Plane, info: Info) -> schema.ClusterOverview:
-    """Slots and jobs in numbers"""
+    """Numbers of slots and jobs"""
     statuses = [view.status for view in plane.jobs()]
     statuses += [job.status for job in plane.unreadable_jobs()]
     return render.cluster_overview(info, plane.task_managers(), statuses)
@@ -50,7 +50,7 @@ async def get_job_server_settings(job: Job, info: Info) -> list[schema.Configura
 
 @router.get("/taskmanagers")
 async def list_task_managers(plane: Plane, now_ms: Now) -> schema.TaskManagers:
-    """What offers slots"""
+    """The TaskManagers, which offer slots"""
     views = plane.jobs()
     managers = [render.task_manager(manager, views, now_ms) for manager in plane.task_managers()]
     return schema.TaskManagers(taskmanagers=managers)

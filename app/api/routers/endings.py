@@ -61,7 +61,7 @@ async def _stop_body(request: Request) -> schema.StopBody:
 async def stop_job(
     jobid: JobId, plane: Plane, principal: Principal, body: Annotated[schema.StopBody, Depends(_stop_body)]
 ) -> schema.StopAccepted:
-    """Stop a job after the batch in flight, with a complete checkpoint"""
+    """Stop a job after its current micro-batch, with a complete checkpoint"""
     trigger_id = await plane.stop(jobid, trigger_id=body.trigger_id, requested_by=principal)
     return schema.StopAccepted(request_id=trigger_id)
 
@@ -81,15 +81,15 @@ async def _savepoint_body(request: Request) -> schema.SavepointBody:
 async def make_savepoint(
     jobid: JobId, plane: Plane, body: Annotated[schema.SavepointBody, Depends(_savepoint_body)]
 ) -> schema.StopAccepted:
-    """The checkpoint of a job that runs on
+    """The checkpoint of a running job
 
-    Each committed micro-batch is a complete checkpoint, so nothing has to be done. The job goes on to write it: copy it
-    when the job is stopped.
+    Each committed micro-batch is a complete checkpoint, so nothing has to be done. The job continues to write there:
+    copy the checkpoint when the job is stopped.
     """
     return schema.StopAccepted(request_id=plane.savepoint(jobid))
 
 
 @router.get("/savepoints/{triggerid}")
 async def get_stop_status(jobid: JobId, triggerid: TriggerId, plane: Plane) -> schema.StopStatus:
-    """How a stop is going, or the place of a savepoint"""
+    """The progress of a stop, or the path of a savepoint"""
     return render_stop(plane.stop_operation(jobid, triggerid))

@@ -43,7 +43,7 @@ After = Annotated[
     int | None,
     WholeNumber(0, MAX_NUMBER),
     Query(
-        description="Only events behind this one; 0: from the oldest that is kept. Not given: from now on."
+        description="Only events after this id; 0: from the oldest stored event. Default: new events only."
     ),
 ]
 LastEventId = Annotated[
@@ -93,10 +93,10 @@ async def get_job_events(
     follow: Follow = True,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """What happens to a job, as Server-Sent Events
+    """The events of a job, as Server-Sent Events
 
-    Each event has the number of the event as its id, its type, and JSON data. An empty event moves the id on every 15
-    seconds. Where events are missing, one of type `gone` says from where on it goes.
+    Each event has an id, a type and JSON data. After every 15 seconds without an event, an empty event has the current
+    id. If events are not stored any more, an event of type `gone` has the id after which the stream continues.
     """
     cursor = after if last_event_id is None else last_event_id
     return await _answer(request, plane, _wanted(job.state.job_id, types), cursor, follow=follow)
@@ -111,9 +111,9 @@ async def get_events(
     follow: Follow = True,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """What happens to all jobs and to the servers, as Server-Sent Events
+    """The events of all jobs and of the servers, as Server-Sent Events
 
-    As the events of one job.
+    In the format of the events of one job.
     """
     cursor = after if last_event_id is None else last_event_id
     return await _answer(request, plane, _wanted(None, types), cursor, follow=follow)

@@ -51,7 +51,7 @@ async def get_subtask_metrics(job: Job, vertex: Vertex, now_ms: JobNow, get: Get
 async def get_watermarks(job: Job, vertex: Vertex, now_ms: JobNow) -> list[Metric]:
     """The watermark of each subtask of a vertex
 
-    That of its query. Empty if it has none.
+    The watermark of its query; empty without a watermark.
     """
     return render.watermarks(job, vertex, now_ms)
 
@@ -72,9 +72,9 @@ async def get_task_managers_of_vertex(
 
 @router.get(f"{_VERTEX}/backpressure")
 async def get_back_pressure(job: Job, vertex: Vertex, now_ms: JobNow) -> schema.BackPressure:
-    """How busy, idle and held up a vertex is
+    """Busy, idle and back-pressured time of a vertex
 
-    `deprecated` as long as nothing has been measured.
+    The status is `deprecated` before the first measurement.
     """
     return render.back_pressure(job, vertex, now_ms)
 
@@ -113,22 +113,22 @@ async def get_flame_graph(
 
 @router.get("/jobs/{jobid}/checkpoints")
 async def get_checkpoints(job: Job) -> schema.Checkpoints:
-    """The checkpoints of a job: none that is kept
+    """The checkpoints of a job: always empty
 
-    Each committed micro-batch is one, and Spark keeps the last of them.
+    Each committed micro-batch is a checkpoint, and Spark keeps only the last one.
     """
     return render.CHECKPOINTS
 
 
 @router.get("/jobs/{jobid}/checkpoints/config")
 async def get_checkpoint_config(job: Job) -> schema.CheckpointConfig:
-    """How a job makes checkpoints"""
+    """The configuration of checkpoints"""
     return render.CHECKPOINT_CONFIG
 
 
 @router.get("/jobs/{jobid}/jobmanager/environment")
 async def get_environment_of_job(job: Job) -> schema.Environment:
-    """What the server of a job runs in"""
+    """The environment of a job's server"""
     return render.ENVIRONMENT
 
 
@@ -137,13 +137,13 @@ async def get_environment_of_job(job: Job) -> schema.Environment:
 
 @router.get("/jobmanager/environment")
 async def get_environment() -> schema.Environment:
-    """What the server runs in"""
+    """The environment of the server"""
     return render.ENVIRONMENT
 
 
 @router.get("/applications/overview")
 async def list_applications() -> schema.Applications:
-    """Applications: none, as jobs are submitted alone"""
+    """Applications: none, because jobs are submitted alone"""
     return schema.Applications(applications=[])
 
 
@@ -155,7 +155,7 @@ async def list_server_logs() -> schema.LogFiles:
 
 @router.get("/jobmanager/thread-dump")
 async def get_server_threads() -> schema.ThreadDump:
-    """Threads of the server: none are told"""
+    """Threads of the server: none"""
     return schema.ThreadDump(thread_infos=[])
 
 
@@ -173,7 +173,7 @@ async def get_server_log() -> Response:
 
 @router.get("/jobmanager/stdout", response_class=Response, responses=_TEXT)
 async def get_server_stdout() -> Response:
-    """What the server printed: empty"""
+    """The output of the server: empty"""
     return _no_text()
 
 
@@ -183,7 +183,7 @@ async def get_metrics_of_task_manager(
 ) -> list[Metric]:
     """Metrics of one TaskManager
 
-    Sums over its executors, of the jobs that this server runs.
+    Sums over its executors, for the jobs of this server.
     """
     values = render.task_manager_metrics(manager, plane.task_managers(), plane.jobs(), now_ms)
     return metric_list(values, names(get))
@@ -197,7 +197,7 @@ async def list_task_manager_logs(manager: Manager) -> schema.LogFiles:
 
 @router.get("/taskmanagers/{taskmanagerid}/thread-dump")
 async def get_task_manager_threads(manager: Manager) -> schema.ThreadDump:
-    """Threads of a TaskManager: none are told"""
+    """Threads of a TaskManager: none"""
     return schema.ThreadDump(thread_infos=[])
 
 
@@ -215,7 +215,7 @@ async def get_task_manager_log(manager: Manager) -> Response:
 
 @router.get("/taskmanagers/{taskmanagerid}/stdout", response_class=Response, responses=_TEXT)
 async def get_task_manager_stdout(manager: Manager) -> Response:
-    """What a TaskManager printed: empty"""
+    """The output of a TaskManager: empty"""
     return _no_text()
 
 

@@ -103,13 +103,13 @@ async def get_job_exceptions(
         Query(alias="maxExceptions", description="At most so many."),
     ] = None,
 ) -> schema.JobExceptions:
-    """What went wrong, newest first"""
+    """The failures of a job, newest first"""
     return exception_history(job.state, max_exceptions)
 
 
 @router.get("/{jobid}/execution-result")
 async def get_execution_result(job: Job) -> schema.ExecutionResult:
-    """How a job ended"""
+    """The result of an ended job"""
     return render.execution_result(job)
 
 
@@ -118,10 +118,9 @@ async def get_decisions(
     job: Job,
     detail: Annotated[Boolean, Query(description="With the subpartitions of each task.")] = False,
 ) -> list[Decision]:
-    """How parallel each vertex of a batch job was decided to run, newest first
+    """The parallelism decisions of a batch job, newest first
 
-    The latest five of each vertex, kept as long as the job. A streaming job makes none, so its list is empty: see its
-    rescales.
+    The latest five of each vertex are kept. The list of a streaming job is empty: see its rescales.
     """
     return decisions(job, with_groups=detail)
 

@@ -83,8 +83,8 @@ async def create_batch(
     """Submit a Python program by its path, as to Livy
 
     The program and its files are read from the server's host, below its setting `livy_files_dir`. The job is a BATCH
-    program with the upper bound numExecutors times executorCores, and runs once. Fields that cannot be honoured are
-    refused.
+    program with the upper bound numExecutors times executorCores, and runs once. Fields that Slotwise cannot fulfil
+    are refused.
     """
     files = await _read(request, body, info)
     try:
@@ -147,7 +147,7 @@ async def get_batch(
 
 @router.get("/{batchid}/state", responses=_UNKNOWN)
 async def get_batch_state(batchid: Number, job_id: BatchJobId, plane: Plane) -> schema.LivyBatchState:
-    """The state of a batch, in Livy's words"""
+    """The state of a batch, as in Livy"""
     return schema.LivyBatchState(id=batchid, state=livy_state(status_of(plane, job_id)))
 
 
@@ -167,7 +167,7 @@ async def get_batch_log(
     ] = None,
     size: Size = _PAGE,
 ) -> schema.LivyLog:
-    """Lines of what the driver logged in the newest attempt, and why the job has failed"""
+    """Log lines of the newest attempt, and the reason of a failure"""
     log = await plane.log_lines(job.job_id, first, size, render.last_words(job), request.is_disconnected)
     return schema.LivyLog(
         id=batchid, first=log.first, size=len(log.lines), total=log.total, log=list(log.lines)
@@ -178,7 +178,7 @@ async def get_batch_log(
 async def delete_batch(job_id: BatchJobId, plane: Plane, principal: Principal) -> schema.Deleted:
     """Cancel the job of a batch at once
 
-    One that has ended stays as it ended. Either can be read until it is forgotten.
+    A batch that has ended is not changed. A batch can be read until its job is forgotten.
     """
     # It may have ended by itself.
     with contextlib.suppress(StateConflict):

@@ -46,8 +46,8 @@ Aggregations = Annotated[
     BeforeValidator(_aggregations),
     WithJsonSchema({"type": "string", "pattern": f"^{_ONE}(,{_ONE})*$"}),
     Query(
-        description="Aggregations, separated by commas, out of min, max, sum, avg, skew. What is not known is left "
-        "out, and so is skew always."
+        description="Aggregations, separated by commas: min, max, sum, avg, skew. Unknown values are left out, and "
+        "skew always is."
     ),
 ]
 Step = Annotated[
@@ -70,8 +70,8 @@ async def get_task_manager_metrics(
 ) -> list[AggregatedMetric]:
     """Metrics of executors
 
-    Of those of all jobs that this server runs. A job without a cluster has one: its driver. All are 0 while no executor
-    has told anything.
+    For the executors of all jobs of this server. A job without a cluster has one executor, its driver. All values are 0
+    while no executor has reported.
     """
     values = render.executor_metrics(plane.jobs(), now_ms)
     return aggregated_metrics(values, names(get), agg.split(","))
@@ -85,10 +85,10 @@ async def get_job_metrics(job: Job, now_ms: JobNow, get: Get = "") -> list[Metri
 
 @router.get("/jobs/{jobid}/load")
 async def get_job_load(job: Job, now_ms: JobNow, step: Step = 5_000) -> LoadHistory:
-    """What a job's load was lately
+    """The load of a job in the last minutes or hours
 
-    In steps, oldest first, for a page that draws it. It is not durable: it begins when this server takes the job up,
-    and is empty once the job has ended.
+    In steps, oldest first, for curves. It is not durable: it begins when this server takes over the job, and is empty
+    when the job has ended.
     """
     return render.load_history(job.load.steps.read(step, now_ms))
 
@@ -99,9 +99,9 @@ async def get_vertex_subtask_metrics(
 ) -> list[AggregatedMetric]:
     """Metrics of a vertex in the last minute
 
-    Rates are over the last minute, or over twice the time of the longest micro-batch if that is longer: they fall to 0
-    when no batch is committed any more. Counters grow for as long as this server has had the job. What is neither is
-    that of the last batch, which ended at lastBatchTimestamp. Empty before the first batch.
+    Rates cover the last minute, or twice the duration of the longest micro-batch if that is longer: they fall to 0
+    when no batch is committed any more. Counters grow while this server owns the job. All other metrics are those of
+    the last batch, which ended at lastBatchTimestamp. Empty before the first batch.
     """
     values = vertex_metrics(job, vertex.vertex, now_ms)
     return aggregated_metrics(values, names(get), agg.split(","))

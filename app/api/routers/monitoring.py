@@ -28,10 +28,10 @@ _TEXTS = ("text/plain", "application/openmetrics-text")
     },
 )
 async def get_metrics(request: Request, now_ms: Now) -> Response:
-    """What Prometheus reads
+    """Metrics for Prometheus
 
     Counters of this server, and figures of the jobs that it owns, in Prometheus's text format or, if Accept asks for
-    it, as OpenMetrics. A token that can read nothing else will do.
+    it, as OpenMetrics. A token for metrics only is sufficient.
     """
     exposition: Exposition = request.app.state.exposition
     headers = request.headers

@@ -62,12 +62,12 @@ _ASKED = {
             "type": "integer",
             "minimum": 1,
             "maximum": MAX_PARALLELISM_LIMIT,
-            "description": "Of a stateful vertex: into how many partitions its state is to be redistributed. Not below "
-            "the upper bound. Without it there are as many as before, or as the upper bound asks for.",
+            "description": "For a stateful vertex: redistribute its state to this number of partitions, not below the "
+            "upper bound. Default: the present number, or the upper bound if that is higher.",
         },
     ),
     "minProperties": 1,
-    "description": "Keys are vertex ids; a unique vertex name is accepted as well. Every vertex must be there.",
+    "description": "Keys are vertex ids; a unique vertex name is accepted too. Every vertex is required.",
     "examples": [
         {
             "numbers": {"parallelism": {"lowerBound": 1, "upperBound": 2}},
@@ -84,7 +84,7 @@ _ASKED = {
 async def get_resource_requirements(job: Job) -> Response:
     """The bounds of parallelism of every vertex
 
-    Resolved numbers: a bound that was given as -1 is shown as its default.
+    A bound that was declared as -1 is shown as its default.
     """
     requirements = job.state.requirements
     entries = [
@@ -113,8 +113,8 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
         **answered(
             headers={
                 "ETag": "The version now in force.",
-                "X-Slotwise-Undecided": "Of a BATCH job: the vertices whose parallelism is not decided yet, by id, "
-                "with commas between. The bounds count for them only.",
+                "X-Slotwise-Undecided": "For a BATCH job: the ids of the vertices whose parallelism is not decided "
+                "yet, separated by commas. The bounds apply only to them.",
             }
         ),
         **refusals(
@@ -142,9 +142,7 @@ async def put_resource_requirements(
     dry_run: Annotated[
         Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")
     ] = False,
-    retry: Annotated[
-        Boolean, Query(description="Try again what was taken back, with the same bounds.")
-    ] = False,
+    retry: Annotated[Boolean, Query(description="Try bounds again that were taken back.")] = False,
     deadline: Deadline = None,
     on_timeout: OnDeadline = None,
 ) -> Empty | DryRun:
@@ -154,8 +152,8 @@ async def put_resource_requirements(
     default: 1, and the vertex's max parallelism. With dryRun=true nothing changes, and the answer says what would
     happen. An upper bound above the max parallelism of a stateful vertex, and statePartitions, redistribute its
     state: the job drains and restarts. Bounds that were tried and taken back (explanation: rollback) are tried again
-    with retry=true. In reactive mode nobody declares bounds: 409. With a deadline the former bounds hold until all the
-    slots are there that the new ones ask for; a deadline of another vertex is left alone.
+    with retry=true. In reactive mode bounds are refused: 409. With a deadline the former bounds stay in force until all
+    slots of the new bounds are there; deadlines of other vertices do not change.
     """
     job_id = job.state.job_id
     update = RequirementsUpdate(
@@ -191,7 +189,7 @@ def _given(deadline: tuple[int | None, int] | None, on_timeout: OnTimeout | None
 
 @router.get("/jobs/{jobid}/explanation")
 async def get_explanation(jobid: JobId, plane: Plane) -> Explanation:
-    """What is wanted, held and in force, and in words why they differ"""
+    """The wanted, held and used slots and parallelism, and sentences about the differences"""
     return render.explanation(plane.explanation(jobid))
 
 

@@ -41,7 +41,7 @@ async def get_rescale_history(
     limit: Annotated[
         int,
         WholeNumber(1, MAX_LIMIT),
-        Query(description=f"At most so many records; {DEFAULT_LIMIT} if not given."),
+        Query(description=f"The most records of the answer; default {DEFAULT_LIMIT}."),
     ] = DEFAULT_LIMIT,
     after: Annotated[
         int | None,
@@ -57,7 +57,7 @@ async def get_rescale_history(
 ) -> Response:
     """The rescales of a job, newest first
 
-    One in progress has neither an end nor a terminal state. The next page is under Link, rel=next.
+    A rescale in progress has neither an end nor a terminal state. The header Link has the next page.
     """
     job_id, path, query = job.state.job_id, request.scope["path"], request.scope["query_string"]
 
@@ -117,7 +117,7 @@ async def _cached(
 
 @router.get("/config")
 async def get_rescales_config(job: Job) -> RescalesConfig:
-    """The options that time rescales"""
+    """The options for the timing of rescales"""
     return render.rescales_config(job.state)
 
 
@@ -145,10 +145,10 @@ async def cancel_rescale(
     principal: Principal,
     reason: Reason = None,
 ) -> Empty:
-    """Cancel a rescale that waits for slots or for its time
+    """Cancel a rescale that waits
 
-    The bounds before those that it follows from come back, for the vertices that those had changed. Refused with 409
-    when its plan is being made or has been sent to the driver, and when it has ended.
+    The former bounds come back for the vertices that the request had changed. Refused with 409 if a plan was made for
+    the rescale, or if it has ended.
     """
     result = await plane.cancel_rescale(jobid, rescaleuuid, requested_by=principal, reason=reason or None)
     response.headers["ETag"] = etag(result.version)

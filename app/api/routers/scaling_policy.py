@@ -44,8 +44,8 @@ router = APIRouter(tags=["requirements"], route_class=Operation)
 async def get_scaling_policy(job: Job, response: Response) -> ScalingPolicy:
     """The floor and ceiling of parallelism that an operator has set
 
-    They hold whatever bounds are declared; the bounds of `resource-requirements` stay as they were declared. What
-    follows from both is in the explanation.
+    They apply to all declared bounds; `resource-requirements` still shows the declared bounds. The explanation has the
+    effective bounds.
     """
     response.headers["ETag"] = etag(job.state.policy.version)
     return render.policy(job.state.policy)
@@ -63,15 +63,15 @@ async def get_scaling_policy_history(
     limit: Annotated[
         int,
         WholeNumber(1, MAX_LIMIT),
-        Query(description=f"At most so many versions; {DEFAULT_LIMIT} if not given."),
+        Query(description=f"The most versions of the answer; default {DEFAULT_LIMIT}."),
     ] = DEFAULT_LIMIT,
     after: Annotated[
         int | None, WholeNumber(0, MAX_NUMBER), Query(description="Only versions below this one.")
     ] = None,
 ) -> list[PolicyVersion]:
-    """The scaling policies of a job, newest first, with who set them, when and why
+    """The versions of the scaling policy of a job, newest first, with author, time and reason
 
-    A job that never had one has none. The next page is under Link, rel=next.
+    Empty for a job without a policy. The header Link has the next page.
     """
     # One more than asked for tells whether there is a next page.
     found = await plane.scaling_policies(job.state.job_id, limit=limit + 1, after=after)
@@ -131,9 +131,9 @@ async def put_scaling_policy(
 ) -> Empty | DryRun:
     """Set the floor and ceiling of parallelism of the vertices of a job
 
-    It takes the place of the whole policy: what the body leaves out limits nothing. Durable when it is answered, and
-    the job is rescaled at once if it is outside. Limits equal to those in force change nothing and record nothing.
-    With dryRun=true nothing changes, and the answer says what would happen.
+    The body replaces the whole policy: a missing field means no limit. The policy is durable when it is answered, and a
+    job outside the limits is rescaled. Limits equal to those in force change nothing and leave no record. With
+    dryRun=true nothing changes, and the answer has the effect that the request would have.
     """
     update = _update(declared, version, *limits)
     if dry_run:
@@ -156,9 +156,9 @@ async def delete_scaling_policy(
     declared: Declared,
     version: Annotated[int | None, Depends(_version)],
 ) -> Empty:
-    """Set no floor and no ceiling any more
+    """Remove every floor and ceiling
 
-    The bounds that were declared count alone. It is a version of the policy like any other, and stays in the history.
+    The removal is a version of the policy, and stays in the history.
     """
     update = _update(declared, version, NO_LIMITS, {})
     response.headers["ETag"] = etag(await plane.update_scaling_policy(job.state.job_id, update))

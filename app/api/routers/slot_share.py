@@ -29,7 +29,7 @@ router = APIRouter(tags=["requirements"], route_class=Operation)
 async def get_slot_share(job: Job, response: Response) -> SlotShare:
     """The weight, priority and cap of a job among the others
 
-    As they were declared last, or given with the graph. What follows from them is in the explanation.
+    The numbers that were declared last, or those of the graph. The explanation has their effect.
     """
     share = job.state.share
     response.headers["ETag"] = etag(share.version)
@@ -72,8 +72,8 @@ async def put_slot_share(
 ) -> Empty:
     """Declare the weight, priority and cap of a job among the others
 
-    Durable when it is answered, and the slots of all jobs are looked at again at once. What is in force already
-    changes nothing.
+    The numbers are durable when they are answered, and the slots are distributed again at once. Numbers equal to those
+    in force change nothing.
     """
     update = SlotShareUpdate(
         weight=share.weight,

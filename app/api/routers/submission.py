@@ -173,7 +173,7 @@ DryRun = Annotated[
     Boolean,
     Query(
         alias="dryRun",
-        description="Answer (200) the document with everything resolved, the vertices of a program too; store nothing.",
+        description="Answer 200 with the document and all defaults (for a program: its vertices); store nothing.",
     ),
 ]
 
@@ -208,7 +208,7 @@ async def submit_job(
     The graph as JSON or YAML, or a multipart form with the part `graph` and the files that it lists under artifacts.
     All errors of a graph are answered at once, each with its place. A document with `script` is a program: a driver
     runs it up to where it waits for its queries, which takes some seconds, and its vertices are read from its plan.
-    Whoever hangs up meanwhile ends that. With `from` it goes on from a copy of another's checkpoint.
+    The end of the connection ends this planning. With `from` the job continues from a copy of a checkpoint.
     """
     graph, files = sent
     if isinstance(graph, ProgramDocument) or graph.runtime.is_own:

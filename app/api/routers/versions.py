@@ -51,10 +51,10 @@ async def replace_job(
     """Replace a running job by a new version of it
 
     The new version, a graph or a program as in POST /jobs, is planned and compared with the checkpoints of the job
-    before anything is stopped. Then the version in force stops at a batch boundary, and the new one goes on from its
-    checkpoints, with the job's id, name and history. If it does not commit a batch, the version before comes back by
-    itself. `GET /jobs/:jobid/versions` tells what became of it. With dryRun=true the answer (200) is the document
-    with everything resolved if it would be accepted, and nothing changes.
+    before anything is stopped. Then the version in force stops at a batch boundary, and the new version continues from
+    its checkpoints, with the job's id, name and history. If it commits no batch, the previous version comes back.
+    `GET /jobs/:jobid/versions` has the outcome. With dryRun=true nothing changes, and the answer (200) is
+    the document with all defaults if it would be accepted.
     """
     submitted, files = sent
     graph = await while_connected(request, plane.plan_version(jobid, submitted, files))

@@ -21,7 +21,7 @@ class DashboardConfig(Hyphenated):
     refresh_interval: int
     timezone_name: str
     timezone_offset: int
-    flink_version: str = Field(description="The release of Flink whose REST API is followed.")
+    flink_version: str = Field(description="The release of Flink whose REST API Slotwise implements.")
     flink_revision: str
     features: Features
     slotwise_version: str
@@ -72,7 +72,7 @@ class TaskManager(Camel):
     path: str
     data_port: int
     jmx_port: int
-    time_since_last_heartbeat: Millis = Field(description="When it was last seen, epoch milliseconds.")
+    time_since_last_heartbeat: Millis = Field(description="Time of the last contact, epoch milliseconds.")
     slots_number: int
     free_slots: int
     assigned_tasks: int
@@ -99,7 +99,7 @@ class GarbageCollector(Schema):
 
 
 class TaskManagerMetrics(Camel):
-    """Of the JVM of a Flink TaskManager: -1, not known."""
+    """Metrics of the JVM of a Flink TaskManager: always -1, not known."""
 
     heap_used: int
     heap_committed: int
@@ -129,31 +129,33 @@ class TaskManagerDetails(TaskManager):
 
 class Member(Camel):
     id: str
-    url: str = Field(description="Where it listens.")
+    url: str = Field(description="The address of the server.")
     host: str
     pid: int
     version: str
     seat: int = Field(ge=1, description="Its number among the servers of the data directory.")
     slots: int = Field(
-        description="The slots of its host that it offers; 0 with a cluster, which has the slots."
+        description="The slots that the server offers; 0 with a cluster, because the cluster has the slots."
     )
     cluster: str | None = Field(
-        description="The master of the cluster that its jobs run on; null: on its host."
+        description="The master of the cluster where its jobs run; null: they run on its host."
     )
-    task_manager: str = Field(description="The TaskManager under which it offers them.")
-    jobs: int = Field(description="Jobs that it owns and that have not ended.")
+    task_manager: str = Field(description="The TaskManager that offers these slots.")
+    jobs: int = Field(description="Jobs that the server owns and that have not ended.")
     state: Literal["ALIVE", "LOST"] = Field(
-        description="LOST: it has not renewed its leases in time, or is dead."
+        description="LOST: the server has not renewed its leases in time, or is dead."
     )
     joined_timestamp_ms: Millis
-    is_self: bool = Field(description="Whether it is the one that answers.")
-    is_arbiter: bool = Field(description="Whether it decides about the slots of all. Any of them can.")
+    is_self: bool = Field(description="Whether this server answers the request.")
+    is_arbiter: bool = Field(
+        description="Whether this server distributes the slots. Every server can take over this task."
+    )
 
 
 class Members(Schema):
     shared: bool = Field(description="Whether several servers can share the jobs: with PostgreSQL.")
     alone: str | None = Field(
-        description="Why no other server can share them, in a sentence; null if others can."
+        description="Why no other server can share the jobs, in a sentence; null if others can."
     )
     members: list[Member]
 
@@ -164,4 +166,4 @@ class Live(Schema):
 
 class Ready(Schema):
     status: Literal["ready"]
-    warnings: list[str] = Field(description="What is not well, and does not keep the server from serving.")
+    warnings: list[str] = Field(description="Problems that do not prevent the server from serving.")

@@ -17,16 +17,16 @@ class RegionRun(Camel):
 
     state: Literal["RUNNING", "FINISHED", "DISCARDED"] = Field(
         description=(
-            "DISCARDED: nothing of it counts, since it failed, was cancelled, lost its driver, or what it had left"
-            " was lost."
+            "DISCARDED: its results are not used, because it failed, was canceled, lost its driver, or its results"
+            " were lost."
         )
     )
     start_timestamp_ms: Millis
     end_timestamp_ms: int | None = Field(
-        description="When it was finished; null if it was not, and of all but the last run of a region.",
+        description="When it was finished; null if it was not, and for all runs except the last of a region.",
     )
     written_bytes: int | None = Field(
-        description="What the vertex left for other regions; null while not finished, and if nobody reads it.",
+        description="Bytes of the vertex for other regions; null while not finished, and if no region reads them.",
     )
     written_rows: int | None
 
@@ -46,40 +46,40 @@ class Decision(Camel):
         )
     )
     parallelism: int
-    lower_bound: int = Field(description="The client's, as it was when it was decided.")
+    lower_bound: int = Field(description="The bound that was declared when the decision was made.")
     upper_bound: int
     limit: int | None = Field(
-        description="What the decision had to keep to beside the bounds; null if that made no difference."
+        description="A further limit that changed the decision; null if there was none."
     )
     limited_by: LimitedBy | None = Field(
         description=(
-            "slots: more tasks of a source would only wait for one. options: those of auto-parallelism, which may also"
-            " ask for more tasks. subpartitions: the inputs are written in so many parts; then the parallelism may be"
-            " below a lower bound that was raised later, which is among the violations of the explanation."
+            "slots: more tasks of a source would have to wait. options: those of auto-parallelism, which may also"
+            " ask for more tasks. subpartitions: the number of parts of the inputs; then the parallelism may be below a"
+            " lower bound that was raised later, which is among the violations of the explanation."
         ),
     )
-    wanted: int | None = Field(description="What the bytes ask for, before bounds and limit.")
-    normalized: int | None = Field(description="Of rule flip-187: the power of two next to it.")
+    wanted: int | None = Field(description="The parallelism by bytes, before bounds and limit.")
+    normalized: int | None = Field(description="Rule flip-187: the power of two nearest to `wanted`.")
     bytes: int | None = Field(
-        description="Of the inputs from other regions, without broadcast ones; of files."
+        description="Bytes of the inputs from other regions, without broadcast inputs; bytes of files of a source."
     )
-    rows: int | None = Field(description="Of the inputs from other regions, broadcast ones once.")
-    broadcast_bytes: int = Field(description="What each task reads whole.")
+    rows: int | None = Field(description="Rows of the inputs from other regions, broadcast inputs once.")
+    broadcast_bytes: int = Field(description="Bytes that each task reads completely.")
     counted_broadcast_bytes: int = Field(
-        description="Of rule flip-187: what of the volume of each task was set aside for them, at most half.",
+        description="Rule flip-187: the part of the volume per task that was subtracted for them, at most half.",
     )
-    volume_bytes: int = Field(description="About so much a task is to read.")
+    volume_bytes: int = Field(description="The approximate number of bytes that a task should read.")
     subpartitions: int | None = Field(
-        description="Of the inputs that are partitioned by keys; the smallest number if they differ."
+        description="Subpartitions of the inputs that are partitioned by keys; the smallest number if they differ."
     )
     skewed: list[int] = Field(
-        description="Of rule even-data: subpartitions that are much larger than the others, so Spark divides the rows."
+        description="Rule even-data: subpartitions that are much larger than the others, so Spark divides their rows."
     )
     groups: list[list[int]] | None = Field(
         description=(
-            "With ?detail=true: the subpartitions of each task, where they were chosen by their bytes; empty where each"
-            " task reads equally many."
+            "With ?detail=true: the subpartitions of each task, if they were chosen by their bytes; empty if each task"
+            " reads an equal number."
         )
     )
-    sentence: str = Field(description="The same in words.")
+    sentence: str = Field(description="The decision in words.")
     region_run: RegionRun

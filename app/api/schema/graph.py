@@ -100,7 +100,7 @@ _RUNTIME = {
             },
             "requirements": {"type": "array", "items": {"type": "string"}},
         },
-        "What it runs in: exactly one of these. Default: the environment of the server.",
+        "The environment of the job: exactly one of these fields. Default: the environment of the server.",
     ),
     "packages": {
         "type": "array",

@@ -48,8 +48,8 @@ class OverviewTaskCounts(Schema):
 Unreadable = Annotated[
     str | None,
     Field(
-        description="Only of a job that is stored and cannot be read by this server: why, in a sentence. Its status is "
-        "the last one that was stored, and its tasks are not known."
+        description="Only for a stored job that this server cannot read: the reason, in a sentence. Its status is the "
+        "last one that was stored, and its tasks are not known."
     ),
 ]
 
@@ -65,8 +65,8 @@ class JobList(Schema):
 
 
 class LastFailure(Camel):
-    """Why the attempt before failed. Told from then on until the job has got over it: until the next attempt has had
-    its first batch, or no region of a BATCH job has to run again."""
+    """The failure of the previous attempt. Present until the job has recovered: until the next attempt has committed
+    a batch, or no region of a BATCH job has to run again."""
 
     timestamp_ms: Millis
     attempt: int
@@ -76,7 +76,7 @@ class LastFailure(Camel):
 class JobOverview(Camel):
     jid: Id
     name: str
-    job_type: JobType | str = Field(description="Of one that cannot be read, what was stored.")
+    job_type: JobType | str = Field(description="For a job that cannot be read, the stored text.")
     scheduler_type: Literal["Adaptive"]
     start_time: Millis = Field(serialization_alias="start-time")
     end_time: int = Field(
@@ -87,7 +87,7 @@ class JobOverview(Camel):
     last_modification: Millis = Field(serialization_alias="last-modification")
     tasks: OverviewTaskCounts
     pending_operators: int = Field(serialization_alias="pending-operators")
-    last_failure: LastFailure | None = Field(description="Beyond Flink.")
+    last_failure: LastFailure | None = Field(description="Not in Flink.")
     unreadable: Unreadable = None
 
 
@@ -96,8 +96,8 @@ class JobsOverview(Schema):
 
 
 class IoMetrics(Hyphenated):
-    """Totals since the present attempt began, up to the last batch; incomplete where Spark did not tell all of them.
-    Spark does not count per task: a subtask has an equal share of its vertex."""
+    """Totals from the start of the present attempt to the last batch; incomplete if Spark did not report all of them.
+    Spark does not count per task, so each subtask has an equal share of its vertex."""
 
     read_bytes: int
     read_bytes_complete: bool
@@ -113,19 +113,21 @@ class IoMetrics(Hyphenated):
 
 
 class RegionProgress(Camel):
-    """How far the region of a vertex of a BATCH job is. Its vertices have the same: they are one Spark plan."""
+    """The progress of the region of a BATCH job's vertex. All vertices of a region have equal figures."""
 
-    tasks_done: int | None = Field(description="Spark tasks that are done; null once the region is finished.")
+    tasks_done: int | None = Field(description="Finished Spark tasks; null when the region is finished.")
     tasks_known: int | None = Field(
-        description="Spark tasks known so far: Spark plans further stages as it goes."
+        description="Spark tasks known so far; Spark plans further stages while it runs."
     )
-    percent: int = Field(ge=0, le=100, description="Of the tasks known; 100 only if the region is finished.")
+    percent: int = Field(
+        ge=0, le=100, description="Percent of the known tasks; 100 only if the region is finished."
+    )
     estimated_rest_ms: int | None = Field(
-        description="If tasks go on as before; null while none is done, and when all that are known are.",
+        description="Estimate at the current speed; null while no task is done, and when all known tasks are done.",
     )
 
 
-_PROGRESS = "Beyond Flink; null in a STREAMING job, and where nothing is known."
+_PROGRESS = "Not in Flink; null for a STREAMING job, and if nothing is known."
 
 
 class VertexSummary(Camel):
@@ -133,7 +135,9 @@ class VertexSummary(Camel):
     slot_sharing_group_id: Id
     name: str
     max_parallelism: int
-    parallelism: int = Field(description="In force; the upper bound while nothing was ever deployed.")
+    parallelism: int = Field(
+        description="The parallelism in force; the upper bound before the first deployment."
+    )
     status: ExecutionState
     start_time: int = Field(
         serialization_alias="start-time", description="Epoch milliseconds of the last (re)start, or -1."
@@ -190,9 +194,9 @@ class Timestamps(Schema):
 
 
 class StreamingQuery(Camel):
-    id: str = Field(description="Spark's id of the query, of its checkpoint.")
-    run_id: str = Field(description="Spark's id of this start of it; another one after each restart.")
-    batch_id: int = Field(description="The last micro-batch that it has committed.")
+    id: str = Field(description="Spark's id of the query, which is stored in its checkpoint.")
+    run_id: str = Field(description="Spark's id of this run of the query; each restart has another one.")
+    batch_id: int = Field(description="The last committed micro-batch.")
 
 
 class JobDetails(Camel):
@@ -214,17 +218,17 @@ class JobDetails(Camel):
     plan: Plan
     pending_operators: int = Field(serialization_alias="pending-operators")
     scheduler_state: str = Field(description="FLIP-160's state, or Rescaling.")
-    attempt: int = Field(description="How many drivers or queries were started so far.")
+    attempt: int = Field(description="The number of the present attempt.")
     driver_pid: int | None
     spark_ui: str | None = Field(description="The web page of Spark in the driver, if the job asked for one.")
     submitted_by: str | None
     under_way: bool = Field(
-        description="Whether the present attempt has processed something: of a STREAMING job, whether the parallelism "
-        "in force has had a batch, or its sources have nothing; of a BATCH job, whether a task is done.",
+        description="Whether the present attempt has processed something. STREAMING: a batch was committed with the "
+        "parallelism in force, or the sources have no data. BATCH: a task is done.",
     )
-    last_failure: LastFailure | None = Field(description="Beyond Flink.")
+    last_failure: LastFailure | None = Field(description="Not in Flink.")
     queries: list[StreamingQuery] = Field(
-        description="Of a STREAMING job: its queries, once they have had a batch."
+        description="The queries of a STREAMING job that have committed a batch."
     )
 
 
@@ -252,7 +256,7 @@ class ExceptionInfo(Camel):
     )
     timestamp: Millis
     failure_labels: dict[str, str] = Field(
-        description="failover: local if only its query was restarted. why: what in its causes decided.",
+        description="failover: local if only its query was restarted. why: the reason why it is final or recoverable.",
     )
     task_name: str | None = Field(default=None, description="Absent for a failure of the whole job.")
     message: str
@@ -305,11 +309,11 @@ class Submitted(Camel):
 
 class Metric(Schema):
     id: str
-    value: str | None = Field(default=None, description="Only if it was asked for with get=.")
+    value: str | None = Field(default=None, description="Only if the request has get=.")
 
 
 class AggregatedMetric(Schema):
-    """Only what is known: Spark counts a stage as a whole, so of most metrics sum and avg."""
+    """Known values only. Spark counts a stage as a whole, so most metrics have only sum and avg."""
 
     id: str
     min: float | None = None
@@ -319,15 +323,15 @@ class AggregatedMetric(Schema):
 
 
 class LoadHistory(Camel):
-    """Steps of one length, oldest first: all lists are as long. What is null is not known in that step."""
+    """Steps of one length, oldest first. All lists have equal lengths. A null value is not known."""
 
     step_in_millis: int
     start_timestamps_in_millis: list[Millis]
-    num_records_in_per_second: list[float] = Field(description="Of all sources; 0 where no batch ran.")
+    num_records_in_per_second: list[float] = Field(description="Records of all sources; 0 if no batch ran.")
     pending_records: list[float | None] = Field(description="At the end of the last batch of the step.")
     longest_batch_in_millis: list[float | None] = Field(description="Of the batches that ended in the step.")
     busy_time_ms_per_second: dict[str, list[float]] = Field(
-        description="Per vertex id, of its average slot; 0 where no batch ran."
+        description="Busy time of the average slot, by vertex id; 0 if no batch ran."
     )
 
 

@@ -1,4 +1,4 @@
-"""Batches as Livy has them. Field names are Livy's."""
+"""Livy's batches, with Livy's field names."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ BODY: Final[dict[str, Any]] = {
 }
 """What POST takes."""
 
-Number = Field(description="The number of the batch. A number is never given again.")
+Number = Field(description="The number of the batch. A number is never used again.")
 
 
 class AppInfo(Camel):
-    """Where more is to be seen of the job."""
+    """Links to further information on the job."""
 
-    driver_log_url: str = Field(description="Its attempts with their logs, at this server.")
+    driver_log_url: str = Field(description="The attempts of the job with their logs, at this server.")
     spark_ui_url: str | None = Field(description="The web page of Spark, if the job asked for one.")
 
 
@@ -56,19 +56,19 @@ class LivyBatch(Camel):
 
     id: int = Number
     name: str
-    owner: str | None = Field(description="Whose token it was submitted with.")
-    proxy_user: None = Field(description="Jobs run as nobody else.")
+    owner: str | None = Field(description="The name of the token that submitted the batch.")
+    proxy_user: None = Field(description="Always null: jobs do not run as other users.")
     state: LivyState
     app_id: Id = Field(description="The id of the job, for /jobs/{jobid}.")
     app_info: AppInfo
-    log: list[str] = Field(description="The last ten lines of its log; in lists none.")
+    log: list[str] = Field(description="The last ten lines of its log; empty in lists.")
 
 
 class LivyBatchList(Camel):
     """A part of all batches, oldest first."""
 
     first: int = Field(serialization_alias="from")
-    total: int = Field(description="How many there are.")
+    total: int = Field(description="Number of all batches.")
     sessions: list[LivyBatch]
 
 
@@ -83,10 +83,10 @@ class LivyLog(Camel):
     id: int = Number
     first: int = Field(
         serialization_alias="from",
-        description="The number of the first line; the first one that is kept has 0.",
+        description="The number of the first line; the first stored line has the number 0.",
     )
-    size: int = Field(description="How many lines these are.")
-    total: int = Field(description="How many lines there are.")
+    size: int = Field(description="Number of these lines.")
+    total: int = Field(description="Number of all lines.")
     log: list[str]
 
 

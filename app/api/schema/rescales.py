@@ -57,7 +57,7 @@ class SchedulerStateSpan(Camel):
 
 
 class Rescale(Camel):
-    """One rescale. `schedulerStates` is filled in the details only."""
+    """One rescale. `schedulerStates` is empty except in the details."""
 
     rescale_uuid: Id
     resource_requirements_uuid: Id
@@ -66,15 +66,15 @@ class Rescale(Camel):
     slots: dict[str, SlotGroupRescale]
     scheduler_states: list[SchedulerStateSpan]
     start_timestamp_ms: Millis
-    end_timestamp_ms: int | None = Field(description="null while it is in progress.")
+    end_timestamp_ms: int | None = Field(description="Null while the rescale is in progress.")
     terminal_state: TerminalState | None
     trigger_cause: TriggerCause
     terminated_reason: TerminatedReason | None
-    number: int = Field(description="Counts the job's records from 1; the key of the pages.")
+    number: int = Field(description="The number of the record, from 1 for each job; the key for pagination.")
     requested_by: str | None
-    reason: str | None = Field(description="What X-Slotwise-Reason said.")
-    message: str | None = Field(description="Why it ended as it did, in words.")
-    rung: Rung | None = Field(description="How it was done, cheapest first.")
+    reason: str | None = Field(description="The X-Slotwise-Reason of the request.")
+    message: str | None = Field(description="The reason of its outcome, in words.")
+    rung: Rung | None = Field(description="How the rescale was applied, cheapest first.")
     output_gap_ms: int | None = Field(
         description=(
             "The longest pause between two completed batches around the change less the steady interval; the pause "
@@ -104,7 +104,7 @@ class RescalesOverview(Camel):
 
 
 class DurationStatistics(Schema):
-    """Milliseconds. Percentiles of nothing are the text NaN."""
+    """Milliseconds. Percentiles without data are the text NaN."""
 
     min: int
     max: int
@@ -127,7 +127,7 @@ class RescalesSummary(Camel):
 class RescalesConfig(Camel):
     rescale_history_max: int
     scheduler_execution_mode: Literal["REACTIVE"] | None
-    submission_resource_wait_timeout_ms: int = Field(description="-1: for ever.")
+    submission_resource_wait_timeout_ms: int = Field(description="-1: no limit.")
     submission_resource_stabilization_timeout_ms: int
     slot_idle_timeout_ms: int
     executing_cooldown_timeout_ms: int
@@ -150,51 +150,47 @@ class VertexExplained(Camel):
     name: str
     lower_bound: int
     upper_bound: int
-    effective_lower_bound: int = Field(
-        description="What counts: the declared bound within the scaling policy."
-    )
-    effective_upper_bound: int = Field(
-        description="What counts: the declared bound within the scaling policy."
-    )
+    effective_lower_bound: int = Field(description="The declared bound after the scaling policy.")
+    effective_upper_bound: int = Field(description="The declared bound after the scaling policy.")
     max_parallelism: int
     attainable: int | None = Field(
-        description="With the slots held now; null if the lower bounds are out of reach."
+        description="Attainable with the held slots; null if the lower bounds are not."
     )
     in_force: int | None
 
 
 class SupplyExplained(Camel):
-    """The slots that there are for all jobs."""
+    """The slots of all jobs."""
 
     total: int
-    idle: int = Field(description="Held by no job. While outOfSight nobody can be given them.")
+    idle: int = Field(description="Slots that no job holds. While outOfSight is true, no job gets them.")
     out_of_sight: bool = Field(
-        description="Whether the cluster cannot be asked what it has: total and idle are of before.",
+        description="Whether the cluster is unreachable: total and idle are then the last known numbers.",
     )
     why: list[str] = Field(
-        description="Why there are no more, as the cluster says: one sentence for each reason."
+        description="The cluster's reasons why there are no more slots, one sentence each."
     )
 
 
 class ExecutorsExplained(Camel):
-    """Of a job on a cluster, as its driver said last."""
+    """The executors of a job on a cluster, as its driver last reported them."""
 
     present: int
     wanted: int = Field(description="One for each slot that the job holds.")
     short_since_ms: int | None = Field(
-        description="Since when there are fewer than wanted; null if there are not.",
+        description="Since when there are fewer than wanted; null if there are enough.",
     )
 
 
 class RollbackExplained(Camel):
-    """A rescale that was taken back. It holds until other bounds are declared, or these again with retry=true."""
+    """A rescale that was taken back, until other bounds are declared or these bounds are declared with retry=true."""
 
-    rescale: int | None = Field(description="The number of its record.")
+    rescale: int | None = Field(description="The number of the rescale record.")
     timestamp_ms: Millis
     reason: str
     tried: dict[str, int] = Field(description="The parallelism per vertex id that was taken back.")
     back_at: dict[str, int] = Field(
-        description="The parallelism before, which is the most now, whatever the bounds ask for.",
+        description="The restored parallelism, which is now the maximum for all bounds.",
     )
 
 
@@ -204,12 +200,12 @@ class ResolvedBounds(Camel):
 
 
 class PendingExplained(Camel):
-    """Bounds that were declared with a deadline and wait for their slots. Until then the former ones hold."""
+    """Bounds with a deadline that wait for their slots. Until the deadline the former bounds are in force."""
 
     version: int
-    rescale: int | None = Field(description="The number of its record.")
+    rescale: int | None = Field(description="The number of the rescale record.")
     former: dict[str, ResolvedBounds] = Field(
-        description="Per vertex id, of the vertices whose bounds it changed."
+        description="The former bounds of the changed vertices, by vertex id."
     )
     deadline_timestamp_ms: Millis
     on_timeout: OnTimeout
@@ -228,28 +224,30 @@ class Explanation(Camel):
     scaling_policy: PolicyVersion
     supply: SupplyExplained
     executors: ExecutorsExplained | None = Field(
-        description="null: the job does not run, runs on the host, or its driver has not been heard."
+        description="Null if the job does not run, runs on the host, or its driver has not reported."
     )
     vertices: dict[str, VertexExplained]
-    reactive: bool = Field(description="Whether the job follows whatever slots there are.")
+    reactive: bool = Field(description="Whether the job uses all available slots.")
     rollback: RollbackExplained | None
     on_trial_until_ms: int | None = Field(
-        description="Until then the last rescale is taken back if it turns out bad.",
+        description="The end of the trial of the last rescale.",
     )
     pending: list[PendingExplained] = Field(description="Bounds that wait for their deadline.")
     sentences: list[str]
-    violations: list[str] = Field(description="Bounds that the parallelism in force breaks, and why.")
+    violations: list[str] = Field(
+        description="Bounds that the parallelism in force violates, with the reason."
+    )
     last_batch_timestamp_ms: int | None
 
 
 class DryRun(Camel):
-    """What the PUT would do; nothing was changed."""
+    """The effect that the request would have. Nothing was changed."""
 
     bounds: dict[str, ResolvedBounds]
     current_parallelism: dict[str, int] | None
     parallelism: dict[str, int] | None = Field(
-        description="Decided; null when none is attainable with the slots there are. Of a BATCH job only what is "
-        "decided already, which other bounds do not change."
+        description="The resulting parallelism; null if none is attainable with the available slots. For a BATCH job: "
+        "the decided vertices, which other bounds do not change."
     )
     slots_before: int
     slots_after: int | None

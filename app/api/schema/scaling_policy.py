@@ -9,37 +9,37 @@ from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 
 
 class VertexLimits(Camel):
-    """A limit that is not given, or null, is none."""
+    """A missing or null field means no limit."""
 
     floor: int | None = Field(
         default=None,
         ge=1,
         le=MAX_PARALLELISM_LIMIT,
-        description="The least parallelism, whatever was declared.",
+        description="The least parallelism for all declared bounds.",
     )
     ceiling: int | None = Field(
         default=None,
         ge=1,
         le=MAX_PARALLELISM_LIMIT,
-        description="The most parallelism, whatever was declared.",
+        description="The greatest parallelism for all declared bounds.",
     )
 
 
 class ScalingPolicy(Camel):
-    """The whole policy: what is left out limits nothing."""
+    """The whole policy. A missing field means no limit."""
 
     all_vertices: VertexLimits = Field(
-        default_factory=VertexLimits, description="For every vertex that has no such limit of its own."
+        default_factory=VertexLimits, description="For every vertex without its own limit."
     )
     vertices: dict[str, VertexLimits] = Field(
-        default_factory=dict, description="By vertex id; a unique vertex name is accepted as well."
+        default_factory=dict, description="By vertex id; a unique vertex name is accepted too."
     )
 
 
 class PolicyVersion(ScalingPolicy):
-    """A policy as it was set: by whom, when and why."""
+    """A version of the policy, with author, time and reason."""
 
-    version: int = Field(description="The ETag that it had.")
+    version: int = Field(description="The ETag of this version.")
     requested_by: str | None
-    reason: str | None = Field(description="What X-Slotwise-Reason said.")
+    reason: str | None = Field(description="The X-Slotwise-Reason of the request.")
     changed_timestamp_ms: Millis

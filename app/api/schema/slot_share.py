@@ -11,9 +11,9 @@ from app.api.schema.base import Camel, Expected, Millis
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 from app.scheduler.arbiter import Why
 
-_WEIGHT = "A job of weight 2 has twice the share of one of weight 1."
-_PRIORITY = "Who is admitted first: higher before lower."
-_CAP = "The most slots that the job may have; null for no such limit."
+_WEIGHT = "A job of weight 2 has twice the share of a job of weight 1."
+_PRIORITY = "Of waiting jobs, those of higher priority are admitted first."
+_CAP = "The most slots that the job may hold; null for no limit."
 
 ShareReason = StrEnum("ShareReason", {why.name: why.value for why in Why})  # type: ignore[misc]
 
@@ -23,7 +23,7 @@ def _between(lowest: int, highest: int, or_else: str = "") -> Expected:
 
 
 class SlotShare(Camel):
-    """All three, so that none is changed by being forgotten."""
+    """All three fields are required, so that a request changes none by omission."""
 
     weight: Annotated[int, _between(1, WEIGHT_MAX)] = Field(ge=1, le=WEIGHT_MAX, description=_WEIGHT)
     priority: Annotated[int, _between(-PRIORITY_MAX, PRIORITY_MAX)] = Field(
@@ -35,22 +35,20 @@ class SlotShare(Camel):
 
 
 class ShareExplained(SlotShare):
-    """What was declared for the job, and what the arbiter says of it."""
+    """The declared slot share of the job, and the decision of the arbiter."""
 
     version: int = Field(description="The ETag.")
     requested_by: str | None
     reason: str | None = Field(description="X-Slotwise-Reason of the last change.")
     changed_timestamp_ms: Millis
     share: int | None = Field(
-        description="The slots that it comes to when nothing changes; null while nothing was decided."
+        description="The slots that the job will hold if nothing changes; null before the first decision."
     )
     allowed: int | None = Field(
-        description="The slots that it may hold now; fewer than it holds if it is to give some back."
+        description="The slots that the job may hold now; fewer than it holds if it has to give some back."
     )
     why: ShareReason | None
-    missing: int = Field(
-        description="With no-room: the slots that would have to be free besides, for it to run."
-    )
+    missing: int = Field(description="With no-room: the slots that must become free before the job can run.")
     due_timestamp_ms: int | None = Field(
-        description="When what it holds beyond its share may be taken, because other jobs want it.",
+        description="When other jobs may take the slots beyond its share.",
     )

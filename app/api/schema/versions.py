@@ -11,15 +11,15 @@ from app.scheduler.adaptive.version_state import Outcome
 class Version(Camel):
     version: int = Field(ge=1)
     outcome: Outcome
-    since: Millis = Field(description="Since when the outcome is what it is.")
+    since: Millis = Field(description="The time of the last change of the outcome.")
     requested_by: str | None
     requested: Millis
-    why: str | None = Field(description="A sentence, if there is more to say.")
+    why: str | None = Field(description="The reason of the outcome, in a sentence.")
 
 
 class JobVersions(Schema):
     current: int = Field(ge=1, description="The version in force.")
-    versions: list[Version] = Field(description="Newest first; versions of long ago are left out.")
+    versions: list[Version] = Field(description="Newest first; the oldest versions are not kept.")
 
 
 class Replaced(Camel):
