@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.driver.owneraddress import OwnerAddress
-from app.model.batch import RegionOrder
+from app.model.fromjson import from_json
 from app.model.protocol import REPORTS_LIMIT_BYTES, DriverSpec, Orders, Registration, Report
 
 log = logging.getLogger(__name__)
@@ -140,16 +140,7 @@ class ControlPlaneClient:
             )
 
     def _take_orders(self, body: dict[str, Any]) -> None:
-        orders = Orders(
-            plan_version=int(body["plan_version"]),
-            parallelism={str(key): int(value) for key, value in body["parallelism"].items()},
-            stop=body["stop"],
-            epoch=int(body["epoch"]),
-            regions=tuple(RegionOrder.from_json(each) for each in body.get("regions", ())),
-            results=tuple(str(each) for each in body.get("results", ())),
-            slots=int(body.get("slots", 0)),
-            restarts={str(key): int(value) for key, value in body.get("restarts", {}).items()},
-        )
+        orders = from_json(Orders, body)
         if orders.epoch < self._epoch:
             return
         self._epoch = orders.epoch

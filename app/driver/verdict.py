@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.driver.causes import Link
-from app.model.option_names import FINAL_EXCEPTIONS, RECOVERABLE_EXCEPTIONS
+from app.model.option_values import FINAL_EXCEPTIONS, RECOVERABLE_EXCEPTIONS
 from app.model.protocol import DriverSpec
 
 FINAL: Final = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.model.graphwalk import reached
 from app.model.jobgraph import JobGraph, JobVertex, SourceSpec, VertexInput
 
 
@@ -77,19 +78,12 @@ def queries(graph: JobGraph) -> tuple[Query, ...]:
 def _query_of(
     sink: JobVertex, vertices: Sequence[JobVertex], by_id: Mapping[str, JobVertex], static: frozenset[str]
 ) -> Query:
-    reached = upstream(sink.id, by_id) - {sink.id}
-    inside = [vertex for vertex in vertices if vertex.id in reached]
+    before = upstream(sink.id, by_id) - {sink.id}
+    inside = [vertex for vertex in vertices if vertex.id in before]
     flow = tuple(vertex for vertex in inside if vertex.id not in static)
     return Query((*flow, sink), tuple(vertex for vertex in inside if vertex.id in static))
 
 
 def upstream(vertex_id: str, by_id: Mapping[str, JobVertex]) -> set[str]:
     """The ids of ``vertex_id`` and of every vertex that it depends on."""
-    reached: set[str] = set()
-    waiting = [vertex_id]
-    while waiting:
-        current = waiting.pop()
-        if current not in reached:
-            reached.add(current)
-            waiting.extend(edge.vertex_id for edge in by_id[current].inputs)
-    return reached
+    return reached([vertex_id], lambda current: [edge.vertex_id for edge in by_id[current].inputs])

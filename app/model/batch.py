@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from app.model.jobgraph import Partitioner
 
@@ -60,11 +59,6 @@ class Skew:
     factor: float = 4.0
     threshold_bytes: int = 256 * 1024 * 1024
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Skew:
-        """The inverse of ``dataclasses.asdict`` and JSON."""
-        return cls(SkewStrategy(value["strategy"]), float(value["factor"]), int(value["threshold_bytes"]))
-
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
@@ -103,18 +97,6 @@ class Result:
     def total_rows(self) -> int:
         return sum(self.rows_of)
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Result:
-        """The inverse of ``dataclasses.asdict`` and JSON."""
-        lists = {name: tuple(int(each) for each in value[name]) for name in ("bytes_of", "rows_of")}
-        return cls(
-            dataset=str(value["dataset"]),
-            run=int(value["run"]),
-            path=str(value["path"]),
-            manifest_sha256=str(value["manifest_sha256"]),
-            **lists,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -128,11 +110,6 @@ class Read:
     result: Result
     groups: tuple[tuple[int, ...], ...] = ()
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Read:
-        groups = tuple(tuple(int(each) for each in group) for group in value["groups"])
-        return cls(str(value["vertex_id"]), str(value["producer"]), Result.from_json(value["result"]), groups)
-
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -143,16 +120,6 @@ class Output:
     partitioner: Partitioner
     keys: tuple[str, ...]
     subpartitions: int
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Output:
-        return cls(
-            dataset=str(value["dataset"]),
-            producer=str(value["producer"]),
-            partitioner=Partitioner(value["partitioner"]),
-            keys=tuple(str(key) for key in value["keys"]),
-            subpartitions=int(value["subpartitions"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +137,3 @@ class RegionOrder:
     reads: tuple[Read, ...] = ()
     outputs: tuple[Output, ...] = ()
     skew: Skew = Skew()
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> RegionOrder:
-        """The inverse of ``dataclasses.asdict`` and JSON."""
-        return cls(
-            region=int(value["region"]),
-            run=int(value["run"]),
-            parallelism={str(key): int(each) for key, each in value["parallelism"].items()},
-            volume_bytes=int(value["volume_bytes"]),
-            reads=tuple(Read.from_json(each) for each in value["reads"]),
-            outputs=tuple(Output.from_json(each) for each in value["outputs"]),
-            skew=Skew.from_json(value["skew"]) if "skew" in value else Skew(),
-        )

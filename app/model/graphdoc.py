@@ -13,7 +13,6 @@ from typing import Final
 
 from app.model.graphdoc_build import build, derive
 from app.model.graphdoc_edges import RawVertex, check_edges, read_inputs
-from app.model.graphdoc_environment import read_runtime
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors
 from app.model.graphdoc_operations import (
     missing_module,
@@ -24,7 +23,7 @@ from app.model.graphdoc_operations import (
     read_source,
     read_sql,
 )
-from app.model.graphdoc_settings import check_size, read_artifacts, read_config, read_program
+from app.model.graphdoc_settings import check_size, read_artifacts, read_config, read_program, read_runtime
 from app.model.graphdoc_write import to_document
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.model.graphdoc_fields import Errors, Fields
+from app.model.graphwalk import in_order, reached
 from app.model.jobgraph import (
     DEFAULT_SLOT_SHARING_GROUP,
     Exchange,
@@ -61,8 +61,7 @@ class RawVertex:
 def read_inputs(fields: Fields) -> tuple[RawInput, ...]:
     """The ``inputs`` of a vertex, each a name or a mapping."""
     found: list[RawInput] = []
-    for index, value in enumerate(fields.sequence("inputs", "a list of inputs", MAX_INPUTS)):
-        place = f"{fields.at('inputs')}[{index}]"
+    for place, value in fields.elements("inputs", "a list of inputs", MAX_INPUTS):
         if isinstance(value, str):
             found.append(RawInput(place, value))
         elif isinstance(value, Mapping):
@@ -79,8 +78,7 @@ def _input(fields: Fields) -> RawInput:
     vertex = fields.text("vertex", "the name of a vertex")
     partitioner = fields.choice("partitioner", Partitioner)
     keys: list[str] = []
-    for index, value in enumerate(fields.sequence("keys", "a list of column names", MAX_KEYS)):
-        place = f"{fields.at('keys')}[{index}]"
+    for place, value in fields.elements("keys", "a list of column names", MAX_KEYS):
         key = fields.as_text(place, value, "a column name")
         if key is not None and key in keys:
             fields.errors.add(place, f"{shown(key)} is listed twice.")
@@ -110,7 +108,7 @@ def check_edges(errors: Errors, raw: Sequence[RawVertex], job_type: JobType) -> 
     if raw and all(vertex.kind for vertex in raw) and not any(_is_end(vertex) for vertex in raw):
         errors.add("vertices", "there is no sink: at least one vertex with a sink is expected.")
         sound = False
-    order = topological(raw, by_name)
+    order = in_order({vertex.index: _producers(vertex, by_name) for vertex in raw})
     if order is None:
         for cycle in _cycles(raw, by_name):
             errors.add("vertices", f"the inputs form a cycle: {' -> '.join([*cycle, cycle[0]])}.")
@@ -119,7 +117,7 @@ def check_edges(errors: Errors, raw: Sequence[RawVertex], job_type: JobType) -> 
         # Whether every vertex leads to a sink cannot be told while inputs or kinds are missing.
         return None
     _check_reach(errors, raw, by_name)
-    return order
+    return tuple(raw[index] for index in order)
 
 
 def _is_end(vertex: RawVertex) -> bool:
@@ -199,39 +197,13 @@ def _check_sql_names(errors: Errors, vertex: RawVertex) -> None:
 
 
 def _check_reach(errors: Errors, raw: Sequence[RawVertex], by_name: Mapping[str, RawVertex]) -> None:
-    reached: set[int] = set()
-    waiting = [vertex for vertex in raw if _is_end(vertex)]
-    while waiting:
-        vertex = waiting.pop()
-        if vertex.index not in reached:
-            reached.add(vertex.index)
-            waiting.extend(by_name[edge.vertex] for edge in vertex.inputs if edge.vertex is not None)
+    ends = [vertex.index for vertex in raw if _is_end(vertex)]
+    used = reached(ends, lambda index: _producers(raw[index], by_name))
     consumed = {edge.vertex for vertex in raw for edge in vertex.inputs}
     for vertex in raw:
-        if vertex.index not in reached:
+        if vertex.index not in used:
             why = "it leads to no sink" if vertex.name in consumed else "no vertex has it as input"
             errors.add(vertex.place, f"the result of {shown(vertex.name or '')} is not used: {why}.")
-
-
-def topological(raw: Sequence[RawVertex], by_name: Mapping[str, RawVertex]) -> tuple[RawVertex, ...] | None:
-    """Inputs first, and else in the order of the document; None if there is a cycle."""
-    producers = {vertex.index: _producers(vertex, by_name) for vertex in raw}
-    consumers: dict[int, list[int]] = {vertex.index: [] for vertex in raw}
-    for index, before in producers.items():
-        for producer in before:
-            consumers[producer].append(index)
-    missing = {index: len(before) for index, before in producers.items()}
-    ready = [index for index, count in missing.items() if not count]
-    heapq.heapify(ready)
-    order: list[RawVertex] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(raw[index])
-        for consumer in consumers[index]:
-            missing[consumer] -= 1
-            if not missing[consumer]:
-                heapq.heappush(ready, consumer)
-    return tuple(order) if len(order) == len(raw) else None
 
 
 def _producers(vertex: RawVertex, by_name: Mapping[str, RawVertex]) -> set[int]:

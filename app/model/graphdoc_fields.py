@@ -4,9 +4,9 @@ are is said by `graphdoc` and `graphdoc_program`."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from app.model.jobgraph import MAX_SETTING_CHARS
 from app.model.sentences import hint, kind_of, shown
@@ -164,26 +164,25 @@ class Fields:
             return None
         return value
 
-    def integer(self, name: str, lowest: int, highest: int) -> int | None:
-        """A whole number; None if it is left out or wrong. Neither true nor 1.0 is one."""
+    def _if(self, name: str, expected: str, fits: Callable[[Any], bool]) -> Any:
+        """The field if it ``fits`` what is ``expected``; None if it is left out or wrong."""
         if name not in self._value:
             return None
         value = self._value[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
-            self.wrong(
-                name, f"should be a whole number between {lowest} and {highest}, found {kind_of(value)}."
-            )
+        if not fits(value):
+            self.wrong(name, f"should be {expected}, found {kind_of(value)}.")
             return None
         return value
 
+    def integer(self, name: str, lowest: int, highest: int) -> int | None:
+        """A whole number; None if it is left out or wrong. Neither true nor 1.0 is one."""
+        expected = f"a whole number between {lowest} and {highest}"
+        found: int | None = self._if(name, expected, lambda it: type(it) is int and lowest <= it <= highest)
+        return found
+
     def boolean(self, name: str) -> bool | None:
-        if name not in self._value:
-            return None
-        value = self._value[name]
-        if not isinstance(value, bool):
-            self.wrong(name, f"should be true or false, found {kind_of(value)}.")
-            return None
-        return value
+        found: bool | None = self._if(name, "true or false", lambda it: isinstance(it, bool))
+        return found
 
     def choice(self, name: str, kind: type[E]) -> E | None:
         if name not in self._value:
@@ -198,24 +197,19 @@ class Fields:
 
     def sequence(self, name: str, expected: str, longest: int) -> list[object]:
         """A list; empty if it is left out or wrong, its first elements only if it is too long."""
-        if name not in self._value:
-            return []
-        value = self._value[name]
-        if not isinstance(value, list | tuple):
-            self.wrong(name, f"should be {expected}, found {kind_of(value)}.")
-            return []
+        value = self._if(name, expected, lambda it: isinstance(it, list | tuple)) or ()
         if len(value) > longest:
             self.wrong(name, f"has {len(value)} elements: at most {longest} are allowed.")
         return list(value[:longest])
 
+    def elements(self, name: str, expected: str, longest: int) -> Iterator[tuple[str, object]]:
+        """Each element of a list, and its place before it."""
+        for index, value in enumerate(self.sequence(name, expected, longest)):
+            yield f"{self.at(name)}[{index}]", value
+
     def mapping(self, name: str, expected: str) -> Mapping[object, object] | None:
-        if name not in self._value:
-            return None
-        value = self._value[name]
-        if not isinstance(value, Mapping):
-            self.wrong(name, f"should be {expected}, found {kind_of(value)}.")
-            return None
-        return value
+        found: Mapping[object, object] | None = self._if(name, expected, lambda it: isinstance(it, Mapping))
+        return found
 
     def texts(self, name: str, expected: str, longest: int) -> tuple[tuple[str, str], ...]:
         """A mapping of names to texts. Numbers and booleans are taken and written as text: 5 as 5, true as true."""

@@ -10,10 +10,17 @@ from typing import Final
 from app.model.environment import SERVERS, Runtime
 from app.model.graphdoc import parse_document
 from app.model.graphdoc_build import DEFAULT_STATE_PARTITIONS
-from app.model.graphdoc_environment import read_runtime, runtime_document
 from app.model.graphdoc_fields import Errors, Fields, GraphErrors, below
-from app.model.graphdoc_settings import MAX_ARTIFACTS, check_size, read_artifacts, read_config, read_program
-from app.model.graphdoc_write import planned_document, program_document
+from app.model.graphdoc_settings import (
+    MAX_ARTIFACTS,
+    check_size,
+    read_artifacts,
+    read_config,
+    read_program,
+    read_runtime,
+)
+from app.model.graphdoc_write import planned_document, program_document, runtime_document
+from app.model.graphwalk import reached
 from app.model.jobgraph import (
     DEFAULT_BATCH_PARALLELISM,
     MAX_PARALLELISM_LIMIT,
@@ -241,15 +248,9 @@ def _partitions_of_queries(vertices: Sequence[PlannedVertex]) -> dict[str, int]:
     for sink in vertices:
         if sink.name in consumed:
             continue
-        reached: set[str] = set()
-        waiting = [sink.name]
-        while waiting:
-            name = waiting.pop()
-            if name in by_name and name not in reached:
-                reached.add(name)
-                waiting.extend(by_name[name].inputs)
-        numbers = [by_name[name].state_partitions for name in reached if by_name[name].stateful]
+        own = reached([sink.name], lambda name: [each for each in by_name[name].inputs if each in by_name])
+        numbers = [by_name[name].state_partitions for name in own if by_name[name].stateful]
         most = max((number for number in numbers if number is not None), default=None)
         if most is not None:
-            found |= dict.fromkeys(reached, most)
+            found |= dict.fromkeys(own, most)
     return found

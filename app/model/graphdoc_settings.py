@@ -1,11 +1,21 @@
-"""What job graphs and programs have in common beside their names: artifacts, config, the script and its arguments."""
+"""What job graphs and programs have in common beside their names: artifacts, what they run in, config, the script and
+its arguments."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
-from app.model.environment import path_fault
+from app.model.environment import (
+    MAX_PACKAGES,
+    MAX_REQUIREMENTS,
+    EnvironmentSpec,
+    Runtime,
+    package_fault,
+    path_fault,
+    requirement_fault,
+)
 from app.model.graphdoc_fields import Errors, Fields, below, text_fault
 from app.model.javaoptions import (
     EXECUTOR_OPTION_SETTINGS,
@@ -22,8 +32,7 @@ from app.model.jobgraph import (
     JobType,
     ProgramSpec,
 )
-from app.model.options import JobOptions
-from app.model.options_by_type import options_of_the_other_type
+from app.model.options import JobOptions, options_of_the_other_type
 from app.model.ownsettings import SHUFFLE_PARTITIONS, refused_setting
 from app.model.sentences import shown
 from app.model.sparkui import ui_fault
@@ -33,6 +42,8 @@ MAX_ARTIFACTS: Final = 100
 MAX_SETTINGS: Final = 500
 MAX_ARGS: Final = 1_000
 
+_FORMS: Final = ("python", "archive", "requirements")
+_ENVIRONMENT = "a mapping with one of python, archive, requirements"
 _WHOLE = re.compile(r"[0-9]{1,9}\Z")
 _NOT_FOR_PROGRAMS: Final = {
     "slotwise.batch.interval": "a program says itself how often its queries run, with trigger(processingTime=...)",
@@ -43,8 +54,7 @@ _NOT_FOR_PROGRAMS: Final = {
 def read_artifacts(fields: Fields) -> tuple[str, ...]:
     """The names of the files that come with the job."""
     found: list[str] = []
-    for index, value in enumerate(fields.sequence("artifacts", "a list of file names", MAX_ARTIFACTS)):
-        place = f"artifacts[{index}]"
+    for place, value in fields.elements("artifacts", "a list of file names", MAX_ARTIFACTS):
         name = fields.as_text(place, value, "a file name")
         if name is None:
             continue
@@ -58,6 +68,58 @@ def read_artifacts(fields: Fields) -> tuple[str, ...]:
             fields.errors.add(place, f"{shown(name)} is listed twice.")
         else:
             found.append(name)
+    return tuple(found)
+
+
+def read_runtime(fields: Fields) -> Runtime:
+    """What the job runs in, as far as it can be read."""
+    coordinates = "coordinates such as group:artifact:version"
+    return Runtime(_environment(fields), _texts(fields, "packages", MAX_PACKAGES, coordinates, package_fault))
+
+
+def _environment(fields: Fields) -> EnvironmentSpec | None:
+    """None for that of the server, or if it cannot be read."""
+    value = fields.mapping("environment", _ENVIRONMENT)
+    if value is None:
+        return None
+    place = fields.at("environment")
+    inner = Fields(fields.errors, place, value, _FORMS, "an environment")
+    given = [name for name in _FORMS if name in inner]
+    if len(given) != 1:
+        found = f"found {' and '.join(given)}" if given else "found none"
+        fields.errors.add(place, f"should have exactly one of {', '.join(_FORMS)}, {found}.")
+        return None
+    if given == ["requirements"]:
+        found_ones = _texts(
+            inner, "requirements", MAX_REQUIREMENTS, "a requirement such as numpy==2.1.0", requirement_fault
+        )
+        if not found_ones and not fields.errors:
+            fields.errors.add(below(place, "requirements"), "must not be empty: leave environment out.")
+        return EnvironmentSpec(requirements=found_ones)
+    path = inner.text(given[0], "a path on the host of the server")
+    if path is None:
+        return None
+    artifacts = fields.raw("artifacts")
+    is_artifact = given == ["archive"] and isinstance(artifacts, list | tuple) and path in artifacts
+    fault = None if is_artifact else path_fault(path)
+    if fault is not None:
+        also = ", or one of the artifacts" if given == ["archive"] else ""
+        inner.wrong(given[0], f"{fault}{also}.")
+    return EnvironmentSpec(python=path) if given == ["python"] else EnvironmentSpec(archive=path)
+
+
+def _texts(
+    fields: Fields, name: str, most: int, expected: str, fault_of: Callable[[str], str | None]
+) -> tuple[str, ...]:
+    found: list[str] = []
+    for place, value in fields.elements(name, f"a list of {expected}", most):
+        text = fields.as_text(place, value, expected)
+        if text is None:
+            continue
+        if (fault := fault_of(text)) is not None:
+            fields.errors.add(place, f"{fault}.")
+        fields.errors.settings_chars += len(text)
+        found.append(text)
     return tuple(found)
 
 
@@ -104,8 +166,7 @@ def read_program(fields: Fields) -> ProgramSpec | None:
     fields.present("script", "the file of a program, such as job.py")
     script = fields.text("script", "the file of a program, such as job.py", longest=300)
     args: list[str] = []
-    for index, value in enumerate(fields.sequence("args", "a list of texts", MAX_ARGS)):
-        place = f"args[{index}]"
+    for place, value in fields.elements("args", "a list of texts", MAX_ARGS):
         if isinstance(value, str):
             # A text may be empty here.
             if len(value) > MAX_SETTING_CHARS:

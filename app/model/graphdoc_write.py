@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.model.graphdoc_environment import runtime_document
+from app.model.environment import Runtime
 from app.model.jobgraph import (
     JobGraph,
     JobVertex,
@@ -33,8 +33,19 @@ def program_document(program: ProgramSpec | None) -> dict[str, object]:
     """The fields of a document that say which program makes its vertices."""
     if program is None:
         return {}
-    origin = {} if program.origin is None else {"from": program.origin}
-    return {"script": program.script, "args": list(program.args), **origin}
+    return {"script": program.script, "args": list(program.args), **_given({"from": program.origin})}
+
+
+def runtime_document(runtime: Runtime) -> dict[str, object]:
+    """The fields of a document that say what the job runs in."""
+    document: dict[str, object] = {}
+    spec = runtime.environment
+    if spec is not None:
+        given = {"python": spec.python, "archive": spec.archive, "requirements": list(spec.requirements)}
+        document["environment"] = {name: value for name, value in given.items() if value}
+    if runtime.packages:
+        document["packages"] = list(runtime.packages)
+    return document
 
 
 def _vertex(vertex: JobVertex) -> dict[str, object]:
@@ -63,31 +74,29 @@ def _vertex(vertex: JobVertex) -> dict[str, object]:
 
 def planned_document(operation: PlannedSpec) -> dict[str, object]:
     others = {"checkpoint": operation.checkpoint, "path": operation.path, "fixed": operation.fixed}
-    own = {name: text for name, text in others.items() if text is not None}
-    return {"role": operation.role.value, "operator": operation.operator, **own}
+    return {"role": operation.role.value, "operator": operation.operator, **_given(others)}
 
 
 def _source(source: SourceSpec) -> dict[str, object]:
-    document: dict[str, object] = {"format": source.format}
-    if source.path is not None:
-        document["path"] = source.path
-    if source.schema is not None:
-        document["schema"] = source.schema
-    return {**document, "options": dict(source.options), "static": source.static}
+    places = _given({"path": source.path, "schema": source.schema})
+    return {"format": source.format, **places, "options": dict(source.options), "static": source.static}
 
 
 def _sink(sink: SinkSpec) -> dict[str, object]:
-    document: dict[str, object] = {"format": sink.format}
-    if sink.path is not None:
-        document["path"] = sink.path
-    if sink.python is not None:
-        document["python"] = sink.python.entry
-    return {**document, "outputMode": sink.output_mode.value, "options": dict(sink.options)}
+    places = _given({"path": sink.path, "python": None if sink.python is None else sink.python.entry})
+    mode = sink.output_mode.value
+    return {"format": sink.format, **places, "outputMode": mode, "options": dict(sink.options)}
 
 
 def _input(edge: VertexInput) -> dict[str, object]:
-    document: dict[str, object] = {"vertex": edge.vertex_name, "partitioner": edge.partitioner.value}
-    if edge.keys:
-        document["keys"] = list(edge.keys)
-    document["exchange"] = edge.exchange.value
-    return document
+    keys = {"keys": list(edge.keys)} if edge.keys else {}
+    return {
+        "vertex": edge.vertex_name,
+        "partitioner": edge.partitioner.value,
+        **keys,
+        "exchange": edge.exchange.value,
+    }
+
+
+def _given(texts: dict[str, str | None]) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if text is not None}

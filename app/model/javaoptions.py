@@ -14,6 +14,7 @@ EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 DEFAULT_EXECUTOR_OPTIONS: Final = "spark.executor.defaultJavaOptions"
 EXECUTOR_OPTION_SETTINGS: Final = (EXECUTOR_OPTIONS, DEFAULT_EXECUTOR_OPTIONS)
 """The same for its executors, on a cluster."""
+ALL_JAVA_OPTION_SETTINGS: Final = (*JAVA_OPTION_SETTINGS, *EXECUTOR_OPTION_SETTINGS)
 
 OPENED_PACKAGES: Final = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"

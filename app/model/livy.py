@@ -172,8 +172,8 @@ def _files(fields: Fields) -> dict[str, FileAsked]:
     if fields.present("file", "the path of a Python program"):
         _add_file(fields.errors, found, "file", fields.raw("file"), (".py",))
     for name, endings in (("pyFiles", _PYTHON_FILES), ("files", ())):
-        for index, value in enumerate(fields.sequence(name, "a list of paths", MAX_ARTIFACTS)):
-            _add_file(fields.errors, found, f"{name}[{index}]", value, endings)
+        for place, value in fields.elements(name, "a list of paths", MAX_ARTIFACTS):
+            _add_file(fields.errors, found, place, value, endings)
     return found
 
 

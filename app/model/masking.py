@@ -9,41 +9,21 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.model.javaoptions import EXECUTOR_OPTION_SETTINGS, JAVA_OPTION_SETTINGS
+from app.model.javaoptions import ALL_JAVA_OPTION_SETTINGS
 from app.model.jobgraph import MAX_SETTING_CHARS
-from app.model.secret_places import (
-    HIDDEN,
-    SETTING,
-    bearers,
-    entries,
-    hide,
-    is_secret,
-    json_web_tokens,
-    named_arguments,
-    pairs,
-    passwords_of_oracle,
-    passwords_of_urls,
-)
-
-_JAVA_OPTIONS = frozenset({*JAVA_OPTION_SETTINGS, *EXECUTOR_OPTION_SETTINGS})
+from app.model.secret_places import HIDDEN, SETTING, hide_all, is_secret, named_arguments
 
 
 def masked(name: str, value: str) -> str:
     """``value`` of a setting, as far as it may be shown."""
     if is_secret(name) or len(value) > MAX_SETTING_CHARS:
         return HIDDEN
-    return masked_java_options(value) if name in _JAVA_OPTIONS else masked_text(value)
+    return masked_java_options(value) if name in ALL_JAVA_OPTION_SETTINGS else masked_text(value)
 
 
 def masked_text(text: str) -> str:
     """``text`` without passwords in URLs, tokens, and values whose names speak of secrets."""
-    text = hide(text, passwords_of_urls(text, SETTING))
-    text = hide(text, passwords_of_oracle(text))
-    text = hide(text, entries(text))
-    # Before the pairs: the value of Authorization=Basic abc would end at the blank.
-    text = hide(text, bearers(text, SETTING))
-    text = hide(text, pairs(text, SETTING))
-    return hide(text, json_web_tokens(text))
+    return hide_all(text, SETTING)
 
 
 def masked_java_options(text: str) -> str:

@@ -1,4 +1,5 @@
-"""How the values of options are written: durations as in Flink's configuration, counts, fractions, choices."""
+"""How the values of options are written: durations as in Flink's configuration, counts, fractions, choices. And the
+names of options that others than the table of options have to say."""
 
 from __future__ import annotations
 
@@ -10,6 +11,13 @@ from typing import Final
 
 from app.model.batch import DeciderRule, SkewStrategy
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
+
+AUTOSCALER: Final = "job.autoscaler."
+"""The beginning of the names of Flink's autoscaler, which reads them from a job's settings. Here they do nothing."""
+FINAL_EXCEPTIONS: Final = "slotwise.failure.final-exceptions"
+RECOVERABLE_EXCEPTIONS: Final = "slotwise.failure.recoverable-exceptions"
+USER_CODE_ATTEMPTS: Final = "slotwise.failure.user-code-attempts"
+LOCAL_TIMEOUT: Final = "slotwise.failure.local-timeout"
 
 MAX_DURATION_MS: Final = 100 * 365 * 86_400_000
 """A hundred years: beyond it a duration is a mistake."""
@@ -240,16 +248,9 @@ DECIDER: Final = _choice({rule.value: rule.value for rule in DeciderRule})
 TRIGGER: Final = _choice({one: one for one in ("processing-time", "available-now")})
 SKEW_STRATEGY: Final = _choice({one.value: one.value for one in SkewStrategy})
 POSITIVE_SIZE: Final = Kind(parse_size_bytes, format_size_bytes)
+_STRATEGIES: Final = ("none", "fixed-delay", "failure-rate", "exponential-delay")
 STRATEGY: Final = _choice(
-    {
-        "none": "none",
-        "off": "none",
-        "disable": "none",
-        "fixed-delay": "fixed-delay",
-        "fixeddelay": "fixed-delay",
-        "failure-rate": "failure-rate",
-        "failurerate": "failure-rate",
-        "exponential-delay": "exponential-delay",
-        "exponentialdelay": "exponential-delay",
-    }
+    {one: one for one in _STRATEGIES}
+    | {one.replace("-", ""): one for one in _STRATEGIES}
+    | {"off": "none", "disable": "none"}
 )

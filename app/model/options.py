@@ -21,19 +21,14 @@ Where the defaults are our own:
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
 from app.model.batch import DeciderRule, Skew, SkewStrategy
-from app.model.option_names import (
-    AUTOSCALER,
-    FINAL_EXCEPTIONS,
-    LOCAL_TIMEOUT,
-    RECOVERABLE_EXCEPTIONS,
-    USER_CODE_ATTEMPTS,
-)
+from app.model.jobgraph import JobType
 from app.model.option_values import (
+    AUTOSCALER,
     BOOLEAN,
     CAP,
     CLASS_NAMES,
@@ -41,7 +36,9 @@ from app.model.option_values import (
     DECIDER,
     DURATION,
     DURATION_OR_FOREVER,
+    FINAL_EXCEPTIONS,
     FRACTION,
+    LOCAL_TIMEOUT,
     MAX_COUNT,
     MODE,
     MULTIPLIER,
@@ -49,10 +46,12 @@ from app.model.option_values import (
     POSITIVE_DURATION,
     POSITIVE_SIZE,
     PRIORITY,
+    RECOVERABLE_EXCEPTIONS,
     SCHEDULER,
     SKEW_STRATEGY,
     STRATEGY,
     TRIGGER,
+    USER_CODE_ATTEMPTS,
     WEIGHT,
     InvalidValue,
     Kind,
@@ -73,46 +72,41 @@ _SKEW = "table.optimizer.skewed-join-optimization."
 _CREATION = _SCHEDULER + "retry-execution-graph-creation."
 
 
+def _options(prefix: str) -> Callable[[str, Kind, Any], Any]:
+    """Makes fields: each is set by the option whose name begins with ``prefix``, and has a kind and a default."""
+
+    def option(name: str, kind: Kind, default: Any) -> Any:
+        return field(default=default, metadata={"option": prefix + name, "kind": kind})
+
+    return option
+
+
+_option = _options("")
+_scheduler = _options(_SCHEDULER)
+_slotwise = _options("slotwise.")
+_auto = _options(_AUTO)
+_skew = _options(_SKEW)
+_fixed = _options("restart-strategy.fixed-delay.")
+_rate = _options("restart-strategy.failure-rate.")
+_exponential = _options("restart-strategy.exponential-delay.")
+
+
 @dataclass(frozen=True, slots=True)
 class RestartStrategyOptions:
     """One restart strategy: its type and the options of every type (those of the others are not used)."""
 
-    type: str = "exponential-delay"
-    fixed_attempts: int = 1
-    fixed_delay_ms: int = 1_000
-    max_failures_per_interval: int = 1
-    failure_rate_interval_ms: int = 60_000
-    failure_rate_delay_ms: int = 1_000
-    initial_backoff_ms: int = 1_000
-    max_backoff_ms: int = 60_000
-    backoff_multiplier: float = 1.5
-    reset_backoff_threshold_ms: int = 3_600_000
-    jitter_factor: float = 0.1
-    attempts_before_reset_backoff: int = MAX_COUNT
-
-
-_STRATEGY_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
-    ("restart-strategy.type", "type", STRATEGY),
-    ("restart-strategy.fixed-delay.attempts", "fixed_attempts", COUNT),
-    ("restart-strategy.fixed-delay.delay", "fixed_delay_ms", DURATION),
-    ("restart-strategy.failure-rate.max-failures-per-interval", "max_failures_per_interval", POSITIVE_COUNT),
-    ("restart-strategy.failure-rate.failure-rate-interval", "failure_rate_interval_ms", POSITIVE_DURATION),
-    ("restart-strategy.failure-rate.delay", "failure_rate_delay_ms", DURATION),
-    ("restart-strategy.exponential-delay.initial-backoff", "initial_backoff_ms", POSITIVE_DURATION),
-    ("restart-strategy.exponential-delay.max-backoff", "max_backoff_ms", POSITIVE_DURATION),
-    ("restart-strategy.exponential-delay.backoff-multiplier", "backoff_multiplier", MULTIPLIER),
-    (
-        "restart-strategy.exponential-delay.reset-backoff-threshold",
-        "reset_backoff_threshold_ms",
-        POSITIVE_DURATION,
-    ),
-    ("restart-strategy.exponential-delay.jitter-factor", "jitter_factor", FRACTION),
-    (
-        "restart-strategy.exponential-delay.attempts-before-reset-backoff",
-        "attempts_before_reset_backoff",
-        COUNT,
-    ),
-)
+    type: str = _option("restart-strategy.type", STRATEGY, "exponential-delay")
+    fixed_attempts: int = _fixed("attempts", COUNT, 1)
+    fixed_delay_ms: int = _fixed("delay", DURATION, 1_000)
+    max_failures_per_interval: int = _rate("max-failures-per-interval", POSITIVE_COUNT, 1)
+    failure_rate_interval_ms: int = _rate("failure-rate-interval", POSITIVE_DURATION, 60_000)
+    failure_rate_delay_ms: int = _rate("delay", DURATION, 1_000)
+    initial_backoff_ms: int = _exponential("initial-backoff", POSITIVE_DURATION, 1_000)
+    max_backoff_ms: int = _exponential("max-backoff", POSITIVE_DURATION, 60_000)
+    backoff_multiplier: float = _exponential("backoff-multiplier", MULTIPLIER, 1.5)
+    reset_backoff_threshold_ms: int = _exponential("reset-backoff-threshold", POSITIVE_DURATION, 3_600_000)
+    jitter_factor: float = _exponential("jitter-factor", FRACTION, 0.1)
+    attempts_before_reset_backoff: int = _exponential("attempts-before-reset-backoff", COUNT, MAX_COUNT)
 
 
 def _creation_retry() -> RestartStrategyOptions:
@@ -144,51 +138,53 @@ class JobOptions:
     longer any may, as the cluster takes its time to bring executors: no option, it follows from the server's settings.
     """
 
-    scheduler: str = "Adaptive"
-    submission_wait_ms: int = 300_000
-    submission_stabilization_ms: int = 10_000
-    executing_cooldown_ms: int = 30_000
-    executing_stabilization_ms: int = 60_000
-    max_checkpoint_failures: int = 2
-    max_delay_ms: int = 3 * BATCH_INTERVAL_MS
-    prefer_minimal_taskmanagers: bool = True
-    slot_idle_timeout_ms: int = 50_000
-    rescale_history_size: int = 1_000
-    exception_history_size: int = 16
-    in_place_cooldown_ms: int = 0
-    in_place_stabilization_ms: int = 100
-    in_place_max_delay_ms: int = 0
-    start_timeout_ms: int = 120_000
+    scheduler: str = _option("jobmanager.scheduler", SCHEDULER, "Adaptive")
+    mode: str = _option("scheduler-mode", MODE, "none")
+    submission_wait_ms: int = _scheduler("submission.resource-wait-timeout", DURATION_OR_FOREVER, 300_000)
+    submission_stabilization_ms: int = _scheduler(
+        "submission.resource-stabilization-timeout", DURATION, 10_000
+    )
+    executing_cooldown_ms: int = _scheduler("executing.cooldown-after-rescaling", DURATION, 30_000)
+    executing_stabilization_ms: int = _scheduler("executing.resource-stabilization-timeout", DURATION, 60_000)
+    max_checkpoint_failures: int = _scheduler("rescale-trigger.max-checkpoint-failures", POSITIVE_COUNT, 2)
+    max_delay_ms: int = _scheduler("rescale-trigger.max-delay", DURATION, 3 * BATCH_INTERVAL_MS)
+    prefer_minimal_taskmanagers: bool = _scheduler("prefer-minimal-taskmanagers", BOOLEAN, True)
+    slot_idle_timeout_ms: int = _option("slot.idle.timeout", DURATION, 50_000)
+    rescale_history_size: int = _option("web.adaptive-scheduler.rescale-history.size", COUNT, 1_000)
+    exception_history_size: int = _option("web.exception-history-size", POSITIVE_COUNT, 16)
+    in_place_cooldown_ms: int = _slotwise("in-place.cooldown", DURATION, 0)
+    in_place_stabilization_ms: int = _slotwise("in-place.resource-stabilization-timeout", DURATION, 100)
+    in_place_max_delay_ms: int = _slotwise("in-place.max-delay", DURATION, 0)
+    start_timeout_ms: int = _slotwise("driver.start-timeout", POSITIVE_DURATION, 120_000)
     cluster_start_ms: int = 0
-    stop_timeout_ms: int = 30_000
-    batch_timeout_ms: int = 0
-    batch_interval_ms: int = 0
-    batch_trigger: str = "processing-time"
-    measure_load: bool = True
-    apply_timeout_ms: int = 60_000
-    slots_weight: int = 1
-    slots_priority: int = 0
-    slots_cap: int | None = None
-    repartition_enabled: bool = True
-    repartition_max: int = 128
-    repartition_timeout_ms: int = 1_800_000
-    rollback_watch_ms: int = 60_000
-    rollback_min_throughput: float = 0.5
-    version_trial_ms: int = 600_000
-    final_exceptions: tuple[str, ...] = ()
-    recoverable_exceptions: tuple[str, ...] = ()
-    user_code_attempts: int = 3
-    local_timeout_ms: int = 60_000
-    mode: str = "none"
-    decider: str = DeciderRule.FLIP_187.value
-    volume_bytes: int = 16 * 1024 * 1024
-    auto_enabled: bool = True
-    auto_min: int = 1
-    auto_max: int = 128
-    auto_source: int = 0
-    skew_strategy: str = SkewStrategy.AUTO.value
-    skew_factor: float = Skew().factor
-    skew_threshold_bytes: int = Skew().threshold_bytes
+    stop_timeout_ms: int = _slotwise("driver.stop-timeout", POSITIVE_DURATION, 30_000)
+    batch_timeout_ms: int = _slotwise("batch.timeout", DURATION, 0)
+    batch_interval_ms: int = _slotwise("batch.interval", DURATION, 0)
+    batch_trigger: str = _slotwise("batch.trigger", TRIGGER, "processing-time")
+    measure_load: bool = _slotwise("metrics.load", BOOLEAN, True)
+    apply_timeout_ms: int = _slotwise("rescale.apply-timeout", POSITIVE_DURATION, 60_000)
+    slots_weight: int = _slotwise("slots.weight", WEIGHT, 1)
+    slots_priority: int = _slotwise("slots.priority", PRIORITY, 0)
+    slots_cap: int | None = _slotwise("slots.cap", CAP, None)
+    repartition_enabled: bool = _slotwise("state.repartition.enabled", BOOLEAN, True)
+    repartition_max: int = _slotwise("state.repartition.max-partitions", POSITIVE_COUNT, 128)
+    repartition_timeout_ms: int = _slotwise("state.repartition.timeout", POSITIVE_DURATION, 1_800_000)
+    rollback_watch_ms: int = _slotwise("rollback.watch-period", DURATION, 60_000)
+    rollback_min_throughput: float = _slotwise("rollback.min-throughput", FRACTION, 0.5)
+    version_trial_ms: int = _slotwise("version.trial-period", DURATION, 600_000)
+    final_exceptions: tuple[str, ...] = _option(FINAL_EXCEPTIONS, CLASS_NAMES, ())
+    recoverable_exceptions: tuple[str, ...] = _option(RECOVERABLE_EXCEPTIONS, CLASS_NAMES, ())
+    user_code_attempts: int = _option(USER_CODE_ATTEMPTS, COUNT, 3)
+    local_timeout_ms: int = _option(LOCAL_TIMEOUT, DURATION, 60_000)
+    decider: str = _slotwise("batch.parallelism-decider", DECIDER, DeciderRule.FLIP_187.value)
+    auto_enabled: bool = _auto("enabled", BOOLEAN, True)
+    auto_min: int = _auto("min-parallelism", POSITIVE_COUNT, 1)
+    auto_max: int = _auto("max-parallelism", POSITIVE_COUNT, 128)
+    volume_bytes: int = _auto("avg-data-volume-per-task", POSITIVE_SIZE, 16 * 1024 * 1024)
+    auto_source: int = _auto("default-source-parallelism", COUNT, 0)
+    skew_strategy: str = _skew("strategy", SKEW_STRATEGY, SkewStrategy.AUTO.value)
+    skew_factor: float = _skew("skewed-factor", MULTIPLIER, Skew().factor)
+    skew_threshold_bytes: int = _skew("skewed-threshold", POSITIVE_SIZE, Skew().threshold_bytes)
     restart_strategy: RestartStrategyOptions = field(default_factory=RestartStrategyOptions)
     creation_retry: RestartStrategyOptions = field(default_factory=_creation_retry)
 
@@ -240,9 +236,10 @@ class JobOptions:
             ("restart_strategy", RestartStrategyOptions()),
             ("creation_retry", _creation_retry()),
         ):
-            changed = {name: value for (where, name), value in values.items() if where == part}
-            current = {item.name: getattr(default, item.name) for item in fields(RestartStrategyOptions)}
-            own[part] = RestartStrategyOptions(**{**current, **changed})
+            changed: dict[str, Any] = {
+                name: value for (where, name), value in values.items() if where == part
+            }
+            own[part] = replace(default, **changed)
         if "max_checkpoint_failures" in own and "max_delay_ms" not in own:
             failures = own["max_checkpoint_failures"]
             assert isinstance(failures, int)
@@ -270,57 +267,18 @@ class JobOptions:
         return result
 
 
-_JOB_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
-    ("jobmanager.scheduler", "scheduler", SCHEDULER),
-    ("scheduler-mode", "mode", MODE),
-    (_SCHEDULER + "submission.resource-wait-timeout", "submission_wait_ms", DURATION_OR_FOREVER),
-    (_SCHEDULER + "submission.resource-stabilization-timeout", "submission_stabilization_ms", DURATION),
-    (_SCHEDULER + "executing.cooldown-after-rescaling", "executing_cooldown_ms", DURATION),
-    (_SCHEDULER + "executing.resource-stabilization-timeout", "executing_stabilization_ms", DURATION),
-    (_SCHEDULER + "rescale-trigger.max-checkpoint-failures", "max_checkpoint_failures", POSITIVE_COUNT),
-    (_SCHEDULER + "rescale-trigger.max-delay", "max_delay_ms", DURATION),
-    (_SCHEDULER + "prefer-minimal-taskmanagers", "prefer_minimal_taskmanagers", BOOLEAN),
-    ("slot.idle.timeout", "slot_idle_timeout_ms", DURATION),
-    ("web.adaptive-scheduler.rescale-history.size", "rescale_history_size", COUNT),
-    ("web.exception-history-size", "exception_history_size", POSITIVE_COUNT),
-    ("slotwise.in-place.cooldown", "in_place_cooldown_ms", DURATION),
-    ("slotwise.in-place.resource-stabilization-timeout", "in_place_stabilization_ms", DURATION),
-    ("slotwise.in-place.max-delay", "in_place_max_delay_ms", DURATION),
-    ("slotwise.driver.start-timeout", "start_timeout_ms", POSITIVE_DURATION),
-    ("slotwise.driver.stop-timeout", "stop_timeout_ms", POSITIVE_DURATION),
-    ("slotwise.batch.timeout", "batch_timeout_ms", DURATION),
-    ("slotwise.batch.interval", "batch_interval_ms", DURATION),
-    ("slotwise.batch.trigger", "batch_trigger", TRIGGER),
-    ("slotwise.metrics.load", "measure_load", BOOLEAN),
-    ("slotwise.rescale.apply-timeout", "apply_timeout_ms", POSITIVE_DURATION),
-    ("slotwise.slots.weight", "slots_weight", WEIGHT),
-    ("slotwise.slots.priority", "slots_priority", PRIORITY),
-    ("slotwise.slots.cap", "slots_cap", CAP),
-    ("slotwise.state.repartition.enabled", "repartition_enabled", BOOLEAN),
-    ("slotwise.state.repartition.max-partitions", "repartition_max", POSITIVE_COUNT),
-    ("slotwise.state.repartition.timeout", "repartition_timeout_ms", POSITIVE_DURATION),
-    ("slotwise.rollback.watch-period", "rollback_watch_ms", DURATION),
-    ("slotwise.rollback.min-throughput", "rollback_min_throughput", FRACTION),
-    ("slotwise.version.trial-period", "version_trial_ms", DURATION),
-    (FINAL_EXCEPTIONS, "final_exceptions", CLASS_NAMES),
-    (RECOVERABLE_EXCEPTIONS, "recoverable_exceptions", CLASS_NAMES),
-    (USER_CODE_ATTEMPTS, "user_code_attempts", COUNT),
-    (LOCAL_TIMEOUT, "local_timeout_ms", DURATION),
-    ("slotwise.batch.parallelism-decider", "decider", DECIDER),
-    (_AUTO + "enabled", "auto_enabled", BOOLEAN),
-    (_AUTO + "min-parallelism", "auto_min", POSITIVE_COUNT),
-    (_AUTO + "max-parallelism", "auto_max", POSITIVE_COUNT),
-    (_AUTO + "avg-data-volume-per-task", "volume_bytes", POSITIVE_SIZE),
-    (_AUTO + "default-source-parallelism", "auto_source", COUNT),
-    (_SKEW + "strategy", "skew_strategy", SKEW_STRATEGY),
-    (_SKEW + "skewed-factor", "skew_factor", MULTIPLIER),
-    (_SKEW + "skewed-threshold", "skew_threshold_bytes", POSITIVE_SIZE),
-)
+def _set_by(part: str, holder: type, prefix: str = "") -> dict[str, tuple[str, str, Kind]]:
+    return {
+        prefix + each.metadata["option"]: (part, each.name, each.metadata["kind"])
+        for each in fields(holder)
+        if each.metadata
+    }
 
-_OPTIONS: Final[dict[str, tuple[str, str, Kind]]] = {
-    **{name: ("job", attribute, kind) for name, attribute, kind in _JOB_OPTIONS},
-    **{name: ("restart_strategy", attribute, kind) for name, attribute, kind in _STRATEGY_OPTIONS},
-    **{_CREATION + name: ("creation_retry", attribute, kind) for name, attribute, kind in _STRATEGY_OPTIONS},
+
+_OPTIONS: Final = {
+    **_set_by("job", JobOptions),
+    **_set_by("restart_strategy", RestartStrategyOptions),
+    **_set_by("creation_retry", RestartStrategyOptions, _CREATION),
 }
 
 _RENAMED: Final[dict[str, str]] = {
@@ -339,9 +297,61 @@ _GONE: Final[dict[str, str]] = {
 }
 
 
-def option_names() -> tuple[str, ...]:
-    """The names of all options, in documentation order."""
-    return tuple(_OPTIONS)
+_STREAMING_ONLY: Final = frozenset(
+    name
+    for name in _OPTIONS
+    if name.startswith(
+        (
+            "slotwise.in-place.",
+            "slotwise.state.",
+            "slotwise.rollback.",
+            "slotwise.version.",
+            _SCHEDULER + "executing.",
+            _SCHEDULER + "rescale-trigger.",
+        )
+    )
+) | {
+    "scheduler-mode",
+    _SCHEDULER + "submission.resource-stabilization-timeout",
+    "slotwise.batch.timeout",
+    "slotwise.batch.interval",
+    "slotwise.batch.trigger",
+    "slotwise.metrics.load",
+    "slotwise.rescale.apply-timeout",
+    LOCAL_TIMEOUT,
+}
+_BATCH_ONLY: Final = frozenset(
+    name
+    for name in _OPTIONS
+    if name.startswith((_AUTO, _SKEW)) or name == "slotwise.batch.parallelism-decider"
+)
+
+
+_OF_BATCH_PROGRAMS: Final = frozenset(
+    name
+    for name in _STREAMING_ONLY
+    if name.startswith(("slotwise.in-place.", _SCHEDULER + "executing.", _SCHEDULER + "rescale-trigger."))
+) | {"slotwise.rescale.apply-timeout"}
+"""They say when a job is rescaled that runs; a BATCH program is, while the regions of a BATCH graph are not."""
+
+
+def options_of_the_other_type(
+    mapping: Mapping[str, object], job_type: JobType, *, program: bool = False
+) -> list[str]:
+    """A sentence for each option that means nothing to a job of ``job_type``, or to a ``program`` of it."""
+    if program and job_type is JobType.BATCH:
+        return [
+            f"Option {name} is not for BATCH programs: they have neither regions nor micro-batches."
+            for name in mapping
+            if name in (_STREAMING_ONLY | _BATCH_ONLY) - _OF_BATCH_PROGRAMS
+        ]
+    other = JobType.STREAMING if job_type is JobType.BATCH else JobType.BATCH
+    foreign = _STREAMING_ONLY if job_type is JobType.BATCH else _BATCH_ONLY
+    return [
+        f"Option {name} is for {other} jobs: a {job_type} job has no use for it."
+        for name in mapping
+        if name in foreign
+    ]
 
 
 def _unknown(name: str) -> str:

@@ -6,7 +6,6 @@ between two of them (filters, projections, functions) runs in the stage of the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.model.jobgraph import Role
@@ -42,54 +41,3 @@ class Planned:
     error: str | None = None
     stack: str = ""
     conflict: bool = False
-
-
-def planned_to_json(planned: Planned) -> dict[str, object]:
-    """What `planned_from_json` reads."""
-    if planned.error is not None:
-        return {"error": planned.error, "stack": planned.stack, "conflict": planned.conflict}
-    return {
-        "vertices": [
-            {
-                "name": vertex.name,
-                "role": vertex.role.value,
-                "operator": vertex.operator,
-                "inputs": list(vertex.inputs),
-                "stateful": vertex.stateful,
-                "statePartitions": vertex.state_partitions,
-                "checkpoint": vertex.checkpoint,
-                "path": vertex.path,
-                "fixed": vertex.fixed,
-            }
-            for vertex in planned.vertices
-        ]
-    }
-
-
-def planned_from_json(value: Mapping[str, object]) -> Planned:
-    """
-    Raises:
-        ValueError, TypeError, KeyError: it is nothing that `planned_to_json` made.
-    """
-    if "error" in value:
-        error, stack = str(value["error"]), str(value.get("stack", ""))
-        return Planned(error=error, stack=stack, conflict=value.get("conflict") is True)
-    vertices = value["vertices"]
-    if not isinstance(vertices, list):
-        raise TypeError("vertices should be a list")
-    return Planned(
-        tuple(
-            PlannedVertex(
-                name=str(each["name"]),
-                role=Role(each["role"]),
-                operator=str(each["operator"]),
-                inputs=tuple(map(str, each["inputs"])),
-                stateful=bool(each["stateful"]),
-                state_partitions=each["statePartitions"],
-                checkpoint=None if each.get("checkpoint") is None else str(each["checkpoint"]),
-                path=None if each.get("path") is None else str(each["path"]),
-                fixed=None if each.get("fixed") is None else str(each["fixed"]),
-            )
-            for each in vertices
-        )
-    )

@@ -6,7 +6,7 @@ Requirements stay as they were declared; decisions are made with what `within` m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from app.model.jobgraph import JobGraph
@@ -72,15 +72,12 @@ def within(policy: ScalingPolicy, graph: JobGraph, requirements: Requirements) -
     """
     if not policy:
         return requirements
-    bounds = tuple((vertex, _clamped(own, policy[vertex], graph, vertex)) for vertex, own in requirements)
-    return Requirements(
-        requirements.uuid,
-        requirements.version,
-        bounds,
-        requirements.requested_by,
-        requirements.reason,
-        requirements.state_partitions,
+    limits = {vertex: own.over(policy.all_vertices) for vertex, own in policy.vertices}
+    bounds = tuple(
+        (vertex, _clamped(own, limits.get(vertex, policy.all_vertices), graph, vertex))
+        for vertex, own in requirements
     )
+    return replace(requirements, bounds=bounds)
 
 
 def _clamped(declared: Bounds, limits: FloorCeiling, graph: JobGraph, vertex: str) -> Bounds:

@@ -8,8 +8,9 @@ that speaks of secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 HIDDEN: Final = "******"
@@ -161,7 +162,23 @@ def json_web_tokens(text: str) -> Iterator[Place]:
         yield Place("", "", *match.span())
 
 
-def hide(text: str, places: Iterator[Place]) -> str:
+def hide_all(text: str, kind: Kind, counts: Callable[[Place, str], bool] = lambda _place, _text: True) -> str:
+    """``text`` without the values at all places that have a secret, as far as it ``counts``."""
+    finders: tuple[Callable[[str], Iterator[Place]], ...] = (
+        partial(passwords_of_urls, kind=kind),
+        passwords_of_oracle,
+        entries,
+        # Before the pairs: the value of Authorization=Basic abc would end at the blank.
+        partial(bearers, kind=kind),
+        partial(pairs, kind=kind),
+        json_web_tokens,
+    )
+    for find in finders:
+        text = hide(text, [place for place in find(text) if counts(place, text)])
+    return text
+
+
+def hide(text: str, places: Iterable[Place]) -> str:
     """``text`` without its values at ``places``."""
     kept: list[str] = []
     position = 0

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from app.model.javaoptions import EXECUTOR_OPTION_SETTINGS, JAVA_OPTION_SETTINGS, split_java_options
+from app.model.javaoptions import ALL_JAVA_OPTION_SETTINGS, split_java_options
 from app.model.jobgraph import JobGraph, ProgramSpec, SinkSpec, SourceSpec
 from app.model.secret_places import (
     HIDDEN,
@@ -21,7 +21,7 @@ from app.model.secret_places import (
     Place,
     bearers,
     entries,
-    hide,
+    hide_all,
     is_secret,
     json_web_tokens,
     named_arguments,
@@ -39,7 +39,6 @@ _LONGEST_CUT: Final = 4_096
 # Beyond this, looking for them would hold everything else up.
 _MOST_KNOWN: Final = 1_000
 _MOST_WORK: Final = 20_000_000
-_JAVA_OPTIONS: Final = frozenset({*JAVA_OPTION_SETTINGS, *EXECUTOR_OPTION_SETTINGS})
 
 # A setting whose name speaks of secrets may say how to get one, whether, or for how long.
 _NO_SECRET: Final = re.compile(r"true|false|none|null|\d{1,7}|[\d.]+\s*(?:ms|s|m|min|h|d)", re.IGNORECASE)
@@ -64,14 +63,7 @@ def without_secrets(text: str, known: Sequence[str] = ()) -> str:
     if _are_too_many(known, len(text)):
         return _TOO_LONG
     text = _without_known(text, known)
-    text = _without_cut_secret(text, known)
-    text = hide(text, passwords_of_urls(text, TRACE))
-    text = hide(text, passwords_of_oracle(text))
-    text = hide(text, (place for place in entries(text) if _is_hidden(place, text)))
-    # Before the pairs: the value of Authorization=Basic abc would end at the blank.
-    text = hide(text, bearers(text, TRACE))
-    text = hide(text, (place for place in pairs(text, TRACE) if _is_hidden(place, text)))
-    return hide(text, json_web_tokens(text))
+    return hide_all(_without_cut_secret(text, known), TRACE, _is_hidden)
 
 
 def part_without_secrets(before: str, text: str, after: str, known: Sequence[str] = ()) -> str:
@@ -142,7 +134,7 @@ def _arguments_of(program: ProgramSpec) -> Iterator[tuple[str, str]]:
 def _secrets_in(name: str, value: str) -> Iterator[str]:
     if is_secret(name):
         yield value
-    if name in _JAVA_OPTIONS:
+    if name in ALL_JAVA_OPTION_SETTINGS:
         try:
             options = split_java_options(value)
         except ValueError:
@@ -243,6 +235,8 @@ def _without_cut_secret(text: str, known: Sequence[str]) -> str:
 
 def _is_hidden(place: Place, text: str) -> bool:
     """A number of tokens is none; a password may be a number."""
+    if not place.name:
+        return True
     value = text[place.start : place.end]
     is_code = place.sign != "=" and _CODE.match(value) is not None and place.sign != ":"
     if is_code or value.startswith(HIDDEN):

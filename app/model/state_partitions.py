@@ -51,12 +51,12 @@ def wanted_graph(graph: JobGraph, requirements: Requirements) -> JobGraph:
     """
     if graph.type is not JobType.STREAMING:
         return graph
-    declared = dict(requirements.state_partitions)
+    declared, bounds = dict(requirements.state_partitions), requirements.as_dict()
     numbers = []
     for vertex in graph.vertices:
         if vertex.stateful:
             wish = declared.get(vertex.id, vertex.max_parallelism)
-            number = max(wish, requirements[vertex.id].upper)
+            number = max(wish, bounds[vertex.id].upper)
             if number != vertex.max_parallelism:
                 numbers.append((vertex.id, number))
     return with_partitions(graph, tuple(numbers)) if numbers else graph

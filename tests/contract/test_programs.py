@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from app.model.jobgraph import Role
-from app.model.planned import Planned, PlannedVertex, planned_to_json
+from app.model.planned import Planned, PlannedVertex
 from tests.contract.test_state_partitions import AT_ONCE
 from tests.contract.world import GRAPH, World, bounds, eventually
 
@@ -45,7 +45,7 @@ def answers(planned: Planned | bytes, status: int = 0) -> Plan:
     """A driver that plans so."""
 
     async def plan(spec: dict[str, Any]) -> int:
-        content = planned if isinstance(planned, bytes) else json.dumps(planned_to_json(planned)).encode()
+        content = planned if isinstance(planned, bytes) else json.dumps(asdict(planned)).encode()
         await asyncio.to_thread(Path(spec["answer_file"]).write_bytes, content)
         return status
 

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ from app.driver.session import add_files
 from app.durablefiles import write_whole
 from app.model.ids import vertex_id
 from app.model.jobgraph import ProgramSpec
-from app.model.planned import Planned, planned_to_json
+from app.model.planned import Planned
 from app.model.protocol import PlanningSpec
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ def plan_program(
         return session
 
     def done(planned: Planned) -> NoReturn:
-        write_whole(Path(spec.answer_file), json.dumps(planned_to_json(planned)).encode())
+        write_whole(Path(spec.answer_file), json.dumps(asdict(planned)).encode())
         leave(0)
 
     before = Path(spec.checkpoint_dir) if spec.checkpoint_dir else None

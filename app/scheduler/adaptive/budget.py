@@ -7,7 +7,7 @@ later batch.
 
 from __future__ import annotations
 
-from app.model.option_names import USER_CODE_ATTEMPTS
+from app.model.option_values import USER_CODE_ATTEMPTS
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.events import AttemptFailed, BatchCompleted, QueryFailed
 from app.scheduler.adaptive.evolve import evolve

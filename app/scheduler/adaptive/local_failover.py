@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.model.option_names import LOCAL_TIMEOUT
+from app.model.option_values import LOCAL_TIMEOUT
 from app.scheduler.adaptive import budget, restart_strategy, timeline
 from app.scheduler.adaptive.draft import Draft
 from app.scheduler.adaptive.effects import RestartQuery

@@ -24,9 +24,10 @@ from app import filelocks
 from app.cluster.ports import DriverHandle, DriverHost, DriverLaunchError, DriverRef
 from app.durablefiles import read_regular, remove_tree, write_whole
 from app.model.environment import Looked, Runtime
+from app.model.fromjson import from_json
 from app.model.graphdoc_program import ProgramDocument
 from app.model.javaoptions import jvm_options
-from app.model.planned import Planned, planned_from_json
+from app.model.planned import Planned
 from app.model.protocol import PlanningSpec
 from app.model.secret_texts import secrets_of_program, without_secrets
 from app.worker.job.drivers import ended_in_words, kill_surely, once_there_are_descriptors
@@ -242,7 +243,7 @@ class Planner:
             status = await ended
         try:
             content = await asyncio.to_thread(read_regular, place.answer_file, _ANSWER_MOST_BYTES)
-            return planned_from_json(json.loads(content))
+            return from_json(Planned, json.loads(content))
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             last = await asyncio.to_thread(_last_line, handle.ref)
             how = ended_in_words(handle.ref.pid, status).rstrip(".")

@@ -11,6 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from app.model.batch import Result
+from app.model.fromjson import from_json
 from app.model.graphdoc import parse_document
 from app.model.jobgraph import JobGraph
 from app.scheduler.adaptive.events import AttemptFailed, AttemptRunning, RegionFinished
@@ -76,7 +77,7 @@ class Plane:
             return next((one for one in told.of_type("region-finished") if one["region"] == number), None)
 
         report = wait_for(f"the end of region {number}", finished)
-        results = tuple(Result.from_json(one) for one in report["results"])
+        results = tuple(from_json(Result, one) for one in report["results"])
         self.job.do(RegionFinished(self.job.state.attempt, number, report["run"], results))
         return results[0] if results else None
 

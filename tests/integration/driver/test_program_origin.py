@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from app.model.fromjson import from_json
 from app.model.graphdoc import to_document
 from app.model.graphdoc_program import graph_of, parse_program
-from app.model.planned import planned_from_json
+from app.model.planned import Planned
 from tests.integration.driver.harness import Bench, bench
 from tests.integration.driver.test_program_attempt import (
     KEYS,
@@ -50,7 +51,7 @@ def planned_job(rig: Bench, text: str, origin: Path, out: Path) -> dict[str, Any
         "artifacts": ["job.py"],
         "from": str(origin),
     }
-    return to_document(graph_of(parse_program(document), planned_from_json(answer)))
+    return to_document(graph_of(parse_program(document), from_json(Planned, answer)))
 
 
 def test_a_new_program_goes_on_where_another_was_stopped(rig: Bench, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 from app.model.batch import RegionOrder, Result
+from app.model.fromjson import from_json
 from tests.unit.batch.driving import MB, BatchJob, chain
 
 
@@ -13,6 +14,6 @@ def test_orders_and_results_survive_json() -> None:
     job = BatchJob(chain(rule="even-data")).run().finish("customers").finish("orders", 30 * MB, *(MB,) * 15)
     order = job.orders["joined"]
     text = json.dumps(dataclasses.asdict(order))
-    assert RegionOrder.from_json(json.loads(text)) == order
+    assert from_json(RegionOrder, json.loads(text)) == order
     result = order.reads[0].result
-    assert Result.from_json(json.loads(json.dumps(dataclasses.asdict(result)))) == result
+    assert from_json(Result, json.loads(json.dumps(dataclasses.asdict(result)))) == result

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from app.model.compatibility import incompatibilities
+from app.model.fromjson import from_json
 from app.model.graphdoc import parse_document
 from app.model.graphdoc_program import graph_of, parse_program
 from app.model.jobgraph import JobGraph, Role
-from app.model.planned import Planned, PlannedVertex, planned_from_json, planned_to_json
+from app.model.planned import Planned, PlannedVertex
 
 PROGRAM = parse_program({"name": "words", "script": "job.py"})
 VERTICES = (
@@ -34,7 +35,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def program(*vertices: PlannedVertex) -> JobGraph:
-    return graph_of(PROGRAM, planned_from_json(planned_to_json(Planned(vertices))))
+    return graph_of(PROGRAM, from_json(Planned, dataclasses.asdict(Planned(vertices))))
 
 
 def changed(name: str, **fields: Any) -> JobGraph:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.model.jobgraph import JobType
-from app.model.options import JobOptions
-from app.model.options_by_type import options_of_the_other_type
+from app.model.options import JobOptions, options_of_the_other_type
 
 FINAL = "slotwise.failure.final-exceptions"
 RECOVERABLE = "slotwise.failure.recoverable-exceptions"

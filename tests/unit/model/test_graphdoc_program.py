@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.model.analysis import queries
+from app.model.fromjson import from_json
 from app.model.graphdoc import GraphErrors, parse_document, to_document
 from app.model.graphdoc_program import (
     ProgramDocument,
@@ -21,7 +23,7 @@ from app.model.jobgraph import InPlace, JobGraph, JobType, Partitioner, PlannedS
 from app.model.localpaths import local_paths
 from app.model.masking import masked_arguments
 from app.model.options import JobOptions
-from app.model.planned import Planned, PlannedVertex, planned_from_json, planned_to_json
+from app.model.planned import Planned, PlannedVertex
 from app.model.secret_texts import secrets_of
 from app.model.state_partitions import numbers_of, partitions_of_queries, why_fixed, with_partitions
 
@@ -231,7 +233,7 @@ def test_what_fixes_the_state_of_a_program_is_known_since_it_was_planned() -> No
     why = why_fixed(graph, JobOptions(), graph.by_name["counts"], 24)
     assert why == "Its state has 12 partitions, which is the most: its checkpoint is far away."
     assert parse_document(to_document(graph), stored=True) == graph
-    assert planned_from_json(planned_to_json(Planned((fixed,)))) == Planned((fixed,))
+    assert from_json(Planned, dataclasses.asdict(Planned((fixed,)))) == Planned((fixed,))
 
 
 @pytest.mark.parametrize(
@@ -258,8 +260,8 @@ def test_a_plan_that_is_none_is_refused(vertices: tuple[PlannedVertex, ...]) -> 
 
 def test_a_plan_is_read_as_it_was_written() -> None:
     plan = Planned((source("in"), stateful("counts", "in"), sink("out", "counts")))
-    assert planned_from_json(json.loads(json.dumps(planned_to_json(plan)))) == plan
-    assert planned_from_json(planned_to_json(Planned(error="No."))) == Planned(error="No.")
+    assert from_json(Planned, json.loads(json.dumps(dataclasses.asdict(plan)))) == plan
+    assert from_json(Planned, dataclasses.asdict(Planned(error="No."))) == Planned(error="No.")
 
 
 # -- secrets
