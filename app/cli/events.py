@@ -165,6 +165,10 @@ _PARTS: Final = (
     ("url", "{}"),
     ("forgottenJob", "{}"),
     ("count", "{} time(s)"),
+    ("batches", "{} batch(es)"),
+    ("records", "{} records"),
+    ("longestBatchInMillis", "longest {}"),
+    ("pendingRecords", "{} wait"),
 )
 _LAST_PARTS: Final = (
     ("onTimeout", "{} at a deadline"),

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -32,6 +33,14 @@ T = TypeVar("T")
 _POLL_S = 0.5
 # A log that was removed, or an attempt that is not kept any more.
 _GONE = (404, 410)
+_NO_ATTEMPT = "The job has had no attempt yet, so there is no log."
+
+
+class Output(StrEnum):
+    """Of an executor."""
+
+    STDERR = "stderr"
+    STDOUT = "stdout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +97,27 @@ def logs(
         int | None,
         typer.Option(min=1, show_default=False, help="The number of an attempt; default: the newest."),
     ] = None,
+    executor: Annotated[
+        int | None,
+        typer.Option(min=0, show_default=False, help="The number of an executor, in place of the driver."),
+    ] = None,
+    output: Annotated[Output, typer.Option(help="Which output of the executor.")] = Output.STDERR,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Print what the driver of a job logged. With -f until the job ends, or the attempt if one is named."""
+    """Print what the driver of a job logged, or an executor of its newest attempt. With -f until the job ends, or the
+    attempt if one is named."""
+    if executor is not None and follow:
+        raise CliError("Logs of executors cannot be followed: leave out --follow.")
     with Client(server, token_file) as client:
         job_id = client.find_job(job)
+        if executor is not None:
+            parts = _of_executor(client, job_id, attempt, {"executor": executor, "output": output.value})
+        else:
+            parts = _followed(client, job_id, attempt) if follow else _once(client, job_id, attempt)
         try:
-            for part in _followed(client, job_id, attempt) if follow else _once(client, job_id, attempt):
+            for part in parts:
                 _show(part, as_json=as_json)
         except KeyboardInterrupt:
             # Ctrl-C is how a person ends following: not a failure.
@@ -118,7 +139,7 @@ def _once(client: Client, job_id: str, attempt: int | None) -> Iterator[Part]:
     sizes = {int(each["attempt"]): int(each["log"]["sizeInBytes"]) for each in _attempts(client, job_id)}
     number = attempt or max(sizes, default=None)
     if number is None:
-        raise CliError("The job has had no attempt yet, so there is no log.")
+        raise CliError(_NO_ATTEMPT)
     at, following = -1, 0
     while at < following and (at < 0 or following < sizes.get(number, 0)):
         at = following
@@ -127,9 +148,21 @@ def _once(client: Client, job_id: str, attempt: int | None) -> Iterator[Part]:
             yield Part(number, text)
 
 
-def _read(client: Client, job_id: str, attempt: int, at: int) -> tuple[str, int, bool]:
+def _of_executor(client: Client, job_id: str, attempt: int | None, of: dict[str, Any]) -> Iterator[Part]:
+    number = attempt or max((int(each["attempt"]) for each in _attempts(client, job_id)), default=None)
+    if number is None:
+        raise CliError(_NO_ATTEMPT)
+    text, at, _ = _read(client, job_id, number, 0, of)
+    while text:
+        yield Part(number, text)
+        text, at, _ = _read(client, job_id, number, at, of)
+
+
+def _read(
+    client: Client, job_id: str, attempt: int, at: int, of: dict[str, Any] | None = None
+) -> tuple[str, int, bool]:
     """What stands from byte ``at``, from where to go on, and whether nothing comes any more."""
-    text, headers = client.get_text(f"/jobs/{job_id}/attempts/{attempt}/logs", {"from": at})
+    text, headers = client.get_text(f"/jobs/{job_id}/attempts/{attempt}/logs", {"from": at, **(of or {})})
     return text, int(headers["X-Slotwise-Next"]), headers["X-Slotwise-Complete"] == "true"
 
 

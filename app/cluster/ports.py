@@ -5,7 +5,7 @@ The embedded host implements it with processes; the simulator implements it with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -50,6 +50,20 @@ class Offer:
     why: tuple[str, ...] = ()
 
 
+class NoExecutorLog(Exception):
+    """The log of an executor cannot be had; the message is a sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorLog:
+    """What an executor has written: ``text`` is that from byte ``begin`` up to ``end``, of ``length`` bytes."""
+
+    text: str
+    begin: int
+    end: int
+    length: int
+
+
 class ExecutorCluster(Protocol):
     """Where the executors of jobs run, if not in their drivers."""
 
@@ -85,6 +99,17 @@ class ExecutorCluster(Protocol):
 
     async def cleared(self, job_id: str) -> None:
         """Returns when nothing of an earlier driver of the job holds slots any more, or that cannot be told."""
+        ...
+
+    async def executor_log(
+        self, job_id: str, executor: int, output: str, parts: Sequence[tuple[int, int]]
+    ) -> list[ExecutorLog]:
+        """Parts of what an executor of the job's newest attempt wrote to ``output``, stdout or stderr: for each the
+        first byte and how many.
+
+        Raises:
+            NoExecutorLog: it cannot be had.
+        """
         ...
 
     async def close(self) -> None: ...

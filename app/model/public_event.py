@@ -27,6 +27,7 @@ class PublicEventType(StrEnum):
     RESTART = "restart"
     ATTEMPT_BEGUN = "attempt-begun"
     ATTEMPT_ENDED = "attempt-ended"
+    BATCHES = "batches"
     JOB_FORGOTTEN = "job-forgotten"
     MEMBER_JOINED = "member-joined"
     MEMBER_LEFT = "member-left"

@@ -76,6 +76,31 @@ def insert_of_cluster(connection: Connection, kind: PublicEventType, fields: Map
     insert_events(connection, [event_row(None, PublicEvent(kind, at_ms, fields))])
 
 
+def insert_change(
+    connection: Connection,
+    kind: PublicEventType,
+    among: Collection[PublicEventType],
+    fields: Mapping[str, Any],
+) -> None:
+    """Store an event of the cluster, if the newest with these fields ``among`` these types is of another type."""
+    text_of_fields = event_row(None, PublicEvent(kind, 0, fields))[-1]
+    newest = (
+        select(events.c.type)
+        .where(events.c.job_id.is_(None), events.c.fields == text_of_fields)
+        .where(events.c.type.in_([one.value for one in among]))
+        .order_by(events.c.id.desc())
+        .limit(1)
+    )
+    if connection.execute(newest).scalar() == kind.value:
+        return
+    if connection.dialect.name == "postgresql":
+        # Another server may be telling of it just now.
+        execute(connection, _TAKE_LOCK)
+        if connection.execute(newest).scalar() == kind.value:
+            return
+    insert_of_cluster(connection, kind, fields)
+
+
 def load_events(
     connection: Connection,
     after: int,

@@ -14,12 +14,13 @@ from sqlalchemy.engine import Connection, Row
 
 from app.model.public_event import PublicEventType
 from app.store.errors import StoreError
-from app.store.events import insert_of_cluster
+from app.store.events import insert_change, insert_of_cluster
 from app.store.leases import Lease
 from app.store.statements import CLOCK_MS
 from app.store.store import Store
 
 _FORGET_AFTER_MS = 3_600_000
+_MEMBERSHIP = (PublicEventType.MEMBER_JOINED, PublicEventType.MEMBER_LEFT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ class Members:
             _put(connection, member, self._store.lease_ttl_ms)
             if not was_alive:
                 _tell(connection, PublicEventType.MEMBER_JOINED, member)
+            _tell_of_silent(connection)
 
         await self._store.write(beat)
 
@@ -349,5 +351,16 @@ def _state(row: Row[tuple[object, ...]], jobs: dict[str, int]) -> MemberState:
 
 
 def _tell(connection: Connection, kind: PublicEventType, member: Member) -> None:
-    fields = {"seat": member.seat, "url": member.url, "host": member.host, "version": member.version}
-    insert_of_cluster(connection, kind, fields)
+    insert_of_cluster(connection, kind, _fields(member))
+
+
+def _tell_of_silent(connection: Connection) -> None:
+    """Members that have not been heard for too long have left: whoever sees it first tells of it."""
+    clock = CLOCK_MS[connection.dialect.name]
+    silent = text(f"SELECT {', '.join(_COLUMNS)} FROM members WHERE expires_ms <= {clock}")
+    for row in connection.execute(silent).all():
+        insert_change(connection, PublicEventType.MEMBER_LEFT, _MEMBERSHIP, _fields(Member(*row)))
+
+
+def _fields(member: Member) -> dict[str, object]:
+    return {"seat": member.seat, "url": member.url, "host": member.host, "version": member.version}

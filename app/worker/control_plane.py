@@ -33,6 +33,7 @@ from app.worker.ownership.recovery import JobKeeper
 from app.worker.ownership.unreadable import UnreadableJob, newest_first
 from app.worker.ownership.unreadable_end import UnreadableEnder
 from app.worker.requests.event_feed import EventFeed
+from app.worker.requests.executor_logs import ExecutorLogs
 from app.worker.requests.insight import dry_run_now, explanation, supply_of
 from app.worker.requests.livy import LivyBatches
 from app.worker.requests.planning import PLANNING_TIMEOUT_S, Planner
@@ -121,6 +122,7 @@ class ControlPlane:
         self._planner = Planner(host, places, limit_s=planning_timeout_s)
         self._submission = Submission(store, self._keeper, host, self._planner, places, clock, new_id)
         self._logs = DriverLogs(store, lambda: self._closing)
+        self.executor_logs = ExecutorLogs(store, places.cluster)
         self._replacing = Replacing(self._keeper, self._submission, places)
         self._forgetter = Forgetter(store, self._keeper, places, self.job)
         self._ender = UnreadableEnder(store, host, clock, self._keeper, places)

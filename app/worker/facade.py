@@ -13,6 +13,7 @@ from app.model.scaling_policy import ScalingPolicy
 from app.scheduler.adaptive.state import Stop
 from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.event_feed import EventFeed
+from app.worker.requests.executor_logs import ExecutorLogs
 from app.worker.requests.livy import LivyBatches
 from app.worker.requests.scaling_policies import ScalingPolicyUpdate
 from app.worker.requests.slot_shares import SlotShareUpdate
@@ -40,6 +41,11 @@ class ControlPlaneFacade(Protocol):
     @property
     def livy(self) -> LivyBatches:
         """Which jobs were submitted as Livy batches."""
+        ...
+
+    @property
+    def executor_logs(self) -> ExecutorLogs:
+        """What executors on a cluster have written."""
         ...
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
@@ -80,16 +80,28 @@ async def read_attempt_log(
     follow: Annotated[
         Boolean, Query(description="Continue with later lines, until the attempt is over.")
     ] = False,
+    executor: Annotated[
+        int | None,
+        WholeNumber(0, MAX_NUMBER),
+        Query(description="Of this executor of a Spark standalone cluster, in place of the driver."),
+    ] = None,
+    output: Annotated[
+        Literal["stderr", "stdout"], Query(description="Which output of the executor.")
+    ] = "stderr",
 ) -> Response:
-    """The log of the driver of an attempt, as plain text without secrets
+    """The log of the driver or of an executor of an attempt, as plain text without secrets
 
     Whole lines, if there are any within the limit. X-Slotwise-Next has the `from` of the next request, and
     X-Slotwise-Complete says whether the attempt is over and this is the end of its log.
     """
+    if wrong := _wrongly_together(executor, output, follow=follow, limit=limit):
+        raise bad_request(f"The query parameter {wrong}.")
     if not follow:
-        part = await plane.read_log(
-            job.job_id, attempt, start, limit or LOG_LIMIT_BYTES, request.is_disconnected
-        )
+        most = limit or LOG_LIMIT_BYTES
+        if executor is None:
+            part = await plane.read_log(job.job_id, attempt, start, most, request.is_disconnected)
+        else:
+            part = await plane.executor_logs.read(job, attempt, executor, output, start, most)
         return BytesResponse(
             part.text.encode(),
             content_type=_TEXT.encode(),
@@ -98,10 +110,6 @@ async def read_attempt_log(
                 "X-Slotwise-Complete": str(part.is_complete).lower(),
                 **_NO_SNIFFING,
             },
-        )
-    if limit is not None:
-        raise bad_request(
-            "The query parameter limit should not be given with follow=true, which has no end of its own."
         )
     parts = plane.follow_log(job.job_id, attempt, start)
     # What is wrong is found with the first part, while it can still be answered.
@@ -115,6 +123,16 @@ async def read_attempt_log(
         return tokens is None or tokens.authenticate(sent) is not None
 
     return StreamingResponse(_texts(first, parts, is_allowed), media_type=_TEXT, headers=_NO_SNIFFING)
+
+
+def _wrongly_together(executor: int | None, output: str, *, follow: bool, limit: int | None) -> str | None:
+    if executor is None and output != "stderr":
+        return "output should be given with executor only: a driver has one log"
+    if executor is not None and follow:
+        return "follow should not be true with executor: ask again from X-Slotwise-Next on"
+    if follow and limit is not None:
+        return "limit should not be given with follow=true, which has no end of its own"
+    return None
 
 
 async def _texts(

@@ -31,7 +31,7 @@ from app.cluster.kubernetes.namespace import (
 from app.cluster.kubernetes.pod_spec import PodSettings
 from app.cluster.kubernetes.probe import Probe
 from app.cluster.periodic import Periodic
-from app.cluster.ports import Offer
+from app.cluster.ports import ExecutorLog, NoExecutorLog, Offer
 from app.cluster.reachability import Reachability
 from app.model.clusterconf import FIRST_EXECUTOR_S, FIRST_EXECUTOR_SETTING
 from app.model.kubenames import ATTEMPT_LABEL, JOB_LABEL
@@ -227,6 +227,11 @@ class KubernetesCluster:
                 self._learnt = reopened(self._learnt)
 
         await self.periodic.run("asks for room", once, every_s=self.poll_s)
+
+    async def executor_log(
+        self, job_id: str, executor: int, output: str, parts: Sequence[tuple[int, int]]
+    ) -> list[ExecutorLog]:
+        raise NoExecutorLog("Logs of executors on Kubernetes are those of their pods: see kubectl logs.")
 
     async def cleared(self, job_id: str) -> None:
         """Delete the pods of the job's earlier drivers, and wait until their processes have ended. If that takes too

@@ -15,8 +15,9 @@ import httpx
 import structlog
 
 from app.cluster.periodic import Periodic
-from app.cluster.ports import Offer
+from app.cluster.ports import ExecutorLog, NoExecutorLog, Offer
 from app.cluster.reachability import Reachability
+from app.cluster.standalone.executor_logs import read_log
 from app.cluster.standalone.identity import Match, match, of_another
 from app.cluster.standalone.roster import (
     NotAMaster,
@@ -145,6 +146,13 @@ class StandaloneCluster:
                 return
             await asyncio.sleep(_CLEARED_POLL_S)
         log.warning("the master still shows an application of a driver that is gone", job=job_id)
+
+    async def executor_log(
+        self, job_id: str, executor: int, output: str, parts: Sequence[tuple[int, int]]
+    ) -> list[ExecutorLog]:
+        if (roster := await self._roster()) is None:
+            raise NoExecutorLog(f"The Spark master is away: {self._told}.")
+        return await read_log(self._http, roster, job_id, executor, output, parts)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -41,21 +41,24 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """An application that the master runs, with the cores that it holds."""
+    """An application that the master runs, with the cores that it holds, or has run."""
 
     id: str
     name: str
     cores: int
+    started_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """One look at a master. A master that recovers does not know yet who is there. ``url``: how it calls itself."""
+    """One look at a master. A master that recovers does not know yet who is there. ``url``: how it calls itself.
+    ``ended``: applications that are over."""
 
     status: str
     workers: tuple[Worker, ...] = ()
     applications: tuple[Application, ...] = ()
     url: str = ""
+    ended: tuple[Application, ...] = ()
 
     @property
     def is_alive(self) -> bool:
@@ -64,6 +67,11 @@ class Roster:
     def slots(self, executor_memory_mb: int) -> dict[str, int]:
         """The slots of each worker by its id."""
         return {worker.id: worker.slots(executor_memory_mb) for worker in self.workers}
+
+    def newest_of(self, job_id: str) -> str | None:
+        """The id of the application of a job that was started last."""
+        own = [one for one in (*self.applications, *self.ended) if job_of(one.name) == job_id]
+        return max(own, key=lambda one: one.started_ms).id if own else None
 
     def withheld(self, is_ours: Callable[[str], bool], executor_memory_mb: int) -> tuple[int, int]:
         """The cores that applications hold which are not of jobs of ours (by job id), and the slots for whose executors
@@ -130,14 +138,22 @@ def read_roster(document: Any) -> Roster:
     """
     try:
         workers = [_worker(entry) for entry in document["workers"] if entry["state"] == ALIVE]
-        applications = [
-            Application(str(entry["id"]), str(entry["name"]), int(entry["cores"]))
-            for entry in document["activeapps"]
-        ]
+        applications, ended = (
+            tuple(
+                Application(
+                    str(entry["id"]),
+                    str(entry["name"]),
+                    int(entry["cores"]),
+                    int(entry.get("starttime", 0)),
+                )
+                for entry in entries
+            )
+            for entries in (document["activeapps"], document.get("completedapps", ()))
+        )
         status, url = str(document["status"]), str(document.get("url", ""))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotAMaster("The answer is not the page of a Spark master.") from error
-    return Roster(status, tuple(workers), tuple(applications), url)
+    return Roster(status, tuple(workers), applications, url, ended)
 
 
 def _worker(entry: Mapping[str, Any]) -> Worker:

@@ -87,8 +87,10 @@ export function bars(records, axis) {
   });
 }
 
-// By bars, by the band, or by the failure before it.
-const SHOWN_OTHERWISE = new Set(["requirements", "slot-share", "status", "attempt-begun", "attempt-ended", "restart"]);
+// By bars, by the band, by the curves of backlog and rate, or by the failure before it.
+const SHOWN_OTHERWISE = new Set(
+  ["requirements", "slot-share", "status", "attempt-begun", "attempt-ended", "restart", "batches"],
+);
 
 /** Whether an event is a point of the axis: a failure, a decision not to act, and what is not known here. */
 const isPoint = (event) => !SHOWN_OTHERWISE.has(event.type) && !event.type.startsWith("rescale-");

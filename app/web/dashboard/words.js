@@ -98,6 +98,9 @@ const TEXTS = {
   "attempt-begun": (event, names) =>
     [`attempt ${event.attempt} begins`, parallelism(event.parallelism, names)].filter(Boolean).join(": "),
   "attempt-ended": (event) => `attempt ${event.attempt}: ${event.outcome}`,
+  batches: (event) =>
+    `batches ${count(event.batches)}, records ${count(event.records)}, longest ${duration(event.longestBatchInMillis)}, `
+    + `backlog ${count(event.pendingRecords)}`,
   "job-forgotten": (event) => `job ${event.forgottenJob} was forgotten`,
   "member-joined": (event) => `server ${event.seat} joined at ${event.url}`,
   "member-left": (event) => `server ${event.seat} left`,

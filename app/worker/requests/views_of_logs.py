@@ -119,7 +119,7 @@ class DriverLogs:
             raise Unavailable(f"{_READERS_MAX} clients read logs at this server already: try again.")
         self._readers += 1
         try:
-            stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
+            stretch, known = await self._stretch(job.job_id, number), secrets_of_job(job)
             parts = [await self._part(job.job_id, number, stretch, offset, min(limit, _PART_BYTES), known)]
             # With less room than for a part, it would end within a line.
             while (last := parts[-1]).next + _PART_BYTES <= offset + limit and not await is_gone():
@@ -153,7 +153,7 @@ class DriverLogs:
             return _chosen(last_words, first, most)
         number = rows[-1].attempt
         try:
-            stretch, known = await self._stretch(job_id, number), _secrets_of(job)
+            stretch, known = await self._stretch(job_id, number), secrets_of_job(job)
             found = await self._of_file(job_id, number, lambda: stretch.find(first, most, len(last_words)))
             texts, at = [], found.begin - stretch.begin
             while at < (end := found.end - stretch.begin):
@@ -184,7 +184,7 @@ class DriverLogs:
         self._followers += 1
         try:
             job = job_of()
-            stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
+            stretch, known = await self._stretch(job.job_id, number), secrets_of_job(job)
             at = offset
             looked_s = moved_s = time.monotonic()
             while True:
@@ -193,7 +193,7 @@ class DriverLogs:
                     raise Unavailable("This server is stopping.")
                 if time.monotonic() - looked_s > _LOOK_EVERY_S:
                     job, looked_s = job_of(), time.monotonic()
-                    stretch, known = await self._stretch(job.job_id, number), _secrets_of(job)
+                    stretch, known = await self._stretch(job.job_id, number), secrets_of_job(job)
                 part = await self._part(job.job_id, number, stretch, at, _PART_BYTES, known)
                 yield part
                 if part.is_complete:
@@ -217,14 +217,7 @@ class DriverLogs:
                         "version of Slotwise ran it, or the file could not be read when the attempt began."
                     )
                 return stretch
-        if not rows:
-            raise UnknownAttempt(f"Job {job_id} has had no attempt yet.")
-        oldest, newest = rows[0].attempt, rows[-1].attempt
-        if number > newest:
-            raise UnknownAttempt(f"Job {job_id} has no attempt {number}: its newest is {newest}.")
-        raise UnknownAttempt(
-            f"Attempt {number} of job {job_id} is not kept any more: the oldest that is kept is {oldest}."
-        )
+        raise no_such_attempt(job_id, number, rows)
 
     async def _part(
         self, job_id: str, number: int, stretch: _Stretch, offset: int, size: int, known: tuple[str, ...]
@@ -241,6 +234,18 @@ class DriverLogs:
             raise Unavailable(
                 f"The log of attempt {number} of job {job_id} cannot be read: {error.strerror}."
             ) from error
+
+
+def no_such_attempt(job_id: str, number: int, rows: Sequence[Attempt]) -> UnknownAttempt:
+    """``rows``: those that are kept."""
+    if not rows:
+        return UnknownAttempt(f"Job {job_id} has had no attempt yet.")
+    oldest, newest = rows[0].attempt, rows[-1].attempt
+    if number > newest:
+        return UnknownAttempt(f"Job {job_id} has no attempt {number}: its newest is {newest}.")
+    return UnknownAttempt(
+        f"Attempt {number} of job {job_id} is not kept any more: the oldest that is kept is {oldest}."
+    )
 
 
 def _chosen(lines: Sequence[str], first: int | None, most: int) -> LogLines:
@@ -276,7 +281,7 @@ def _view(row: Attempt, stretch: _Stretch | None) -> AttemptView:
         return AttemptView(row, None)
 
 
-def _secrets_of(job: JobView) -> tuple[str, ...]:
+def secrets_of_job(job: JobView) -> tuple[str, ...]:
     """Those of the version in force, and of the one that comes or was before it."""
     spare = job.state.spare
     return (*secrets_of(job.state.graph), *(secrets_of(spare.graph) if spare is not None else ()))

@@ -54,6 +54,15 @@ def test_limits_of_a_policy_are_told_those_for_all_vertices_first(fake: Any, slo
     assert slotwise("events", "delays").out.endswith("version 2, floor:ceiling -:6 3:4, by olga, peak\n")
 
 
+def test_a_sample_of_batches_is_a_line(fake: Any, slotwise: Run) -> None:
+    told = event(
+        9, "batches", attempt=2, batches=40, records=4_000, longestBatchInMillis=350, pendingRecords=7
+    )
+    fake.on("GET", PATH, (200, stream({**told, "sinceTimestampInMillis": 5}), STREAM))
+    said = "attempt 2, 40 batch(es), 4000 records, longest 350 ms, 7 wait\n"
+    assert slotwise("events", "delays").out.endswith(said)
+
+
 def test_what_is_stored_is_a_line_each(fake: Any, slotwise: Run) -> None:
     fake.on("GET", PATH, (200, stream(STARTED, ENDED), STREAM))
     done = slotwise("events", "delays", "--types", "status,rescale-ended")

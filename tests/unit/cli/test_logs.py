@@ -52,6 +52,18 @@ def with_attempts(fake: Any, *lists: list[dict[str, Any]]) -> None:
     fake.on("GET", f"/jobs/{JOB_ID}/attempts", *((200, {"attempts": found}) for found in lists))
 
 
+def test_the_log_of_an_executor_is_printed_part_by_part(slotwise: Run, fake: Any) -> None:
+    with_attempts(fake, [attempt(2), FAILED])
+    fake.on("GET", path(2), part("one\n", 4), part("two\n", 8), part("", 8))
+    outcome = slotwise("logs", "delays", "--executor", "3", "--output", "stdout")
+    assert (outcome.status, outcome.out) == (0, "one\ntwo\n")
+    asked = [request.query for request in fake.sent("GET", path(2))]
+    assert [(one["from"], one["executor"], one["output"]) for one in asked] == [
+        (at, "3", "stdout") for at in ("0", "4", "8")
+    ]
+    assert "cannot be followed" in slotwise("logs", "delays", "--executor", "3", "-f").err
+
+
 def test_logs_prints_the_newest_attempt_part_by_part(slotwise: Run, fake: Any) -> None:
     with_attempts(fake, [attempt(2), FAILED])
     fake.on("GET", path(2), part("one\ntwo \u00e9\x1b[31m\n", 9), part("three\n", 15), part("", 15))

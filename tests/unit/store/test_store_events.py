@@ -21,7 +21,6 @@ from app.store import events as store_events
 from app.store import writer as writer_module
 from app.store.engine import Database, create, parse_url
 from app.store.events import event_row, insert_events
-from app.store.members import Member, Members
 from app.store.writes import AddEvents, UnitOfWork
 from tests.unit.store import samples
 from tests.unit.store.conftest import Opener
@@ -337,53 +336,3 @@ async def test_a_forgotten_job_takes_its_events_along_and_numbers_go_on(store: S
     assert await all_of(store, 3, job_id=OTHER) == await all_of(store, 4, job_id=JOB) == []
     await store.commit(telling(OTHER, 2))
     assert await numbers(store) == [1, 4, 5]
-
-
-# -- the cluster
-
-
-def member(name: str, seat: int) -> Member:
-    return Member(name, "here", seat, f"http://{name}", f"host-of-{name}", "kernel", 1, "1", 4)
-
-
-async def members_told(store: Store) -> list[tuple[str, str]]:
-    return [(one.type, one.fields.split('"url":"http://')[1].split('"')[0]) for one in await all_of(store)]
-
-
-async def test_servers_that_join_and_leave_are_told_once(store: Store) -> None:
-    members, one = Members(store), member("one", 1)
-    await members.join(one)
-    await members.join(one)
-    await members.beat(one)
-    assert await members_told(store) == [("member-joined", "one")]
-    await members.leave(one)
-    await members.leave(one)
-    assert (await members_told(store))[1:] == [("member-left", "one")]
-
-
-async def test_a_server_that_is_found_dead_has_left_and_joins_when_it_is_heard_again(store: Store) -> None:
-    members, one = Members(store), member("one", 1)
-    await members.join(one)
-    await members.bury([one.member_id])
-    await members.bury([one.member_id])
-    await members.beat(one)
-    assert [kind for kind, _ in await members_told(store)] == [
-        "member-joined",
-        "member-left",
-        "member-joined",
-    ]
-
-
-async def test_who_takes_a_seat_takes_it_from_one_that_has_left(store: Store) -> None:
-    members = Members(store)
-    await members.join(member("one", 1))
-    await members.join(member("again", 1))
-    assert await members_told(store) == [
-        ("member-joined", "one"),
-        ("member-left", "one"),
-        ("member-joined", "again"),
-    ]
-    buried = member("again", 1)
-    await members.bury([buried.member_id])
-    await members.join(member("third", 1))
-    assert (await members_told(store))[3:] == [("member-left", "again"), ("member-joined", "third")]

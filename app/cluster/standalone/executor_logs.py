@@ -1,0 +1,91 @@
+"""What executors on the workers of a Spark cluster have written, as the workers' own pages give it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import httpx
+
+from app.cluster.ports import ExecutorLog, NoExecutorLog
+from app.cluster.standalone.roster import Roster, Worker
+
+_HEADER: Final = re.compile(rb"==== Bytes (\d+)-(\d+) of (\d+) of [^\n]* ====\n?")
+_HEADER_BYTES: Final = 8192
+_AT_ONCE: Final = 8
+"""Workers that are asked at the same time."""
+_MOST_BYTES: Final = 8 << 20
+"""Of the page of a worker: it may show a thousand executors."""
+
+
+async def read_log(
+    http: httpx.AsyncClient,
+    roster: Roster,
+    job_id: str,
+    executor: int,
+    output: str,
+    parts: Sequence[tuple[int, int]],
+) -> list[ExecutorLog]:
+    """See `ExecutorCluster.executor_log`; of the newest application of the job.
+
+    Raises:
+        NoExecutorLog: there is none, or no worker tells of it; a sentence.
+    """
+    application = roster.newest_of(job_id)
+    if application is None:
+        raise NoExecutorLog(f"The Spark master knows of no application of job {job_id}.")
+    places = await _executors(http, roster.workers, application)
+    if (webui := places.get(executor)) is None:
+        known = ", ".join(map(str, sorted(places))) or "none"
+        raise NoExecutorLog(
+            f"The workers that are alive have no log of executor {executor} of job {job_id}, whose application is "
+            f"{application}; there are logs of: {known}."
+        )
+    log = {"appId": application, "executorId": executor, "logType": output}
+    return [await _part(http, f"{webui}/log/", log, begin, size) for begin, size in parts]
+
+
+async def _part(http: httpx.AsyncClient, url: str, log: dict[str, Any], begin: int, size: int) -> ExecutorLog:
+    # A byte that is no character of UTF-8 comes as three.
+    content = await _get(http, url, {**log, "offset": begin, "byteLength": size}, 3 * size + _HEADER_BYTES)
+    if (header := _HEADER.match(content)) is None:
+        raise NoExecutorLog(
+            f"The worker at {url} does not give the {log['logType']} of executor {log['executorId']}."
+        )
+    first, end, length = map(int, header.groups())
+    return ExecutorLog(content[header.end() :].decode(errors="replace"), first, end, length)
+
+
+async def _executors(http: httpx.AsyncClient, workers: Iterable[Worker], application: str) -> dict[int, str]:
+    """The page of the worker of each executor of an application, also of those that have ended."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def of(worker: Worker) -> list[tuple[int, str]]:
+        async with turns:
+            try:
+                document = json.loads(await _get(http, f"{worker.webui}/json/", {}, _MOST_BYTES))
+                every = [*document["executors"], *document["finishedexecutors"]]
+                return [(int(one["id"]), worker.webui) for one in every if one["appid"] == application]
+            except (NoExecutorLog, KeyError, TypeError, ValueError):
+                # Another one may have it.
+                return []
+
+    return {number: webui for found in await asyncio.gather(*map(of, workers)) for number, webui in found}
+
+
+async def _get(http: httpx.AsyncClient, url: str, asked: dict[str, Any], most: int) -> bytes:
+    """The body of an answer, which ends after ``most`` bytes."""
+    content = bytearray()
+    try:
+        async with http.stream("GET", url, params=asked) as answer:
+            answer.raise_for_status()
+            async for piece in answer.aiter_bytes():
+                content += piece
+                if len(content) > most:
+                    break
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise NoExecutorLog(f"The worker at {url} does not answer: {error}.") from error
+    return bytes(content[:most])

@@ -1,0 +1,105 @@
+"""What the pages of workers tell of executors, and how a part of a log is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from app.cluster.ports import ExecutorLog, NoExecutorLog
+from app.cluster.standalone.executor_logs import read_log
+from app.cluster.standalone.roster import application_name, read_roster
+from tests.unit.cluster.test_roster import JOB, page, worker
+
+TEXT = "one\ntwö\nthree\n".encode()
+NAME = application_name("a job", JOB)
+
+
+class Workers:
+    """Two workers: on the first runs executor 0, on the other one ran executor 1 of two applications of the job."""
+
+    def __init__(self) -> None:
+        active = {"id": "app-2", "name": NAME, "cores": 1, "starttime": 20}
+        others = {"id": "app-9", "name": "somebody", "cores": 1, "starttime": 99}
+        before = {**active, "id": "app-1", "starttime": 10}
+        self.page: Any = {
+            **page(worker(1), worker(2)),
+            "activeapps": [active, others],
+            "completedapps": [before],
+        }
+        self.executors: dict[int, Any] = {
+            8001: {"executors": [{"id": 0, "appid": "app-2"}], "finishedexecutors": []},
+            8002: {
+                "executors": [{"id": 0, "appid": "app-9"}],
+                "finishedexecutors": [{"id": 1, "appid": "app-2"}, {"id": 7, "appid": "app-1"}],
+            },
+        }
+        self.log: bytes | None = TEXT
+        self.asked: list[str] = []
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        port = request.url.port
+        assert port is not None
+        if request.url.path == "/json/":
+            return httpx.Response(200, json=self.executors[port])
+        self.asked.append(f"{port} {request.url.query.decode()}")
+        if self.log is None:
+            return httpx.Response(200, text="Error: Invalid log directory")
+        begin = min(int(request.url.params["offset"]), len(self.log))
+        part = self.log[begin : begin + int(request.url.params["byteLength"])]
+        head = f"==== Bytes {begin}-{begin + len(part)} of {len(self.log)} of /logs/app-2/0/stderr ====\n"
+        return httpx.Response(200, content=head.encode() + part)
+
+    def read(self, executor: int, *parts: tuple[int, int]) -> list[ExecutorLog]:
+        async def read() -> list[ExecutorLog]:
+            async with httpx.AsyncClient(transport=httpx.MockTransport(self.answer)) as http:
+                return await read_log(http, read_roster(self.page), JOB, executor, "stderr", parts)
+
+        return asyncio.run(read())
+
+
+def test_parts_are_those_of_the_executors_worker() -> None:
+    workers = Workers()
+    assert workers.read(1, (0, 4), (4, 100)) == [
+        ExecutorLog("one\n", 0, 4, len(TEXT)),
+        ExecutorLog("twö\nthree\n", 4, len(TEXT), len(TEXT)),
+    ]
+    of = "8002 appId=app-2&executorId=1&logType=stderr"
+    assert workers.asked == [f"{of}&offset=0&byteLength=4", f"{of}&offset=4&byteLength=100"]
+    assert workers.read(0, (500, 10)) == [ExecutorLog("", len(TEXT), len(TEXT), len(TEXT))]
+    assert workers.asked[-1].startswith("8001 ")
+
+
+def test_bytes_that_are_no_text_are_told_as_such() -> None:
+    workers = Workers()
+    (part,) = workers.read(0, (0, 6))
+    assert (part.text, part.end) == ("one\ntw", 6)
+    (part,) = workers.read(0, (0, 7))
+    assert part.text == "one\ntw\ufffd"
+
+
+def test_an_application_that_is_over_is_the_newest_while_there_is_no_other() -> None:
+    workers = Workers()
+    workers.page["activeapps"] = []
+    (part,) = workers.read(7, (0, 4))
+    assert part.text == "one\n" and workers.asked[0].startswith("8002 appId=app-1&executorId=7")
+
+
+def test_what_is_not_there_is_said_in_a_sentence() -> None:
+    workers = Workers()
+    with pytest.raises(
+        NoExecutorLog, match=r"no log of executor 5 .* application is app-2; .* logs of: 0, 1\.$"
+    ):
+        workers.read(5, (0, 4))
+    workers.log = None
+    with pytest.raises(NoExecutorLog, match="does not give the stderr of executor 0"):
+        workers.read(0, (0, 4))
+    # A worker whose page is something else hides none of the others.
+    workers.executors[8001] = {"executors": "none"}
+    with pytest.raises(NoExecutorLog, match=r"logs of: 1\.$"):
+        workers.read(0, (0, 4))
+    workers.page = page(worker(1))
+    with pytest.raises(NoExecutorLog, match=f"knows of no application of job {JOB}"):
+        workers.read(0, (0, 4))
