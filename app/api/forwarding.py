@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
 
 import httpx
@@ -17,11 +18,11 @@ from app.api.answers import BytesResponse
 from app.api.errors import RETRY, error_response
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
 from app.api.mark import MARK
-from app.api.requests import keep_body
+from app.api.requests import keep_body, while_connected
 from app.model.ids import InvalidId, normalize_id
 from app.store.errors import StoreError
 from app.store.members import Member
-from app.worker.facade import ControlPlaneFacade
+from app.worker.control_plane import ControlPlane
 from app.worker.ownership.control_planes import ControlPlanes
 from app.worker.views import ControlPlaneError
 
@@ -32,6 +33,8 @@ FORWARDED = b"x-slotwise-forwarded"
 
 _CONNECT_TIMEOUT_S = 2.0
 _ANSWER_TIMEOUT_S = 45.0
+"""How long an owner may take that is alive. Planning a new version of a job may take longer than any number here: its
+client waits for as long as it likes."""
 _LOOK_EVERY_S = 1.0
 _MAX_DIGITS = 10
 """Longer numbers of Livy batches are not given."""
@@ -105,7 +108,8 @@ class Forwarding:
             with contextlib.suppress(StoreError):
                 owner = await self._control_planes.owner_of(job_id)
         if owner is not None:
-            answer = await self._ask(request, job_id, owner)
+            asking = self._ask(request, job_id, owner)
+            answer = await (while_connected(request, asking) if _is_planned(request) else asking)
             if answer is not None or self._control_planes.serves(job_id):
                 return answer
         if await self._look_up(job_id) or self._control_planes.knows(job_id):
@@ -126,7 +130,7 @@ class Forwarding:
                 return normalize_id(text)
             number = parameters.get("batchid", "")
             if number.isdecimal() and len(number) < _MAX_DIGITS:
-                plane: ControlPlaneFacade = request.app.state.control_plane
+                plane: ControlPlane = request.app.state.control_plane
                 return await plane.livy.job_of(int(number))
         return None
 
@@ -178,7 +182,8 @@ class Forwarding:
             headers=[*headers, (FORWARDED, b"1")],
         )
         waiting = asyncio.create_task(self._exchange(sent))
-        until_s = asyncio.get_running_loop().time() + _ANSWER_TIMEOUT_S
+        limit_s = math.inf if _is_planned(request) else _ANSWER_TIMEOUT_S
+        until_s = asyncio.get_running_loop().time() + limit_s
         try:
             while True:
                 done, _ = await asyncio.wait({waiting}, timeout=_LOOK_EVERY_S)
@@ -204,6 +209,11 @@ class Forwarding:
         finally:
             await answer.aclose()
         return _sent_back(answer)
+
+
+def _is_planned(request: Request) -> bool:
+    """Whether the owner plans what the request has before it answers."""
+    return request.method == "PUT" and request.scope["path"].endswith("/graph")
 
 
 def _body_limit_bytes(request: Request) -> int:

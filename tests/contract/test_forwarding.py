@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api import forwarding
 from app.api.limits import BODY_LIMIT_BYTES
 from app.store.errors import StoreUnavailable
-from app.store.members import Members
+from app.store.members import Member, Members
 from tests.contract.members import (
     Server,
     body,
@@ -193,3 +194,75 @@ async def test_a_form_reaches_the_owner_whole(postgresql_url: str, tmp_path: Pat
         assert (there.status_code, there.json()) == (here.status_code, here.json())
         assert there.status_code == 400 and "vertices" in there.text
         assert len(network.calls) == 1
+
+
+async def test_a_new_version_that_is_planned_elsewhere_is_waited_for_while_its_client_is_there(
+    postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "_ANSWER_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(forwarding, "_LOOK_EVERY_S", 0.01)
+    async with two(postgresql_url, tmp_path) as (first, second, network):
+        job = await first.rig.run()
+        looks, wanted, ended, gone = 0, 5, asyncio.Event(), asyncio.Event()
+        host, here = (httpx.URL(one.member.url).host for one in (first, second))
+        owner, owner_of = network.apps[host], second.cluster.owner_of
+
+        async def counted(job_id: str) -> Member | None:
+            nonlocal looks
+            looks += 1
+            return await owner_of(job_id)
+
+        async def slow(*call: Any) -> None:
+            try:
+                await until(
+                    lambda: looks >= wanted, "the other server has looked again and again who owns the job"
+                )
+                await owner(*call)
+            finally:
+                ended.set()
+
+        monkeypatch.setattr(second.cluster, "owner_of", counted)
+        network.apps[host] = slow
+        request = second.http.build_request(
+            "PUT", f"/jobs/{job}/graph", files=[("graph", ("graph.json", b"{}"))]
+        )
+        body_sent = request.read()
+        answer = await second.http.send(request)
+        assert answer.status_code == 400 and "vertices" in answer.text
+
+        looks = 0
+        given_up = await second.http.put(f"/jobs/{job}/resource-requirements", json=body(4))
+        assert given_up.status_code == 503, "any other request has its limit"
+
+        looks, wanted = 0, 1_000_000
+        ended.clear()
+        network.calls.clear()
+        messages = iter([{"type": "http.request", "body": body_sent, "more_body": False}])
+
+        async def receive() -> dict[str, Any]:
+            if (message := next(messages, None)) is not None:
+                return message
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(_message: Any) -> None:
+            pass
+
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "PUT",
+            "scheme": "http",
+            "path": request.url.path,
+            "raw_path": request.url.raw_path,
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.lower(), value) for name, value in request.headers.raw],
+            "server": (here, 80),
+            "client": ("127.0.0.1", 1),
+        }
+        asking = asyncio.create_task(network.apps[here](scope, receive, send))
+        await until(lambda: network.calls, "it was sent on")
+        gone.set()
+        await asyncio.wait_for(ended.wait(), 60)
+        await asking
