@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -57,6 +59,13 @@ class BytesResponse(Response):
             ]
 
 
+class HeadersOnly(Response):
+    """Takes the headers that an operation sets, for the answer that is made of what it returns."""
+
+    def __init__(self) -> None:
+        self.raw_headers = []
+
+
 class PiecewiseResponse(Response):
     """A large body that is there already, sent in pieces: a slow reader keeps one of them, and no descriptor."""
 
@@ -66,6 +75,12 @@ class PiecewiseResponse(Response):
             end = start + _PIECE_BYTES
             piece, more = self.body[start:end], end < len(self.body)
             await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+
+def next_page(request: Request, limit: int, last: int) -> dict[str, str]:
+    """The header that leads to the page of so many behind number ``last``, with what else this one was asked by."""
+    query = urlencode({**request.query_params, "limit": limit, "after": last})
+    return {"Link": f'<{quote(request.scope["path"])}?{query}>; rel="next"'}
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -8,28 +8,28 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp
 
-from app.api.answers import json_bytes, model_bytes
+from app.api.answers import json_bytes
 from app.api.auth import Tokens
 from app.api.errors import add_error_handlers
 from app.api.event_streams import STREAMS_MAX, Streams
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
-from app.api.middleware import Exchange, Identity, Origins
+from app.api.middleware import Callers, Exchange
 from app.api.monitoring.exposition import Exposition
 from app.api.monitoring.meters import Meters
 from app.api.openapi import openapi_document
-from app.api.record_cache import AnswerCache, EndedJobCache, RecordCache
-from app.api.render.jobs import job_overview
-from app.api.render.rescales import rescale_record
+from app.api.record_cache import AnswerCache, Rendered
 from app.api.routers import ROUTERS
 from app.api.routes import Routes
-from app.model.jobgraph import JobGraph
-from app.model.rescale import RescaleRecord
 from app.worker.clock import Clock, SystemClock
 from app.worker.facade import ControlPlaneFacade
 from app.worker.ownership.control_planes import ControlPlanes
-from app.worker.views import JobView
+
+_MAX_RECORDS = 4096
+_MAX_ENDED_JOBS = 20_000
 
 
 class SlotwiseApi(FastAPI):
@@ -45,6 +45,14 @@ class SlotwiseApi(FastAPI):
         )
         self.router = Routes(ROUTERS)
         self.document = _document(version, with_tokens=with_tokens)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """What was added, and the handlers of refusals. FastAPI has four layers more, which each request would pass:
+        crashes and sizes of bodies are looked after here already, and files and dependencies leave nothing behind."""
+        stack: ASGIApp = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+        for layer in reversed(self.user_middleware):
+            stack = layer.cls(stack, *layer.args, **layer.kwargs)
+        return stack
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, whose bytes are ``document``."""
@@ -75,7 +83,7 @@ def create_app(
     app.state.control_plane = control_plane
     app.state.info = info
     app.state.clock = clock or SystemClock()
-    app.state.records = RecordCache(_record_bytes)
+    app.state.records = Rendered(_MAX_RECORDS)
     app.state.answers = AnswerCache()
     app.state.streams = streams = Streams(streams_max)
     meters = meters or Meters()
@@ -87,13 +95,12 @@ def create_app(
         version=info.version,
     )
     app.state.tokens = tokens
-    app.state.ended_jobs = EndedJobCache(_ended_job_bytes)
+    app.state.ended_jobs = Rendered(_MAX_ENDED_JOBS)
     app.state.control_planes = control_planes
     app.state.forwarding = forwarding
     add_error_handlers(app)
     # The last one is the outermost.
-    app.add_middleware(Identity, tokens=tokens)
-    app.add_middleware(Origins, local_only=tokens is None)
+    app.add_middleware(Callers, tokens=tokens)
     app.add_middleware(Exchange, meters=meters)
     return app
 
@@ -101,11 +108,3 @@ def create_app(
 @functools.cache
 def _document(version: str, *, with_tokens: bool) -> bytes:
     return json_bytes(openapi_document(Routes(ROUTERS).routes, version, with_tokens=with_tokens))
-
-
-def _record_bytes(record: RescaleRecord, graph: JobGraph) -> bytes:
-    return model_bytes(rescale_record(record, graph))
-
-
-def _ended_job_bytes(view: JobView) -> bytes:
-    return model_bytes(job_overview(view, view.ended_ms or 0))

@@ -32,11 +32,14 @@ class _Parameter:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Of a dependency or the endpoint. ``inputs``: argument to the number of the call that gives it."""
+    """Of a dependency or the endpoint. ``inputs``: argument to the number of the call that gives it. ``needed`` are the
+    parameters without a default, ``optional`` the others, whose values are in ``defaults``."""
 
     function: Callable[..., Coroutine[Any, Any, Any]]
     inputs: tuple[tuple[str, int], ...]
-    parameters: tuple[_Parameter, ...]
+    needed: tuple[_Parameter, ...]
+    optional: tuple[_Parameter, ...]
+    defaults: dict[str, Any]
     request: str | None
     response: str | None
 
@@ -56,25 +59,27 @@ class Calls:
         self.query_names = self._names("query")
         self.header_names = {name.lower().encode(): name for name in self._names("header")}
 
-    async def answer(self, request: Request, response: Response) -> Any:
-        """What the endpoint returns. It and its dependencies may set headers of ``response``.
+    async def answer(
+        self, request: Request, response: Response, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> Any:
+        """What the endpoint returns. It and its dependencies may set headers of ``response``. ``query``, ``headers``:
+        what the request has of `query_names` and `header_names`.
 
         Raises:
             RequestValidationError: values of parameters are wrong, all that are. Nothing was called.
         """
-        sources = {"path": request.path_params, "query": request.query_params, "header": request.headers}
+        sources = {"path": request.path_params, "query": query, "header": headers}
         given: list[dict[str, Any]] = []
         errors: list[Any] = []
         for call in self._calls:
-            arguments: dict[str, Any] = {}
-            for parameter in call.parameters:
+            arguments = call.defaults.copy()
+            for parameter in (*call.needed, *call.optional) if query or headers else call.needed:
                 found = sources[parameter.place].get(parameter.alias)
-                value: Any = parameter.default
                 # One that is missing and has no default is refused by its type, which says what it expects.
-                if found is not None or value is PydanticUndefined:
+                if found is not None or parameter.name not in call.defaults:
                     value, wrong = parameter.validate(found, loc=(parameter.place, parameter.alias))
+                    arguments[parameter.name] = value
                     errors += wrong
-                arguments[parameter.name] = value
             given.append(arguments)
         if errors:
             raise RequestValidationError(errors)
@@ -103,11 +108,17 @@ class Calls:
             ):
                 assert not other, f"{function} asks for what is not known here: {other}"
             self._numbers[function] = len(self._calls)
+            parameters = _parameters(dependant)
+            defaults = {
+                each.name: each.default for each in parameters if each.default is not PydanticUndefined
+            }
             self._calls.append(
                 _Call(
                     function,
                     tuple((name, number) for name, number in inputs if name is not None),
-                    tuple(_parameters(dependant)),
+                    tuple(each for each in parameters if each.name not in defaults),
+                    tuple(each for each in parameters if each.name in defaults),
+                    defaults,
                     dependant.request_param_name,
                     dependant.response_param_name,
                 )
@@ -115,7 +126,12 @@ class Calls:
         return self._numbers[function]
 
     def _names(self, place: str) -> set[str]:
-        return {each.alias for call in self._calls for each in call.parameters if each.place == place}
+        return {
+            each.alias
+            for call in self._calls
+            for each in (*call.needed, *call.optional)
+            if each.place == place
+        }
 
     def _in_force(self, dependant: Dependant) -> Dependant:
         function = self._overrides.get(dependant.call)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from app.api.info import ServerInfo
 from app.api.parameters import IdempotencyKey, IfMatch, JobId, Reason
 from app.model.sentences import shown
 from app.model.status import JobStatus
+from app.scheduler.adaptive.state import JobState
 from app.worker.facade import ControlPlaneFacade
 from app.worker.views import JobView, StaleVersion
 
@@ -42,54 +43,71 @@ async def _principal(request: Request) -> str:
     return name
 
 
-async def _job(request: Request, jobid: JobId) -> JobView:
+async def job_of_path(request: Request, jobid: JobId) -> JobView:
     view: JobView = request.app.state.control_plane.job(jobid)
     return view
 
 
 async def _job_now_ms(
-    job: Annotated[JobView, Depends(_job)], now_ms: Annotated[int, Depends(_now_ms)]
+    job: Annotated[JobView, Depends(job_of_path)], now_ms: Annotated[int, Depends(_now_ms)]
 ) -> int:
     return now_ms + job.ahead_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Declaration(TypedDict):
     """What goes with a request that declares something: who makes it and why, for which version it is meant, and what
     makes a repeated request the same one."""
 
     requested_by: str
-    if_match: str | None
+    if_match: int | None
     idempotency_key: str | None
     reason: str | None
 
-    def version(self, current: int, subject: str) -> int | None:
-        """The version of If-Match; None without one or for `*`. ``subject`` begins a sentence: `The share is`.
 
-        Raises:
-            StaleVersion: it is an entity tag that can never be the current one.
-        """
-        value = self.if_match
-        if value is None or value == "*":
-            return None
-        match = _ETAG.match(value)
-        if match is None:
-            raise bad_request(
-                f'The header If-Match should be one entity tag as GET answers it, such as "{current}", found'
-                f" {shown(value)}."
-            )
-        if match[1] or not _VERSION.match(match[2]):
-            raise StaleVersion(f"{subject} at version {current}, not at {shown(value)} as If-Match demands.")
-        return int(match[2])
+def declaration(version_of: Callable[[JobState], int], subject: str) -> Any:
+    """The dependency that gives a `Declaration`. ``version_of``: of what is declared, the version in force;
+    ``subject`` begins a sentence: `The share is`."""
+
+    async def declared(
+        request: Request,
+        job: Annotated[JobView, Depends(job_of_path)],
+        if_match: IfMatch = None,
+        idempotency_key: IdempotencyKey = None,
+        reason: Reason = None,
+    ) -> Declaration:
+        version = None if if_match is None else _version(if_match, version_of(job.state), subject)
+        return Declaration(
+            requested_by=request.scope[PRINCIPAL],
+            if_match=version,
+            idempotency_key=idempotency_key,
+            reason=reason or None,
+        )
+
+    return Depends(declared)
 
 
-async def _conditions(
-    request: Request,
-    if_match: IfMatch = None,
-    idempotency_key: IdempotencyKey = None,
-    reason: Reason = None,
-) -> Conditions:
-    return Conditions(request.scope[PRINCIPAL], if_match, idempotency_key, reason or None)
+def _version(if_match: str, current: int, subject: str) -> int | None:
+    """None for any version.
+
+    Raises:
+        StaleVersion: it is an entity tag that can never be the current one.
+    """
+    if if_match == "*":
+        return None
+    match = _ETAG.match(if_match)
+    if match is None:
+        raise bad_request(
+            f'The header If-Match should be one entity tag as GET answers it, such as "{current}", found'
+            f" {shown(if_match)}."
+        )
+    if match[1] or not _VERSION.match(match[2]):
+        raise StaleVersion(f"{subject} at version {current}, not at {shown(if_match)} as If-Match demands.")
+    return int(match[2])
+
+
+async def _still_allowed(request: Request) -> Callable[[], bool]:
+    tokens, headers = request.app.state.tokens, request.scope["headers"]
+    return lambda: tokens is None or tokens.authenticate(headers) is not None
 
 
 def status_of(plane: ControlPlaneFacade, job_id: str) -> JobStatus:
@@ -110,6 +128,7 @@ JobNow = Annotated[int, Depends(_job_now_ms)]
 """Epoch milliseconds, by the time of the job that the path names."""
 Principal = Annotated[str, Depends(_principal)]
 """The authenticated name."""
-Job = Annotated[JobView, Depends(_job)]
+StillAllowed = Annotated[Callable[[], bool], Depends(_still_allowed)]
+"""Whether the token of the request is valid at that moment: an answer may go on for days."""
+Job = Annotated[JobView, Depends(job_of_path)]
 """The job that the path names."""
-Declared = Annotated[Conditions, Depends(_conditions)]

@@ -121,22 +121,27 @@ def _request_id(scope: Scope) -> bytes | None:
     return None
 
 
-class Origins:
-    """Refuses what a web page of someone else makes a browser send.
+class Callers:
+    """Who calls: the name that a token has, or one for everybody where there are no tokens. Whether an operation may be
+    called without a name is for its route to say (`app.api.routes`).
 
-    Without tokens (``local_only``) the only protection is that the server listens on loopback, which every browser of
-    this machine can reach: a page must neither submit jobs (a form needs no consent of ours) nor read answers under a
-    host name of its own that it has pointed here (DNS rebinding).
+    What a web page of someone else makes a browser send is refused. Without tokens the only protection is that the
+    server listens on loopback, which every browser of this machine can reach: a page must neither submit jobs (a form
+    needs no consent of ours) nor read answers under a host name of its own that it has pointed here (DNS rebinding).
     """
 
-    def __init__(self, app: ASGIApp, *, local_only: bool) -> None:
+    def __init__(self, app: ASGIApp, *, tokens: Tokens | None) -> None:
         self._app = app
-        self._local_only = local_only
+        self._tokens = tokens
         self._loopback_hosts: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope) if scope["type"] == "http" else None
-        await (refusal or self._app)(scope, receive, send)
+        app = self._app
+        if scope["type"] == "http":
+            app = self._refusal(scope) or app
+            tokens = self._tokens
+            scope[PRINCIPAL] = ANONYMOUS if tokens is None else tokens.authenticate(scope["headers"])
+        await app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         hosts: list[bytes] = []
@@ -157,7 +162,7 @@ class Origins:
         )
         if is_foreign and scope["method"] not in _SAFE_METHODS:
             return error_response(403, ["Requests of web pages from another origin are refused."])
-        if self._local_only and host is not None and host not in self._loopback_hosts:
+        if self._tokens is None and host is not None and host not in self._loopback_hosts:
             if not _is_loopback(host):
                 sentence = "Without tokens this server is for this machine: call it as localhost, 127.0.0.1 or [::1]."
                 return error_response(403, [sentence])
@@ -177,19 +182,3 @@ def _is_loopback(host: bytes) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-class Identity:
-    """Who calls: the name that a token has, or one for everybody where there are no tokens. Whether an operation may be
-    called without a name is for its route to say (`app.api.routes`).
-    """
-
-    def __init__(self, app: ASGIApp, *, tokens: Tokens | None) -> None:
-        self._app = app
-        self._tokens = tokens
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            tokens = self._tokens
-            scope[PRINCIPAL] = ANONYMOUS if tokens is None else tokens.authenticate(scope["headers"])
-        await self._app(scope, receive, send)

@@ -98,9 +98,14 @@ def usual_refusals(
 
 
 def answered(
-    status: int = 200, *, headers: dict[str, str] | None = None, schema: dict[str, Any] | None = None
+    status: int = 200,
+    *,
+    headers: dict[str, str] | None = None,
+    schema: dict[str, Any] | None = None,
+    refused: dict[int, str] | None = None,
 ) -> dict[int | str, dict[str, Any]]:
-    """An answer for ``responses=`` of a route: its headers with what they mean, or its schema if it has no model."""
+    """An answer for ``responses=`` of a route: its headers with what they mean, or its schema if it has no model; and
+    refusals as `refusals` has them."""
     answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if headers:
         answer["headers"] = {
@@ -108,7 +113,7 @@ def answered(
         }
     if schema:
         answer["content"] = {"application/json": {"schema": schema}}
-    return {status: answer}
+    return {status: answer, **refusals(refused or {})}
 
 
 def request_body(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import Header, Path
+from fastapi import Header, Path, Query
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -22,6 +22,8 @@ MAX_REASON_LENGTH = 1000
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
 MAX_NUMBER = 10**15
 """Of what is counted without a bound."""
+PAGE = 50
+MAX_PAGE = 1000
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}\Z")
 _IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_IDEMPOTENCY_KEY_LENGTH}}}\Z")
@@ -51,6 +53,23 @@ class WholeNumber:
         if not _WHOLE_NUMBER.match(value) or not self.lowest <= int(value) <= self.highest:
             raise expected(f"a whole number between {self.lowest} and {self.highest}")
         return int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class SomeOf:
+    """Some of these names, with commas between."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        one = f"({'|'.join(self.names)})"
+        text = core_schema.str_schema(pattern=f"^{one}(,{one})*$")
+        return core_schema.no_info_before_validator_function(self._read, text)
+
+    def _read(self, value: str) -> str:
+        if not set(value.split(",")) <= set(self.names):
+            raise expected(f"some of {', '.join(self.names)}, with commas between")
+        return value
 
 
 def _boolean(value: str) -> bool:
@@ -121,6 +140,13 @@ def names(text: str) -> list[str] | None:
 
 
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
+DryRun = Annotated[Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")]
+Limit = Annotated[
+    int, WholeNumber(1, MAX_PAGE), Query(description=f"The most entries of the answer; default {PAGE}.")
+]
+After = Annotated[
+    int | None, WholeNumber(0, MAX_NUMBER), Query(description="Only entries below this number.")
+]
 GivenId = Annotated[str, AfterValidator(_id), _HEX]
 """An id as clients write it, in either case."""
 JobId = Annotated[GivenId, Path(description="The job's id.")]

@@ -1,8 +1,9 @@
-"""Rendered rescale history, kept while it is true.
+"""What was rendered, kept while it is true.
 
-A closed record never changes, so it is rendered once. A whole answer about the history of a job stays true as long as
-the job's timeline is the same value: every record is written in the transaction that makes a new one. Only pruning by
-age is not, which is why an answer is kept for a second at most.
+A closed record of a rescale never changes, so it is rendered once, and so is what the list of all jobs says of one that
+has ended. A whole answer about the history of a job stays true as long as the job's timeline is the same value: every
+record is written in the transaction that makes a new one. Only pruning by age is not, which is why an answer is kept
+for a second at most.
 """
 
 from __future__ import annotations
@@ -13,58 +14,27 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from app.model.jobgraph import JobGraph
-from app.model.rescale import Measured, RescaleRecord
-from app.scheduler.adaptive.state import JobState, Timeline
-from app.worker.views import JobView
+from app.scheduler.adaptive.state import Timeline
 
-_MAX_RECORDS = 4096
-_MAX_ENDED_JOBS = 20_000
 _MAX_ANSWERS_BYTES = 32 * 1024 * 1024
 _LIFE_S = 1.0
 
-_Stamp = tuple[int | None, Measured]
 
+class Rendered:
+    """At most ``most`` texts, the least lately used ones dropped first."""
 
-class RecordCache:
-    """At most `_MAX_RECORDS` closed records, the least lately used ones dropped first."""
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[str, tuple[object, bytes]] = {}
 
-    def __init__(self, render: Callable[[RescaleRecord, JobGraph], bytes]) -> None:
-        self._render = render
-        self._kept: dict[str, tuple[_Stamp, bytes]] = {}
-
-    def bytes_of(self, job_id: str, record: RescaleRecord, graph: JobGraph) -> bytes:
-        """The record of a job as the history shows it."""
-        if record.is_open:
-            return self._render(record, graph)
-        key = job_id + record.uuid
+    def get(self, key: str, stamp: object, render: Callable[[], bytes]) -> bytes:
+        """The text under ``key``; what ``render`` gives if there is none with this ``stamp``."""
         kept = self._kept.pop(key, None)
-        stamp = (record.end_ms, Measured.of(record))
-        if kept is None or kept[0] != stamp:
-            kept = (stamp, self._render(record, graph))
-            if len(self._kept) >= _MAX_RECORDS:
+        if kept is None or (kept[0] is not stamp and kept[0] != stamp):
+            kept = (stamp, render())
+            if len(self._kept) >= self._most:
                 del self._kept[next(iter(self._kept))]
         self._kept[key] = kept
-        return kept[1]
-
-
-class EndedJobCache:
-    """What the list of all jobs says of those that have ended, which never changes again."""
-
-    def __init__(self, render: Callable[[JobView], bytes]) -> None:
-        self._render = render
-        self._kept: dict[str, tuple[JobState, bytes]] = {}
-
-    def bytes_of(self, view: JobView) -> bytes | None:
-        """None while the job has not ended."""
-        if view.ended_ms is None or not view.status.is_globally_terminal:
-            return None
-        kept = self._kept.get(view.state.job_id)
-        if kept is None or kept[0] is not view.state:
-            kept = (view.state, self._render(view))
-            if len(self._kept) >= _MAX_ENDED_JOBS:
-                del self._kept[next(iter(self._kept))]
-            self._kept[view.state.job_id] = kept
         return kept[1]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from app.api.limits import BODY_LIMIT_BYTES
 from app.api.parameters import header_text
 from app.api.schema.base import Expected
 from app.model import sentences
+from app.model.ids import is_id
+from app.model.jobgraph import JobGraph
 from app.model.sentences import shown
 from app.model.strictjson import StrictJsonError, decode_json_strict
 
@@ -165,3 +167,46 @@ def _field_sentence(model: type[BaseModel], error: ErrorDetails) -> str:
 def kind_of(value: object) -> str:
     """What a JSON value is, for a sentence."""
     return sentences.kind_of(value, array="an array", mapping="an object")
+
+
+def by_vertex(
+    entries: Mapping[str, Any],
+    graph: JobGraph,
+    parse: Callable[[str, Any], T],
+    errors: list[str],
+    *,
+    what: str,
+) -> dict[str, T]:
+    """What ``parse`` makes of each entry, by vertex id; it gets the key too. Keys that are no vertex of ``graph`` are
+    passed on: validation names them all. ``what`` they are, for the sentence about a vertex that is there twice."""
+    found: dict[str, T] = {}
+    for key, entry in entries.items():
+        vertex_id = _vertex_id_of(key, graph)
+        if vertex_id in found:
+            errors.append(
+                f"The {what} of job vertex {shown(key)} are given twice (its id and its name, or in two cases)."
+            )
+        else:
+            found[vertex_id] = parse(key, entry)
+    return found
+
+
+def _vertex_id_of(key: str, graph: JobGraph) -> str:
+    """The id that ``key`` means, an id or a unique name; ``key`` if it is neither."""
+    lowered = key.lower()
+    if lowered in graph.by_id:
+        return lowered
+    vertex = graph.by_name.get(key)
+    if vertex is not None:
+        return vertex.id
+    return lowered if is_id(lowered) else key
+
+
+def not_known(names: Iterable[str], known: Sequence[str], place: str = "", within: str = "") -> list[str]:
+    """A sentence for each of the ``names`` that is not ``known``. ``place`` comes first, ``within`` after the name."""
+    first = f"For {place}, the" if place else "The"
+    return [
+        f"{first} field {shown(name)}{within} is not known: only {' and '.join(known)} are."
+        for name in names
+        if name not in known
+    ]

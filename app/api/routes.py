@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter
-from fastapi.routing import APIRoute, request_response
+from fastapi.routing import APIRoute
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.answers import BytesResponse, model_bytes
+from app.api.answers import BytesResponse, HeadersOnly, model_bytes
 from app.api.auth import PRINCIPAL
 from app.api.calls import Calls
 from app.api.errors import UNAUTHORIZED, ApiError, bad_request
@@ -69,7 +69,13 @@ class Operation(APIRoute):
         super().__init__(path, endpoint, **options)
         self.description = " ".join(description.split())
         self._calls = Calls(self.dependant)
-        self.app = request_response(self._answer)
+        self.app = self._serve
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # FastAPI would make two stacks for what dependencies leave behind, which these do not, and catch refusals that
+        # the application catches.
+        response = await self._answer(Request(scope, receive, send))
+        await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         forwarding = request.app.state.forwarding if self.access is Access.USER else None
@@ -79,17 +85,15 @@ class Operation(APIRoute):
                 return elsewhere
         overrides = request.app.dependency_overrides
         calls = Calls(self.dependant, overrides) if overrides else self._calls
-        query: bytes = request.scope["query_string"]
-        if query:
-            _check_query(query, calls.query_names)
-        if calls.header_names:
-            _check_headers(request.scope["headers"], calls.header_names)
-        response = Response()
-        found = await calls.answer(request, response)
+        raw_query: bytes = request.scope["query_string"]
+        query = _query(raw_query, calls.query_names) if raw_query else {}
+        headers = _headers(request.scope["headers"], calls.header_names) if calls.header_names else {}
+        response = HeadersOnly()
+        found = await calls.answer(request, response, query, headers)
         if isinstance(found, Response):
             return found
         answer = BytesResponse(model_bytes(found), self.status_code or 200)
-        answer.raw_headers += [each for each in response.raw_headers if each[0] != b"content-length"]
+        answer.raw_headers += response.raw_headers
         return answer
 
 
@@ -117,7 +121,11 @@ class DriverOperation(Operation):
     access = Access.DRIVER
 
 
-def _check_query(raw: bytes, known: Collection[str]) -> None:
+def _query(raw: bytes, known: Collection[str]) -> dict[str, str]:
+    """
+    Raises:
+        ApiError: 400 for what cannot be read, and for each parameter that is not known or is there twice.
+    """
     try:
         pairs = parse_qsl(
             raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_PARAMETERS
@@ -127,26 +135,33 @@ def _check_query(raw: bytes, known: Collection[str]) -> None:
             f"The query cannot be read: at most {_MAX_QUERY_PARAMETERS} percent-encoded UTF-8 parameters are"
             " expected."
         ) from None
-    found: set[str] = set()
+    found: dict[str, str] = {}
     errors: list[str] = []
-    for name, _ in pairs:
+    for name, value in pairs:
         if name not in known:
             allowed = ", ".join(sorted(known)) or "none"
             errors.append(f"The query parameter {shown(name)} is not known here; allowed: {allowed}.")
         elif name in found:
             errors.append(f"The query parameter {name} is given twice.")
-        found.add(name)
+        found[name] = value
     if errors:
         raise bad_request(*errors)
+    return found
 
 
-def _check_headers(headers: Iterable[tuple[bytes, bytes]], known: dict[bytes, str]) -> None:
-    found: set[bytes] = set()
-    for name, _ in headers:
-        if name in known:
+def _headers(given: Iterable[tuple[bytes, bytes]], known: dict[bytes, str]) -> dict[str, str]:
+    """The headers that are ``known``, by the names that they have there.
+
+    Raises:
+        ApiError: 400 for one that is there twice.
+    """
+    found: dict[str, str] = {}
+    for raw_name, value in given:
+        if (name := known.get(raw_name)) is not None:
             if name in found:
-                raise bad_request(f"The header {known[name]} is given twice.")
-            found.add(name)
+                raise bad_request(f"The header {name} is given twice.")
+            found[name] = value.decode("latin-1")
+    return found
 
 
 def _is_open(access: Access | None, scope: Scope) -> bool:

@@ -54,7 +54,7 @@ def decode_json_strict(data: bytes | str) -> Any:
     if (
         text.count("[") + text.count("{") > MAX_DEPTH
         or text.count(",") > _MANY_VALUES
-        or _HALF_PAIR.search(text)
+        or (("\\u" in text or not text.isascii()) and _HALF_PAIR.search(text))
     ):
         return _Reader(text).document()
     try:

@@ -13,7 +13,7 @@ from app.api.app import create_app
 from app.store import statements
 from app.store.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tests.contract.test_bad_requirements import GOOD, path_of
-from tests.contract.world import GRAPH, World, bounds, eventually, open_world
+from tests.contract.world import GRAPH, World, bounds, open_world
 
 OTHER = bounds(flights=(1, 3), delays=(1, 3), store=(1, 1))
 
@@ -67,45 +67,6 @@ async def test_an_identical_body_changes_and_records_nothing(any_world: World) -
     again = await any_world.put(job_id, GOOD, **{"X-Slotwise-Reason": "another reason"})
     assert (again.status_code, again.json(), again.headers["etag"]) == (200, {}, first.headers["etag"])
     assert await any_world.get(f"/jobs/{job_id}/rescales/history") == before
-
-
-async def test_if_match(any_world: World) -> None:
-    job_id = await any_world.running()
-    assert (await any_world.put(job_id, GOOD, **{"If-Match": '"1"'})).status_code == 200
-    for stale in ('"1"', '"3"', '"abc"', 'W/"2"', '""', '"0"'):
-        answer = await any_world.put(job_id, OTHER, **{"If-Match": stale})
-        assert answer.status_code == 412, stale
-        dry = await any_world.http.put(
-            path_of(job_id), json=OTHER, params={"dryRun": "true"}, headers={"If-Match": stale}
-        )
-        assert dry.status_code == 412, stale
-    for malformed in ("2", '"1", "2"', "nonsense", ""):
-        assert (await any_world.put(job_id, OTHER, **{"If-Match": malformed})).status_code == 400, malformed
-    assert (await any_world.http.get(path_of(job_id))).headers["etag"] == '"2"'
-    assert (await any_world.put(job_id, OTHER, **{"If-Match": "*"})).headers["etag"] == '"3"'
-
-
-async def test_idempotency_key(any_world: World) -> None:
-    job_id = await any_world.running()
-    key = {"Idempotency-Key": "f3c1"}
-    assert (await any_world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
-    assert (await any_world.put(job_id, OTHER)).headers["etag"] == '"3"'
-    # The repeated request has its first answer and does not undo the second.
-    assert (await any_world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
-    assert (await any_world.http.get(path_of(job_id))).headers["etag"] == '"3"'
-    reused = await any_world.put(job_id, OTHER, **key)
-    assert reused.status_code == 409
-    assert "f3c1" in reused.json()["errors"][0]
-
-
-async def test_the_same_key_with_another_condition_or_reason_is_another_request(any_world: World) -> None:
-    job_id = await any_world.running()
-    key = {"Idempotency-Key": "f3c1", "If-Match": '"1"', "X-Slotwise-Reason": "why"}
-    assert (await any_world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
-    for other in ({"If-Match": '"2"'}, {"If-Match": "*"}, {"X-Slotwise-Reason": "why not"}):
-        reused = await any_world.put(job_id, GOOD, **{**key, **other})
-        assert reused.status_code == 409 and "used before for another request" in reused.text, other
-    assert (await any_world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
 
 
 @pytest.mark.parametrize("key", ["", "a" * 256, "with blank", "tab\tbed", "umläut"])
@@ -173,13 +134,6 @@ async def test_concurrent_puts_are_put_in_order_and_none_is_refused(any_world: W
     ] == upper
 
 
-async def test_concurrent_conditional_puts_have_one_winner(any_world: World) -> None:
-    job_id = await any_world.running()
-    bodies = [bounds(flights=(1, 3 + number), delays=(1, 4), store=(1, 1)) for number in range(10)]
-    answers = await asyncio.gather(*(any_world.put(job_id, body, **{"If-Match": '"1"'}) for body in bodies))
-    assert sorted(answer.status_code for answer in answers) == [200] + [412] * 9
-
-
 async def test_what_was_answered_survives_a_restart(database_url: str, tmp_path: Any) -> None:
     key = {"Idempotency-Key": "kept", "X-Slotwise-Reason": "why not"}
     async with open_world(database_url, tmp_path) as world:
@@ -195,31 +149,6 @@ async def test_what_was_answered_survives_a_restart(database_url: str, tmp_path:
         assert (await world.put(job_id, GOOD, **key)).headers["etag"] == '"2"'
         history = await world.get(f"/jobs/{job_id}/rescales/history")
         assert [record for record in history if record in before] == before
-
-
-async def test_a_database_that_cannot_be_written_is_503_and_nothing_has_changed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job_id = await world.running()
-    commit = world.store.commit
-
-    async def refuse(_unit: Any) -> None:
-        raise StoreUnavailable("The database cannot be written: the disk is full.")
-
-    monkeypatch.setattr(world.store, "commit", refuse)
-    for answer in (await world.put(job_id, GOOD), await world.http.post("/jobs", json=GRAPH)):
-        assert answer.status_code == 503
-        assert int(answer.headers["retry-after"]) >= 1
-        assert "disk is full" in answer.json()["errors"][0]
-    assert (await world.http.get(path_of(job_id))).headers["etag"] == '"1"'
-    assert len((await world.get("/jobs"))["jobs"]) == 1
-    monkeypatch.setattr(world.store, "commit", commit)
-
-    async def accepted() -> bool:
-        return (await world.put(job_id, GOOD)).status_code == 200
-
-    await eventually(accepted, "writes go on once the database can be written")
-    await world.completed(job_id, 2)
 
 
 async def test_of_changes_in_doubt_only_a_submission_is_not_to_be_tried_again(

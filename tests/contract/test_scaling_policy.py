@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
-from app.store.errors import StoreUnavailable
 from tests.contract.test_slot_share import graph
 from tests.contract.world import GRAPH, World, bounds, eventually, open_world
 
@@ -205,25 +203,33 @@ async def test_a_floor_beyond_the_cap_is_refused_and_a_cap_below_the_floor(world
     assert answer.status_code == 409, "the floor counts among the lower bounds"
 
 
-async def test_a_stale_version_an_unknown_job_and_one_that_has_ended(world: World) -> None:
+async def test_a_removal_goes_by_the_version_and_the_end_of_the_job_too(world: World) -> None:
     job_id = await world.running(graph("one", 2))
-    for version in ('"7"', '"x"', 'W/"1"'):
-        answer = await declare(world, job_id, FULL, **{"If-Match": version})
-        assert answer.status_code == 412, version
-        assert "at version 1" in answer.json()["errors"][0]
-        assert (await world.http.delete(path_of(job_id), headers={"If-Match": version})).status_code == 412
-    assert (await declare(world, job_id, FULL, **{"If-Match": "*"})).status_code == 200
-    for unknown in (
-        await declare(world, "f" * 32, FULL),
-        await world.http.get(path_of("f" * 32) + "/history"),
-    ):
-        assert unknown.status_code == 404
+    assert (await declare(world, job_id, FULL)).status_code == 200
+    for version in ('"7"', '"x"', 'W/"1"', '"1"'):
+        removed = await world.http.delete(path_of(job_id), headers={"If-Match": version})
+        assert removed.status_code == 412, version
+        assert "at version 2" in removed.json()["errors"][0]
+    assert (await world.http.get(path_of("f" * 32) + "/history")).status_code == 404
     await world.http.patch(f"/jobs/{job_id}?mode=cancel")
     await world.status(job_id, "CANCELED")
-    for answer in (await declare(world, job_id, NONE), await world.http.delete(path_of(job_id))):
-        assert answer.status_code == 409
-        assert "CANCELED: its scaling policy cannot be changed" in answer.json()["errors"][0]
+    answer = await world.http.delete(path_of(job_id))
+    assert answer.status_code == 409
+    assert "CANCELED: its scaling policy cannot be changed" in answer.json()["errors"][0]
     assert await world.get(path_of(job_id)) == FULL
+
+
+async def test_a_dry_run_of_a_version_that_is_stale_is_refused(world: World) -> None:
+    job_id = await world.running(graph("one", 2))
+    for path, body in (
+        (path_of(job_id), FULL),
+        (f"/jobs/{job_id}/resource-requirements", bounds(numbers=(1, 3), store=(1, 1))),
+    ):
+        for stale in ('"2"', '"abc"', 'W/"1"'):
+            answer = await world.http.put(
+                path, json=body, params={"dryRun": "true"}, headers={"If-Match": stale}
+            )
+            assert answer.status_code == 412, (path, stale)
 
 
 async def test_the_history_has_pages(world: World) -> None:
@@ -258,42 +264,3 @@ async def test_what_was_set_survives_a_restart(database_url: str, tmp_path: Any)
         assert history[0]["reason"] == "kept"
         await world.put(job_id, bounds(numbers=(1, 8), store=(1, 8)))
         await in_force(world, job_id, [3, 3])
-
-
-async def test_concurrent_conditional_puts_have_one_winner(any_world: World) -> None:
-    job_id = await any_world.submit(graph("one", 2))
-    bodies = [{"allVertices": {"ceiling": 2 + number}} for number in range(10)]
-    answers = await asyncio.gather(
-        *(declare(any_world, job_id, body, **{"If-Match": '"1"'}) for body in bodies)
-    )
-    assert sorted(answer.status_code for answer in answers) == [200] + [412] * 9
-
-
-async def test_a_database_that_cannot_be_written_is_503_and_nothing_has_changed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job_id = await world.running(graph("one", 4))
-
-    async def refuse(_unit: Any) -> None:
-        raise StoreUnavailable("The database cannot be written: the disk is full.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.store, "commit", refuse)
-        assert (await declare(world, job_id, FULL)).status_code == 503
-    assert await world.get(path_of(job_id)) == NONE
-    await in_force(world, job_id, [4, 4])
-
-
-async def test_a_repeated_request_with_its_key_is_answered_again_and_changes_nothing(
-    any_world: World,
-) -> None:
-    world = any_world
-    job_id = await world.submit(graph("one", 2))
-    key = {"Idempotency-Key": "f3c1"}
-    assert (await declare(world, job_id, FULL, **key)).headers["etag"] == '"2"'
-    assert (await world.http.delete(path_of(job_id))).headers["etag"] == '"3"'
-    again = await declare(world, job_id, FULL, **key)
-    assert (again.status_code, again.headers["etag"]) == (200, '"2"')
-    assert await world.get(path_of(job_id)) == NONE
-    reused = await declare(world, job_id, {"allVertices": {"ceiling": 9}}, **key)
-    assert reused.status_code == 409 and "used before for another request" in reused.text

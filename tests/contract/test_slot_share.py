@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
-from app.store.errors import StoreUnavailable
 from tests.contract.world import GRAPH, RESTART_AT_ONCE, World, bounds, eventually, open_world
 
 FULL = {"weight": 2, "priority": 1, "cap": 4}
@@ -159,24 +157,6 @@ async def test_bodies_that_are_no_json_and_queries_are_refused(world: World) -> 
     assert await world.get(path_of(job_id)) == USUAL
 
 
-async def test_a_stale_version_an_unknown_job_and_one_that_has_ended(world: World) -> None:
-    job_id = await world.running(graph("one", 2))
-    for version in ('"7"', '"x"', 'W/"1"'):
-        answer = await declare(world, job_id, FULL, **{"If-Match": version})
-        assert answer.status_code == 412, version
-        assert "at version 1" in answer.json()["errors"][0]
-    assert (await declare(world, job_id, FULL, **{"If-Match": "7"})).status_code == 400
-    assert (await declare(world, job_id, FULL, **{"If-Match": "*"})).status_code == 200
-    assert (await declare(world, "f" * 32, FULL)).status_code == 404
-    assert (await world.http.get(path_of("f" * 32))).status_code == 404
-    await world.http.patch(f"/jobs/{job_id}?mode=cancel")
-    await world.status(job_id, "CANCELED")
-    answer = await declare(world, job_id, USUAL)
-    assert answer.status_code == 409
-    assert "CANCELED: its slot share cannot be changed" in answer.json()["errors"][0]
-    assert await world.get(path_of(job_id)) == FULL
-
-
 async def test_a_cap_below_the_lower_bounds_is_refused_and_so_are_bounds_above_the_cap(
     any_world: World,
 ) -> None:
@@ -284,55 +264,6 @@ async def test_what_was_declared_survives_a_restart(database_url: str, tmp_path:
         assert (answer.json(), answer.headers["etag"]) == ({"weight": 1, "priority": 7, "cap": 6}, '"2"')
 
 
-async def test_concurrent_conditional_puts_have_one_winner(any_world: World) -> None:
-    job_id = await any_world.running(graph("one", 2))
-    bodies = [{**USUAL, "weight": 2 + number} for number in range(10)]
-    answers = await asyncio.gather(
-        *(declare(any_world, job_id, body, **{"If-Match": '"1"'}) for body in bodies)
-    )
-    assert sorted(answer.status_code for answer in answers) == [200] + [412] * 9
-
-
-async def test_a_database_that_cannot_be_written_is_503_and_nothing_has_changed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job_id = await world.running(graph("one", 8))
-
-    async def refuse(_unit: Any) -> None:
-        raise StoreUnavailable("The database cannot be written: the disk is full.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.store, "commit", refuse)
-        answer = await declare(world, job_id, {**USUAL, "cap": 1})
-        assert answer.status_code == 503
-    assert await world.get(path_of(job_id)) == USUAL
-    assert await used(world, job_id) == [8]
-
-
 async def test_the_usual_graph_has_the_usual_share(world: World) -> None:
     job_id = await world.submit(GRAPH)
     assert await world.get(path_of(job_id)) == USUAL
-
-
-async def test_a_repeated_request_with_its_key_is_answered_again_and_changes_nothing(
-    any_world: World,
-) -> None:
-    world = any_world
-    job_id = await world.running(graph("one", 2))
-    key = {"Idempotency-Key": "f3c1", "If-Match": '"1"'}
-    assert (await declare(world, job_id, FULL, **key)).headers["etag"] == '"2"'
-    assert (await declare(world, job_id, USUAL)).headers["etag"] == '"3"'
-    again = await declare(world, job_id, FULL, **key)
-    assert (again.status_code, again.headers["etag"]) == (200, '"2"')
-    assert (await world.get(path_of(job_id))) == USUAL
-    for body, headers in (
-        (USUAL, key),
-        (FULL, {**key, "If-Match": '"3"'}),
-        (FULL, {"Idempotency-Key": "f3c1"}),
-    ):
-        reused = await declare(world, job_id, body, **headers)
-        assert reused.status_code == 409 and "used before for another request" in reused.text
-    # A key stands for one request of a job, whichever it is.
-    other = await world.put(job_id, bounds(numbers=(1, 1), store=(1, 1)), **{"Idempotency-Key": "f3c1"})
-    assert other.status_code == 409
-    assert (await declare(world, job_id, FULL, **{"Idempotency-Key": "with blank"})).status_code == 400

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import Metric
@@ -177,22 +178,13 @@ class _Metrics:
         return self._of.values()
 
 
-class _Of:
-    """A registry of one metric, as encoders take it."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterable[Metric]:
-        return (self._metric,)
-
-
 def _metric(family: Family) -> Metric:
     return Metric(family.name.removesuffix("_total"), family.text, family.kind)
 
 
 def _text(encode: _Encode, metric: Metric) -> bytes:
-    return encode(_Of(metric)).removesuffix(_END)
+    # As a registry that has one metric.
+    return encode(SimpleNamespace(collect=lambda: (metric,))).removesuffix(_END)
 
 
 def _label(name: str) -> str:

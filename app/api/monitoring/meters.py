@@ -5,8 +5,10 @@ Every label has a fixed set of values, whatever clients send: routes are templat
 
 from __future__ import annotations
 
+import functools
 import itertools
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -21,6 +23,8 @@ from app.store.writes import AddEvents, UnitOfWork
 
 # When a counter began is what nobody asks here, and it doubles the number of series.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+M = TypeVar("M", Counter, Histogram)
 
 NO_ROUTE: Final = "none"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -40,17 +44,27 @@ _NOT_OF_JOBS: Final = {
 }
 
 
+class _Series(Generic[M]):
+    """The series of a meter by the values of its labels. Each time that a meter itself is asked, it takes a lock and
+    makes texts of the values."""
+
+    def __init__(self, meter: M) -> None:
+        self.labels: Callable[..., M] = functools.cache(meter.labels)
+
+
 class _Group:
     """Some meters of a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self._registry)
+    def _counter(self, name: str, text: str, *labels: str) -> _Series[Counter]:
+        return _Series(Counter(name, text, labels, registry=self._registry))
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> _Series[Histogram]:
+        return _Series(Histogram(name, text, labels, buckets=buckets, registry=self._registry))
 
 
 class Meters(_Group):
@@ -71,10 +85,11 @@ class Meters(_Group):
             "method",
             "route",
         )
-        self._commit_seconds = self._histogram(
+        self._commit_seconds = Histogram(
             "slotwise_store_commit_seconds",
             "Time from a change of a job until it was durable.",
-            _COMMIT_BUCKETS_S,
+            buckets=_COMMIT_BUCKETS_S,
+            registry=self.registry,
         )
         self._failed_commits = self._counter(
             "slotwise_store_commit_failures", "Changes that could not be written.", "reason"
@@ -89,7 +104,7 @@ class Meters(_Group):
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered. ``route``: the template of its path, or `NO_ROUTE`."""
         method = method if method in _METHODS else _OTHER_METHOD
-        self._requests.labels(method, route, str(status)).inc()
+        self._requests.labels(method, route, status).inc()
         self._request_seconds.labels(method, route).observe(seconds)
 
     def _committed(self, unit: UnitOfWork, seconds: float) -> None:
@@ -114,7 +129,9 @@ class _JobMeters(_Group):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
         self._events = self._counter("slotwise_events_written", "Events that were stored.", "type")
-        self._submitted = self._counter("slotwise_jobs_submitted", "Jobs that were submitted here.")
+        self._submitted = Counter(
+            "slotwise_jobs_submitted", "Jobs that were submitted here.", registry=registry
+        )
         self._ended = self._counter("slotwise_jobs_ended", "Jobs that reached a terminal status.", "status")
         self._rescales = self._counter(
             "slotwise_rescales", "Rescale records that ended.", "cause", "outcome", "rung"
@@ -129,8 +146,8 @@ class _JobMeters(_Group):
             "slotwise_rescale_output_gap_seconds", "Output gap of rescales.", _RESCALE_BUCKETS_S, "rung"
         )
         self._restarts = self._counter("slotwise_restarts", "Restarts of jobs or of single queries.", "scope")
-        self._failures = self._counter(
-            "slotwise_failures", "Failures that were added to exception histories."
+        self._failures = Counter(
+            "slotwise_failures", "Failures that were added to exception histories.", registry=registry
         )
         self._attempts = self._counter("slotwise_attempts_ended", "Attempts that ended.", "outcome")
         for kind in set(PublicEventType) - _NOT_OF_JOBS:

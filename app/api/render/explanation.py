@@ -1,11 +1,12 @@
-"""The explanation of a job and the answer of a dry run: our own face."""
+"""What counts for a job and why: its explanation, its scaling policy, and the answer of a dry run."""
 
 from __future__ import annotations
 
-from app.api.render.scaling_policy import policy_version
+from app.api.schema import declared
 from app.api.schema import rescales as schema
-from app.api.schema.slot_share import ShareExplained, ShareReason
+from app.api.schema.base import made_of
 from app.model.requirements import Bounds
+from app.model.scaling_policy import FloorCeiling, ScalingPolicy
 from app.scheduler.adaptive.state import JobState
 from app.worker.views import DryRun, Explanation
 
@@ -57,28 +58,41 @@ def explanation(value: Explanation) -> schema.Explanation:
     )
 
 
-def _executors(value: Explanation) -> schema.ExecutorsExplained | None:
-    seen = value.executors
-    if seen is None:
-        return None
-    return schema.ExecutorsExplained(
-        present=seen.present, wanted=seen.wanted, short_since_ms=seen.short_since_ms
+def policy(value: ScalingPolicy) -> declared.ScalingPolicy:
+    return declared.ScalingPolicy(all_vertices=_limits(value.all_vertices), vertices=_vertices(value))
+
+
+def policy_version(value: ScalingPolicy) -> declared.PolicyVersion:
+    return made_of(
+        declared.PolicyVersion,
+        value,
+        all_vertices=_limits(value.all_vertices),
+        vertices=_vertices(value),
+        changed_timestamp_ms=value.changed_ms,
     )
 
 
-def _slot_share(value: Explanation) -> ShareExplained:
+def _vertices(value: ScalingPolicy) -> dict[str, declared.VertexLimits]:
+    return {vertex: _limits(limits) for vertex, limits in value.vertices}
+
+
+def _limits(limits: FloorCeiling) -> declared.VertexLimits:
+    return declared.VertexLimits(floor=limits.floor, ceiling=limits.ceiling)
+
+
+def _executors(value: Explanation) -> schema.ExecutorsExplained | None:
+    return None if value.executors is None else made_of(schema.ExecutorsExplained, value.executors)
+
+
+def _slot_share(value: Explanation) -> declared.ShareExplained:
     share, allotment = value.state.share, value.allotment
-    return ShareExplained(
-        weight=share.weight,
-        priority=share.priority,
-        cap=share.cap,
-        version=share.version,
-        requested_by=share.requested_by,
-        reason=share.reason,
+    return made_of(
+        declared.ShareExplained,
+        share,
         changed_timestamp_ms=share.changed_ms,
         share=None if allotment is None else allotment.share,
         allowed=None if allotment is None else allotment.allowed,
-        why=None if allotment is None else ShareReason(allotment.why.value),
+        why=None if allotment is None else declared.ShareReason(allotment.why.value),
         missing=0 if allotment is None else allotment.missing,
         due_timestamp_ms=None if allotment is None else allotment.due_ms,
     )
@@ -99,14 +113,13 @@ def _rollback(state: JobState) -> schema.RollbackExplained | None:
 
 def _pending(state: JobState) -> list[schema.PendingExplained]:
     return [
-        schema.PendingExplained(
-            version=one.version,
+        made_of(
+            schema.PendingExplained,
+            one,
             rescale=one.record or None,
             former=_resolved(dict(one.former)),
             deadline_timestamp_ms=one.deadline.at_ms,
             on_timeout=one.deadline.on_timeout,
-            requested_by=one.requested_by,
-            reason=one.reason,
         )
         for one in state.pending
         if one.deadline is not None
@@ -121,13 +134,11 @@ def _resolved(bounds: dict[str, Bounds]) -> dict[str, schema.ResolvedBounds]:
 
 
 def dry_run(value: DryRun) -> schema.DryRun:
-    return schema.DryRun(
+    return made_of(
+        schema.DryRun,
+        value,
         bounds=_resolved(value.bounds),
         current_parallelism=value.current,
-        parallelism=value.parallelism,
-        slots_before=value.slots_before,
-        slots_after=value.slots_after,
-        rung=value.rung,
         refused=list(value.refused),
         explanation=list(value.explanation),
     )

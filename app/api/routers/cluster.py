@@ -56,14 +56,14 @@ async def list_task_managers(plane: Plane, now_ms: Now) -> schema.TaskManagers:
     return schema.TaskManagers(taskmanagers=managers)
 
 
-async def _task_manager(taskmanagerid: TaskManagerId, plane: Plane) -> TaskManager:
+async def manager_of_path(taskmanagerid: TaskManagerId, plane: Plane) -> TaskManager:
     for manager in plane.task_managers():
         if manager.id == taskmanagerid:
             return manager
     raise not_found(f"No TaskManager has the id {shown(taskmanagerid)}.")
 
 
-Manager = Annotated[TaskManager, Depends(_task_manager)]
+Manager = Annotated[TaskManager, Depends(manager_of_path)]
 """The TaskManager that the path names."""
 
 

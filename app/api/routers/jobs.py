@@ -14,6 +14,7 @@ from app.api.dependencies import Job, JobNow, Now, Plane, status_of
 from app.api.errors import not_found
 from app.api.openapi import answered, refusals
 from app.api.parameters import Boolean, JobId, VertexId, WholeNumber
+from app.api.record_cache import Rendered
 from app.api.render import jobs as render
 from app.api.render.decisions import decisions
 from app.api.render.exceptions import exception_history
@@ -26,6 +27,7 @@ from app.api.schema.decisions import Decision
 from app.model.graphdoc import to_document
 from app.model.masking import masked_document
 from app.worker.ownership.unreadable import UnreadableJob
+from app.worker.views import JobView
 
 MAX_EXCEPTIONS = 1000
 _JOBS_AT_A_TIME = 100
@@ -42,19 +44,23 @@ async def list_jobs(plane: Plane) -> schema.JobList:
 @router.get("/overview", response_model=schema.JobsOverview)
 async def get_jobs_overview(request: Request, plane: Plane, now_ms: Now) -> Response:
     """All jobs, newest first"""
-    ended_jobs = request.app.state.ended_jobs
     parts = []
     for number, job in enumerate(render.newest_first(plane.jobs(), plane.unreadable_jobs()), 1):
-        if isinstance(job, UnreadableJob):
-            parts.append(model_bytes(render.unreadable_overview(job, now_ms)))
-        else:
-            parts.append(
-                ended_jobs.bytes_of(job) or model_bytes(render.job_overview(job, now_ms + job.ahead_ms))
-            )
+        parts.append(_overview(request.app.state.ended_jobs, job, now_ms))
         if number % _JOBS_AT_A_TIME == 0:
             # Thousands of jobs take long to render: other requests have their turn in between.
             await asyncio.sleep(0)
     return BytesResponse(b'{"jobs":[' + b",".join(parts) + b"]}")
+
+
+def _overview(ended_jobs: Rendered, job: JobView | UnreadableJob, now_ms: int) -> bytes:
+    if isinstance(job, UnreadableJob):
+        return model_bytes(render.unreadable_overview(job, now_ms))
+
+    def made() -> bytes:
+        return model_bytes(render.job_overview(job, now_ms + job.ahead_ms))
+
+    return ended_jobs.get(job.job_id, job.state, made) if job.status.is_globally_terminal else made()
 
 
 @router.get("/{jobid}")

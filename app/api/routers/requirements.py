@@ -10,17 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import BytesResponse
-from app.api.dependencies import Declared, Job, Plane, etag
+from app.api.dependencies import Declaration, Job, Plane, declaration, etag
 from app.api.errors import bad_request
-from app.api.openapi import answered, refusals, request_body
-from app.api.parameters import Boolean, Deadline, JobId, OnDeadline
+from app.api.openapi import answered, request_body
+from app.api.parameters import Boolean, Deadline, DryRun, JobId, OnDeadline
 from app.api.render import explanation as render
-from app.api.requests import kind_of, read_json_object
+from app.api.requests import by_vertex, kind_of, not_known, read_json_object
 from app.api.routes import Operation
+from app.api.schema import rescales as schema
 from app.api.schema.base import Empty
-from app.api.schema.rescales import DryRun, Explanation
 from app.model.graphdoc import MAX_VERTICES
-from app.model.ids import InvalidId, normalize_id
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.requirements import OnTimeout
 from app.model.sentences import shown
@@ -31,6 +30,7 @@ _KEYS_MAX = 2 * MAX_VERTICES
 # Of a vertex, beside its bounds: an extension of ours.
 _PARTITIONS = "statePartitions"
 _FORM = '{"<vertex id or name>": {"parallelism": {"lowerBound": 1, "upperBound": 4}}, ...}'
+_FIELDS = ("parallelism", _PARTITIONS)
 _BOUNDS = ("lowerBound", "upperBound")
 _PATH = "/jobs/{jobid}/resource-requirements"
 
@@ -95,10 +95,9 @@ async def get_resource_requirements(job: Job) -> Response:
     return BytesResponse(body.encode(), headers={"ETag": etag(requirements.version)})
 
 
-async def _version(job: Job, declared: Declared) -> int | None:
-    return declared.version(job.state.requirements.version, "The requirements are")
-
-
+_Declared = Annotated[
+    Declaration, declaration(lambda state: state.requirements.version, "The requirements are")
+]
 _Bounds = tuple[dict[str, tuple[int, int]], dict[str, int]]
 
 
@@ -109,23 +108,19 @@ async def _bounds(request: Request, job: Job) -> _Bounds:
 
 @router.put(
     _PATH,
-    responses={
-        **answered(
-            headers={
-                "ETag": "The version now in force.",
-                "X-Slotwise-Undecided": "For a BATCH job: the ids of the vertices whose parallelism is not decided "
-                "yet, separated by commas. The bounds apply only to them.",
-            }
-        ),
-        **refusals(
-            {
-                400: "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is higher "
-                "than its upper bound 2.",
-                409: "The job has ended: it is FINISHED.",
-                412: 'The requirements are at version 3, not at "2" as If-Match demands.',
-            }
-        ),
-    },
+    responses=answered(
+        headers={
+            "ETag": "The version now in force.",
+            "X-Slotwise-Undecided": "For a BATCH job: the ids of the vertices whose parallelism is not decided "
+            "yet, separated by commas. The bounds apply only to them.",
+        },
+        refused={
+            400: "The requested lower bound 5 for job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts) is higher "
+            "than its upper bound 2.",
+            409: "The job has ended: it is FINISHED.",
+            412: 'The requirements are at version 3, not at "2" as If-Match demands.',
+        },
+    ),
     openapi_extra=request_body(
         "The bounds per vertex. The content type does not matter: the body is read as JSON, strictly.",
         {"application/json": _ASKED},
@@ -136,16 +131,13 @@ async def put_resource_requirements(
     response: Response,
     job: Job,
     plane: Plane,
-    declared: Declared,
-    version: Annotated[int | None, Depends(_version)],
+    declared: _Declared,
     bounds: Annotated[_Bounds, Depends(_bounds)],
-    dry_run: Annotated[
-        Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     retry: Annotated[Boolean, Query(description="Try bounds again that were taken back.")] = False,
     deadline: Deadline = None,
     on_timeout: OnDeadline = None,
-) -> Empty | DryRun:
+) -> Empty | schema.DryRun:
     """Declare the bounds of parallelism of every vertex
 
     Durable when it is answered. Bounds equal to those in force change nothing and record nothing. -1 asks for a
@@ -159,12 +151,9 @@ async def put_resource_requirements(
     update = RequirementsUpdate(
         bounds=bounds[0],
         state_partitions=bounds[1],
-        if_match=version,
-        idempotency_key=declared.idempotency_key,
-        requested_by=declared.requested_by,
-        reason=declared.reason,
         retry=retry,
         deadline=_given(deadline, on_timeout),
+        **declared,
     )
     if dry_run:
         return render.dry_run(await plane.dry_run(job_id, update))
@@ -188,7 +177,7 @@ def _given(deadline: tuple[int | None, int] | None, on_timeout: OnTimeout | None
 
 
 @router.get("/jobs/{jobid}/explanation")
-async def get_explanation(jobid: JobId, plane: Plane) -> Explanation:
+async def get_explanation(jobid: JobId, plane: Plane) -> schema.Explanation:
     """The wanted, held and used slots and parallelism, and sentences about the differences"""
     return render.explanation(plane.explanation(jobid))
 
@@ -206,47 +195,30 @@ def parse_requirements(document: dict[str, Any], graph: JobGraph) -> _Bounds:
         raise bad_request(
             f"The request body names {len(document)} vertices: no job has more than {MAX_VERTICES}."
         )
-    bounds: dict[str, tuple[int, int]] = {}
-    partitions: dict[str, int] = {}
     errors: list[str] = []
-    for key, entry in document.items():
-        vertex_id = vertex_id_of(key, graph)
-        if vertex_id in bounds:
-            errors.append(
-                f"The bounds of job vertex {shown(key)} are given twice (its id and its name, or in two"
-                " cases)."
-            )
-            continue
-        found = _bounds_of(key, entry, errors)
-        bounds[vertex_id] = found
-        if isinstance(entry, dict) and _PARTITIONS in entry:
-            partitions[vertex_id] = _partitions(key, entry[_PARTITIONS], errors)
+    found = by_vertex(
+        document,
+        graph,
+        lambda key, entry: (_bounds_of(key, entry, errors), _partitions(key, entry, errors)),
+        errors,
+        what="bounds",
+    )
     if errors:
         raise bad_request(*errors)
-    return bounds, partitions
+    bounds = {vertex_id: own for vertex_id, (own, _) in found.items()}
+    return bounds, {vertex_id: number for vertex_id, (_, number) in found.items() if number is not None}
 
 
-def _partitions(key: str, value: Any, errors: list[str]) -> int:
+def _partitions(key: str, entry: Any, errors: list[str]) -> int | None:
+    if not isinstance(entry, dict) or _PARTITIONS not in entry:
+        return None
+    value = entry[_PARTITIONS]
     if isinstance(value, bool) or not isinstance(value, int):
         errors.append(
             f"For job vertex {shown(key)}, {_PARTITIONS} should be an integer, found {kind_of(value)}."
         )
-        return 0
+        return None
     return value
-
-
-def vertex_id_of(key: str, graph: JobGraph) -> str:
-    """The id that ``key`` means, an id or a unique name; ``key`` if it is neither."""
-    try:
-        lowered = normalize_id(key)
-    except InvalidId:
-        lowered = None
-    if lowered is not None and lowered in graph.by_id:
-        return lowered
-    vertex = graph.by_name.get(key)
-    if vertex is not None:
-        return vertex.id
-    return lowered or key
 
 
 def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
@@ -254,11 +226,7 @@ def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
     if not isinstance(entry, dict):
         errors.append(f'For {place}, an object with "parallelism" is expected, found {kind_of(entry)}.')
         return (0, 0)
-    errors.extend(
-        f"For {place}, the field {shown(name)} is not known: only parallelism and {_PARTITIONS} are."
-        for name in entry
-        if name not in ("parallelism", _PARTITIONS)
-    )
+    errors += not_known(entry, _FIELDS, place)
     if "parallelism" not in entry:
         errors.append(f"For {place}, the field parallelism is missing.")
         return (0, 0)
@@ -269,12 +237,7 @@ def _bounds_of(key: str, entry: Any, errors: list[str]) -> tuple[int, int]:
             f" {kind_of(parallelism)}."
         )
         return (0, 0)
-    errors.extend(
-        f"For {place}, the field {shown(name)} in parallelism is not known: only lowerBound and upperBound"
-        " are."
-        for name in parallelism
-        if name not in _BOUNDS
-    )
+    errors += not_known(parallelism, _BOUNDS, place, " in parallelism")
     lower, upper = (_bound(place, name, parallelism, errors) for name in _BOUNDS)
     return (lower, upper)
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated
-from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query
 from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.answers import BytesResponse, model_bytes
+from app.api.answers import BytesResponse, model_bytes, next_page
 from app.api.dependencies import Job, JobNow, Plane, Principal, etag
-from app.api.openapi import answered, refusals
-from app.api.parameters import MAX_NUMBER, JobId, Reason, RescaleUuid, WholeNumber
-from app.api.record_cache import AnswerCache, RecordCache
+from app.api.openapi import answered
+from app.api.parameters import PAGE, After, JobId, Limit, Reason, RescaleUuid
+from app.api.record_cache import AnswerCache, Rendered
 from app.api.render import rescales as render
 from app.api.routes import Operation
 from app.api.schema.base import Empty
 from app.api.schema.rescales import LatestRescales, Rescale, RescalesConfig, RescalesOverview, RescalesSummary
-from app.model.rescale import TerminalState, TriggerCause
+from app.model.rescale import Measured, RescaleRecord, TerminalState, TriggerCause
+from app.scheduler.adaptive.state import JobState
 from app.worker.views import JobView
-
-DEFAULT_LIMIT = 50
-MAX_LIMIT = 1000
 
 router = APIRouter(prefix="/jobs/{jobid}/rescales", tags=["rescales"], route_class=Operation)
 
@@ -38,16 +35,8 @@ async def get_rescale_history(
     request: Request,
     job: Job,
     plane: Plane,
-    limit: Annotated[
-        int,
-        WholeNumber(1, MAX_LIMIT),
-        Query(description=f"The most records of the answer; default {DEFAULT_LIMIT}."),
-    ] = DEFAULT_LIMIT,
-    after: Annotated[
-        int | None,
-        WholeNumber(0, MAX_NUMBER),
-        Query(description="Only records whose number is below this one."),
-    ] = None,
+    limit: Limit = PAGE,
+    after: After = None,
     cause: Annotated[
         TriggerCause | SkipJsonSchema[None], Query(description="Only records of this cause.")
     ] = None,
@@ -65,15 +54,20 @@ async def get_rescale_history(
         # One more than asked for tells whether there is a next page.
         listed = await plane.rescales(job_id, limit=limit + 1, after=after, cause=cause, state=state)
         page = listed[:limit]
-        records: RecordCache = request.app.state.records
-        parts = [records.bytes_of(job_id, record, job.state.graph) for record in page]
-        headers = None
-        if len(listed) > limit:
-            following = {**request.query_params, "limit": str(limit), "after": str(page[-1].number)}
-            headers = {"Link": f'<{quote(path)}?{urlencode(following)}>; rel="next"'}
+        parts = [_record_bytes(request.app.state.records, job.state, record) for record in page]
+        headers = next_page(request, limit, page[-1].number) if len(listed) > limit else None
         return BytesResponse(b"[" + b",".join(parts) + b"]", headers=headers)
 
     return await _cached(request, job, f"{path}?{query.decode('latin-1')}", make)
+
+
+def _record_bytes(records: Rendered, state: JobState, record: RescaleRecord) -> bytes:
+    def made() -> bytes:
+        return model_bytes(render.rescale_record(record, state.graph))
+
+    if record.is_open:
+        return made()
+    return records.get(state.job_id + record.uuid, (record.end_ms, Measured.of(record)), made)
 
 
 @router.get("/overview", response_model=RescalesOverview)
@@ -130,12 +124,12 @@ async def get_rescale_details(rescaleuuid: RescaleUuid, job: Job, plane: Plane, 
 
 @router.delete(
     "/{rescaleuuid}",
-    responses={
-        **answered(headers={"ETag": "The version of the requirements now in force."}),
-        **refusals(
-            {409: "Rescale 7 of job ... cannot be canceled any more: it is being carried out. To change ..."}
-        ),
-    },
+    responses=answered(
+        headers={"ETag": "The version of the requirements now in force."},
+        refused={
+            409: "Rescale 7 of job ... cannot be canceled any more: it is being carried out. To change ..."
+        },
+    ),
 )
 async def cancel_rescale(
     rescaleuuid: RescaleUuid,

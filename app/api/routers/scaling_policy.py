@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.dependencies import Declared, Job, Plane, etag
+from app.api.answers import next_page
+from app.api.dependencies import Declaration, Job, Plane, declaration, etag
 from app.api.errors import bad_request
-from app.api.openapi import answered, refusals, request_body
-from app.api.parameters import MAX_NUMBER, Boolean, WholeNumber
-from app.api.render import scaling_policy as render
-from app.api.render.explanation import dry_run as rendered_dry_run
-from app.api.requests import kind_of, read_json_object
-from app.api.routers.requirements import vertex_id_of
+from app.api.openapi import answered, request_body
+from app.api.parameters import PAGE, After, DryRun, Limit
+from app.api.render import explanation as render
+from app.api.requests import by_vertex, kind_of, not_known, read_json_object
 from app.api.routes import Operation
+from app.api.schema import rescales as schema
 from app.api.schema.base import Empty
-from app.api.schema.rescales import DryRun
-from app.api.schema.scaling_policy import PolicyVersion, ScalingPolicy
+from app.api.schema.declared import PolicyVersion, ScalingPolicy
 from app.model.graphdoc import MAX_VERTICES
 from app.model.jobgraph import MAX_PARALLELISM_LIMIT, JobGraph
 from app.model.scaling_policy import NO_LIMITS, FloorCeiling
 from app.model.sentences import shown
 from app.worker.requests.scaling_policies import ScalingPolicyUpdate
-
-DEFAULT_LIMIT = 50
-MAX_LIMIT = 1000
 
 _ALL, _VERTICES = "allVertices", "vertices"
 _LIMITS = ("floor", "ceiling")
@@ -60,14 +55,8 @@ async def get_scaling_policy_history(
     response: Response,
     job: Job,
     plane: Plane,
-    limit: Annotated[
-        int,
-        WholeNumber(1, MAX_LIMIT),
-        Query(description=f"The most versions of the answer; default {DEFAULT_LIMIT}."),
-    ] = DEFAULT_LIMIT,
-    after: Annotated[
-        int | None, WholeNumber(0, MAX_NUMBER), Query(description="Only versions below this one.")
-    ] = None,
+    limit: Limit = PAGE,
+    after: After = None,
 ) -> list[PolicyVersion]:
     """The versions of the scaling policy of a job, newest first, with author, time and reason
 
@@ -77,15 +66,11 @@ async def get_scaling_policy_history(
     found = await plane.scaling_policies(job.state.job_id, limit=limit + 1, after=after)
     page = found[:limit]
     if len(found) > limit:
-        following = urlencode({"limit": limit, "after": page[-1].version})
-        response.headers["Link"] = f'<{quote(request.scope["path"])}?{following}>; rel="next"'
+        response.headers.update(next_page(request, limit, page[-1].version))
     return [render.policy_version(policy) for policy in page]
 
 
-async def _version(job: Job, declared: Declared) -> int | None:
-    return declared.version(job.state.policy.version, "The scaling policy is")
-
-
+_Declared = Annotated[Declaration, declaration(lambda state: state.policy.version, "The scaling policy is")]
 _Limits = tuple[FloorCeiling, dict[str, FloorCeiling]]
 
 
@@ -96,17 +81,15 @@ async def _limits(request: Request, job: Job) -> _Limits:
 
 @router.put(
     _PATH,
-    responses={
-        **answered(headers={"ETag": "The version now in force."}),
-        **refusals(
-            {
-                400: "For job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts), the floor 5 (of its own) is above the "
-                "ceiling 2 (for all vertices).",
-                409: _ENDED,
-                412: _STALE,
-            }
-        ),
-    },
+    responses=answered(
+        headers={"ETag": "The version now in force."},
+        refused={
+            400: "For job vertex 1cdea45891a0a991da91c1a3d840ab55 (counts), the floor 5 (of its own) is above the "
+            "ceiling 2 (for all vertices).",
+            409: _ENDED,
+            412: _STALE,
+        },
+    ),
     openapi_extra=request_body(
         "The whole policy. The content type does not matter: the body is read as JSON, strictly.",
         {
@@ -122,60 +105,38 @@ async def put_scaling_policy(
     response: Response,
     job: Job,
     plane: Plane,
-    declared: Declared,
-    version: Annotated[int | None, Depends(_version)],
+    declared: _Declared,
     limits: Annotated[_Limits, Depends(_limits)],
-    dry_run: Annotated[
-        Boolean, Query(alias="dryRun", description="Say what would happen; change nothing.")
-    ] = False,
-) -> Empty | DryRun:
+    dry_run: DryRun = False,
+) -> Empty | schema.DryRun:
     """Set the floor and ceiling of parallelism of the vertices of a job
 
     The body replaces the whole policy: a missing field means no limit. The policy is durable when it is answered, and a
     job outside the limits is rescaled. Limits equal to those in force change nothing and leave no record. With
     dryRun=true nothing changes, and the answer has the effect that the request would have.
     """
-    update = _update(declared, version, *limits)
+    update = ScalingPolicyUpdate(*limits, **declared)
     if dry_run:
-        return rendered_dry_run(await plane.dry_run_policy(job.state.job_id, update))
+        return render.dry_run(await plane.dry_run_policy(job.state.job_id, update))
     response.headers["ETag"] = etag(await plane.update_scaling_policy(job.state.job_id, update))
     return Empty()
 
 
 @router.delete(
     _PATH,
-    responses={
-        **answered(headers={"ETag": "The version now in force."}),
-        **refusals({409: _ENDED, 412: _STALE}),
-    },
+    responses=answered(
+        headers={"ETag": "The version now in force."},
+        refused={409: _ENDED, 412: _STALE},
+    ),
 )
-async def delete_scaling_policy(
-    response: Response,
-    job: Job,
-    plane: Plane,
-    declared: Declared,
-    version: Annotated[int | None, Depends(_version)],
-) -> Empty:
+async def delete_scaling_policy(response: Response, job: Job, plane: Plane, declared: _Declared) -> Empty:
     """Remove every floor and ceiling
 
     The removal is a version of the policy, and stays in the history.
     """
-    update = _update(declared, version, NO_LIMITS, {})
-    response.headers["ETag"] = etag(await plane.update_scaling_policy(job.state.job_id, update))
+    version = await plane.update_scaling_policy(job.state.job_id, ScalingPolicyUpdate(**declared))
+    response.headers["ETag"] = etag(version)
     return Empty()
-
-
-def _update(
-    declared: Declared, version: int | None, all_vertices: FloorCeiling, vertices: dict[str, FloorCeiling]
-) -> ScalingPolicyUpdate:
-    return ScalingPolicyUpdate(
-        all_vertices=all_vertices,
-        vertices=vertices,
-        if_match=version,
-        requested_by=declared.requested_by,
-        reason=declared.reason,
-        idempotency_key=declared.idempotency_key,
-    )
 
 
 def parse_policy(document: dict[str, Any], graph: JobGraph) -> _Limits:
@@ -186,11 +147,7 @@ def parse_policy(document: dict[str, Any], graph: JobGraph) -> _Limits:
     """
     if not document:
         raise bad_request(f"The request body sets nothing: {_FORM} is expected. DELETE removes the policy.")
-    errors = [
-        f"The field {shown(name)} is not known: only {_ALL} and {_VERTICES} are."
-        for name in document
-        if name not in (_ALL, _VERTICES)
-    ]
+    errors = not_known(document, (_ALL, _VERTICES))
     everywhere = _limits_of("all vertices", document.get(_ALL, {}), errors)
     entries = document.get(_VERTICES, {})
     if not isinstance(entries, dict):
@@ -203,14 +160,13 @@ def parse_policy(document: dict[str, Any], graph: JobGraph) -> _Limits:
             *errors,
             f"The field {_VERTICES} names {len(entries)} vertices: no job has more than {MAX_VERTICES}.",
         )
-    vertices: dict[str, FloorCeiling] = {}
-    for key, entry in entries.items():
-        vertex_id = vertex_id_of(key, graph)
-        if vertex_id in vertices:
-            errors.append(
-                f"The limits of job vertex {shown(key)} are given twice (its id and its name, or in two cases)."
-            )
-        vertices[vertex_id] = _limits_of(f"job vertex {shown(key)}", entry, errors)
+    vertices = by_vertex(
+        entries,
+        graph,
+        lambda key, entry: _limits_of(f"job vertex {shown(key)}", entry, errors),
+        errors,
+        what="limits",
+    )
     if errors:
         raise bad_request(*errors)
     return everywhere, vertices
@@ -220,11 +176,7 @@ def _limits_of(place: str, entry: Any, errors: list[str]) -> FloorCeiling:
     if not isinstance(entry, dict):
         errors.append(f"For {place}, an object with floor and ceiling is expected, found {kind_of(entry)}.")
         return NO_LIMITS
-    errors.extend(
-        f"For {place}, the field {shown(name)} is not known: only floor and ceiling are."
-        for name in entry
-        if name not in _LIMITS
-    )
+    errors += not_known(entry, _LIMITS, place)
     return FloorCeiling(*(_limit(place, name, entry.get(name), errors) for name in _LIMITS))
 
 

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.dependencies import Declared, Job, Plane, etag
-from app.api.openapi import answered, refusals, request_body
+from app.api.dependencies import Declaration, Job, Plane, declaration, etag
+from app.api.openapi import answered, request_body
 from app.api.requests import read_model
 from app.api.routes import Operation
 from app.api.schema.base import Empty
-from app.api.schema.slot_share import SlotShare
+from app.api.schema.declared import SlotShare
 from app.worker.requests.slot_shares import SlotShareUpdate
 
 _FORM = '{"weight": 1, "priority": 0, "cap": null}'
@@ -36,8 +36,7 @@ async def get_slot_share(job: Job, response: Response) -> SlotShare:
     return SlotShare(weight=share.weight, priority=share.priority, cap=share.cap)
 
 
-async def _version(job: Job, declared: Declared) -> int | None:
-    return declared.version(job.state.share.version, "The slot share is")
+_Declared = Annotated[Declaration, declaration(lambda state: state.share.version, "The slot share is")]
 
 
 async def _share(request: Request) -> SlotShare:
@@ -46,17 +45,15 @@ async def _share(request: Request) -> SlotShare:
 
 @router.put(
     _PATH,
-    responses={
-        **answered(headers={"ETag": "The version now in force."}),
-        **refusals(
-            {
-                400: "The field weight should be a whole number between 1 and 1000, found '0'.",
-                409: "The cap of 1 slot(s) is below the 2 that the lower bounds need, so the job could not run: lower "
-                "the bounds first, or set the cap to at least 2.",
-                412: 'The slot share is at version 3, not at "x" as If-Match demands.',
-            }
-        ),
-    },
+    responses=answered(
+        headers={"ETag": "The version now in force."},
+        refused={
+            400: "The field weight should be a whole number between 1 and 1000, found '0'.",
+            409: "The cap of 1 slot(s) is below the 2 that the lower bounds need, so the job could not run: lower "
+            "the bounds first, or set the cap to at least 2.",
+            412: 'The slot share is at version 3, not at "x" as If-Match demands.',
+        },
+    ),
     openapi_extra=request_body(
         "All three fields. The content type does not matter: the body is read as JSON, strictly.",
         {"application/json": SlotShare.model_json_schema()},
@@ -66,8 +63,7 @@ async def put_slot_share(
     response: Response,
     job: Job,
     plane: Plane,
-    declared: Declared,
-    version: Annotated[int | None, Depends(_version)],
+    declared: _Declared,
     share: Annotated[SlotShare, Depends(_share)],
 ) -> Empty:
     """Declare the weight, priority and cap of a job among the others
@@ -75,15 +71,6 @@ async def put_slot_share(
     The numbers are durable when they are answered, and the slots are distributed again at once. Numbers equal to those
     in force change nothing.
     """
-    update = SlotShareUpdate(
-        weight=share.weight,
-        priority=share.priority,
-        cap=share.cap,
-        if_match=version,
-        requested_by=declared.requested_by,
-        reason=declared.reason,
-        idempotency_key=declared.idempotency_key,
-    )
-    in_force = await plane.update_slot_share(job.state.job_id, update)
-    response.headers["ETag"] = etag(in_force)
+    update = SlotShareUpdate(share.weight, share.priority, share.cap, **declared)
+    response.headers["ETag"] = etag(await plane.update_slot_share(job.state.job_id, update))
     return Empty()

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from app.api.schema.base import Camel, Id, Millis, Schema
-from app.api.schema.scaling_policy import PolicyVersion
-from app.api.schema.slot_share import ShareExplained
+from app.api.schema.declared import PolicyVersion, ShareExplained
 from app.model.plan import Rung
 from app.model.requirements import OnTimeout
 from app.model.rescale import TerminalState, TerminatedReason, TriggerCause

@@ -1,4 +1,4 @@
-"""A job's share of the slots."""
+"""What is declared for a job beside its bounds: its scaling policy, and its share of the slots."""
 
 from __future__ import annotations
 
@@ -8,8 +8,47 @@ from typing import Annotated
 from pydantic import Field
 
 from app.api.schema.base import Camel, Expected, Millis
+from app.model.jobgraph import MAX_PARALLELISM_LIMIT
 from app.model.slot_share import CAP_MAX, PRIORITY_MAX, WEIGHT_MAX
 from app.scheduler.arbiter import Why
+
+
+class VertexLimits(Camel):
+    """A missing or null field means no limit."""
+
+    floor: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_PARALLELISM_LIMIT,
+        description="The least parallelism for all declared bounds.",
+    )
+    ceiling: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_PARALLELISM_LIMIT,
+        description="The greatest parallelism for all declared bounds.",
+    )
+
+
+class ScalingPolicy(Camel):
+    """The whole policy. A missing field means no limit."""
+
+    all_vertices: VertexLimits = Field(
+        default_factory=VertexLimits, description="For every vertex without its own limit."
+    )
+    vertices: dict[str, VertexLimits] = Field(
+        default_factory=dict, description="By vertex id; a unique vertex name is accepted too."
+    )
+
+
+class PolicyVersion(ScalingPolicy):
+    """A version of the policy, with author, time and reason."""
+
+    version: int = Field(description="The ETag of this version.")
+    requested_by: str | None
+    reason: str | None = Field(description="The X-Slotwise-Reason of the request.")
+    changed_timestamp_ms: Millis
+
 
 _WEIGHT = "A job of weight 2 has twice the share of a job of weight 1."
 _PRIORITY = "Of waiting jobs, those of higher priority are admitted first."
