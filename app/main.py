@@ -22,9 +22,8 @@ from app.api.auth import TokenFile, TokenFileError
 from app.api.event_streams import STREAMS_MAX
 from app.api.forwarding import Forwarding
 from app.api.info import ServerInfo
-from app.api.listening import PortRefused, bind, listen, url_of
 from app.api.monitoring.meters import Meters
-from app.api.server import Server, raise_descriptor_limit
+from app.api.server import PortRefused, Server, bind, listen, raise_descriptor_limit, url_of
 from app.cluster.appcds import ArchiveBuilder, default_cache_dir
 from app.cluster.driveruser import DriverUser, DriverUserError
 from app.cluster.embedded import EmbeddedHost

@@ -31,6 +31,9 @@ log = structlog.get_logger()
 FORWARDED = b"x-slotwise-forwarded"
 """Has been sent on once: whoever gets it answers it, since two that take each other for the owner would never end."""
 
+BATCH_JOB = "slotwise.batch_job"
+"""Where the scope of a request has the id of the job whose number as a Livy batch is in the path, once it is known."""
+
 _CONNECT_TIMEOUT_S = 2.0
 _ANSWER_TIMEOUT_S = 45.0
 """How long an owner may take that is alive. Planning a new version of a job may take longer than any number here: its
@@ -131,7 +134,8 @@ class Forwarding:
             number = parameters.get("batchid", "")
             if number.isdecimal() and len(number) < _MAX_DIGITS:
                 plane: ControlPlane = request.app.state.control_plane
-                return await plane.livy.job_of(int(number))
+                job_id = request.scope[BATCH_JOB] = await plane.livy.job_of(int(number))
+                return job_id
         return None
 
     async def _look_up(self, job_id: str | None) -> bool:

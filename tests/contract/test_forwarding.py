@@ -54,7 +54,18 @@ async def test_any_process_answers_for_a_livy_batch(
     async with two(postgresql_url, tmp_path) as (first, second, network):
         job = await first.rig.plane.submit(graph(1), {}, is_livy_batch=True)
         await first.rig.bring_up(job, 1)
+        asked: list[tuple[int, int]] = []
+        for number, livy in ((1, first.rig.plane.livy), (2, second.rig.plane.livy)):
+
+            async def job_of(batch: int, number: int = number, livy: Any = livy) -> str:
+                asked.append((number, batch))
+                return str(await type(livy).job_of(livy, batch))
+
+            monkeypatch.setattr(livy, "job_of", job_of)
+        assert (await first.http.get("/batches/1/state")).json() == {"id": 1, "state": "running"}
+        assert asked == [(1, 1)], "the number is looked up once"
         assert (await second.http.get("/batches/1/state")).json() == {"id": 1, "state": "running"}
+        assert asked[1:] == [(2, 1), (1, 1)], "and once by each server that the request comes to"
         listed = (await second.http.get("/batches")).json()
         assert [(one["id"], one["appId"]) for one in listed["sessions"]] == [(1, job)]
         looked_up: list[str | None] = []

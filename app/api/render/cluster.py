@@ -16,6 +16,7 @@ from app.api.info import ServerInfo
 from app.api.render.jobs import user_config
 from app.api.render.rescales import cores
 from app.api.schema import cluster as schema
+from app.api.schema.base import made_of
 from app.model.clustersettings import KUBERNETES
 from app.model.status import JobStatus
 from app.settings import Settings
@@ -27,11 +28,22 @@ FLINK_API_VERSION = "2.3.0"
 """The release of Flink whose REST API this one follows."""
 
 _UNKNOWN = -1
-_UNKNOWN_MEMORY = dict.fromkeys(schema.MemoryConfiguration.model_fields, _UNKNOWN)
-_UNKNOWN_METRICS = schema.TaskManagerMetrics(
-    **dict.fromkeys(set(schema.TaskManagerMetrics.model_fields) - {"garbage_collectors"}, _UNKNOWN),
-    garbage_collectors=[],
-)
+_UNKNOWN_MEMORY = dict.fromkeys(
+    (
+        "frameworkHeap", "taskHeap", "frameworkOffHeap", "taskOffHeap", "networkMemory", "managedMemory",
+        "jvmMetaspace", "jvmOverhead", "totalFlinkMemory", "totalProcessMemory",
+    ),
+    _UNKNOWN,
+)  # fmt: skip
+_UNKNOWN_METRICS = dict.fromkeys(
+    (
+        "heapUsed", "heapCommitted", "heapMax", "nonHeapUsed", "nonHeapCommitted", "nonHeapMax", "directCount",
+        "directUsed", "directMax", "mappedCount", "mappedUsed", "mappedMax", "nettyShuffleMemorySegmentsAvailable",
+        "nettyShuffleMemorySegmentsUsed", "nettyShuffleMemorySegmentsTotal", "nettyShuffleMemoryAvailable",
+        "nettyShuffleMemoryUsed", "nettyShuffleMemoryTotal",
+    ),
+    _UNKNOWN,
+)  # fmt: skip
 
 
 def dashboard_config(info: ServerInfo) -> schema.DashboardConfig:
@@ -87,7 +99,9 @@ def task_manager_details(
 ) -> schema.TaskManagerDetails:
     slots = allocated_slots(manager, views)
     return schema.TaskManagerDetails(
-        **_of_task_manager(manager, slots, now_ms), allocated_slots=slots, metrics=_UNKNOWN_METRICS
+        **_of_task_manager(manager, slots, now_ms),
+        allocated_slots=slots,
+        metrics={**_UNKNOWN_METRICS, "garbageCollectors": []},
     )
 
 
@@ -112,9 +126,7 @@ def _of_task_manager(
             free_memory=manager.free_memory_bytes,
             managed_memory=_UNKNOWN,
         ),
-        "memory_configuration": schema.MemoryConfiguration(
-            **{**_UNKNOWN_MEMORY, "total_process_memory": manager.memory_bytes}
-        ),
+        "memory_configuration": {**_UNKNOWN_MEMORY, "totalProcessMemory": manager.memory_bytes},
     }
 
 
@@ -142,16 +154,11 @@ def allocated_slots(manager: TaskManager, views: Sequence[JobView]) -> list[sche
 
 def member(view: MemberView) -> schema.Member:
     one = view.member
-    return schema.Member(
+    return made_of(
+        schema.Member,
+        one,
         id=one.member_id.rpartition("/")[2],
-        url=one.url,
-        host=one.host,
-        pid=one.pid,
-        version=one.version,
-        seat=one.seat,
-        slots=one.slots,
         cluster=one.cluster or None,
-        task_manager=one.task_manager,
         jobs=view.jobs,
         state="ALIVE" if view.is_alive else "LOST",
         joined_timestamp_ms=view.joined_ms,

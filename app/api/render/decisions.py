@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Literal
 
 from app.api.render.execution import region_status
 from app.api.schema import decisions as schema
+from app.api.schema.base import made_of
 from app.model.batch import RegionStatus
 from app.scheduler.adaptive.state import JobState
 from app.scheduler.batch.explain import decision_sentence
@@ -36,26 +37,13 @@ def _decision(
 ) -> schema.Decision:
     name = state.graph.by_id[decision.vertex_id].name
     run = _run(state, progress, decision, written.get(decision.vertex_id))
-    return schema.Decision(
-        vertex_id=decision.vertex_id,
+    return made_of(
+        schema.Decision,
+        decision,
         vertex_name=name,
-        region=decision.region,
-        run=decision.run,
         timestamp_ms=decision.at_ms,
-        rule=cast("schema.Rule", decision.rule),
-        parallelism=decision.parallelism,
         lower_bound=decision.lower,
         upper_bound=decision.upper,
-        limit=decision.limit,
-        limited_by=decision.limited_by,
-        wanted=decision.wanted,
-        normalized=decision.normalized,
-        bytes=decision.bytes,
-        rows=decision.rows,
-        broadcast_bytes=decision.broadcast_bytes,
-        counted_broadcast_bytes=decision.counted_broadcast_bytes,
-        volume_bytes=decision.volume_bytes,
-        subpartitions=decision.subpartitions,
         skewed=list(decision.skewed),
         groups=[list(group) for group in decision.groups] if with_groups else None,
         sentence=decision_sentence(name, decision, is_running=run.state == "RUNNING"),

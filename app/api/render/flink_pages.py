@@ -13,7 +13,6 @@ from app.api.render.vertex_metrics import vertex_metrics
 from app.api.render.vertices import vertex_details
 from app.api.schema import flink_pages as schema
 from app.api.schema.jobs import Metric, Subtask, VertexDetails
-from app.api.schema.rescales import DurationStatistics
 from app.worker.views import JobView, TaskManager
 
 _WATERMARK: Final = "currentInputWatermark"
@@ -23,34 +22,9 @@ _DIVIDED: Final = frozenset({"numTasksObserved", "pendingRecords", "stateBytes",
 _LOW, _HIGH = 0.1, 0.5
 """Flink's limits of back pressure."""
 
-_NOTHING = DurationStatistics(min=0, max=0, avg=0, p50="NaN", p90="NaN", p95="NaN", p99="NaN", p999="NaN")
-
 ENVIRONMENT: Final = schema.Environment(
     jvm=schema.JvmInfo(version=f"Python {platform.python_version()}", arch=platform.machine(), options=[]),
     classpath=[],
-)
-CHECKPOINTS: Final = schema.Checkpoints(
-    counts=schema.CheckpointCounts(restored=0, total=0, in_progress=0, completed=0, failed=0),
-    summary=schema.CheckpointSummary(**dict.fromkeys(schema.CheckpointSummary.model_fields, _NOTHING)),
-    latest=schema.LatestCheckpoints(completed=None, savepoint=None, failed=None, restored=None),
-    history=[],
-)
-CHECKPOINT_CONFIG: Final = schema.CheckpointConfig(
-    mode="exactly_once",
-    interval=0,
-    timeout=0,
-    min_pause=0,
-    max_concurrent=1,
-    externalization=schema.Externalization(enabled=True, delete_on_cancellation=False),
-    state_backend="Spark's state store",
-    checkpoint_storage="Spark's checkpoint",
-    unaligned_checkpoints=False,
-    tolerable_failed_checkpoints=0,
-    aligned_checkpoint_timeout=0,
-    checkpoints_after_tasks_finish=True,
-    state_changelog_enabled=False,
-    changelog_periodic_materialization_interval=0,
-    changelog_storage="",
 )
 
 

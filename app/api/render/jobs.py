@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final, Literal, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, get_args
 
 from app.api.render.execution import VertexExecution, region_progress, vertex_executions
-from app.api.schema import endings
 from app.api.schema import jobs as schema
+from app.api.schema import runs
 from app.model.jobgraph import Exchange, JobGraph
 from app.model.masking import masked
 from app.model.options import JobOptions
@@ -22,8 +22,7 @@ from app.worker.requests.under_way import is_under_way
 from app.worker.views import JobView
 
 _SCHEDULER_TYPE: Final = "Adaptive"
-_NO_TASKS: dict[str, int] = dict.fromkeys(get_args(schema.ExecutionState), 0)
-_NO_TIMESTAMPS = {status.value: 0 for status in JobStatus}
+_NO_TASKS: dict[schema.ExecutionState, int] = dict.fromkeys(get_args(schema.ExecutionState), 0)
 _APPLICATION_STATUS: dict[JobStatus, Literal["SUCCEEDED", "CANCELED", "FAILED"]] = {
     JobStatus.FINISHED: "SUCCEEDED",
     JobStatus.CANCELED: "CANCELED",
@@ -99,24 +98,30 @@ def job_overview(view: JobView, now_ms: int) -> schema.JobOverview:
     for execution in vertex_executions(view):
         tasks[execution.status] += execution.tasks
     return schema.JobOverview(
-        jid=view.state.job_id,
-        name=view.state.graph.name,
-        job_type=view.state.graph.type,
-        scheduler_type=_SCHEDULER_TYPE,
-        start_time=view.submitted_ms,
-        end_time=_end_ms(view),
-        duration=_duration_ms(view, now_ms),
-        state=view.status,
+        **_of_job(view, now_ms),
         last_modification=last_modification_ms(view),
         tasks=_overview_tasks(tasks),
-        pending_operators=0,
-        last_failure=_last_failure(view.state),
     )
 
 
-def _overview_tasks(tasks: dict[str, int]) -> schema.OverviewTaskCounts:
-    by_state = {name.lower(): count for name, count in tasks.items()}
-    return schema.OverviewTaskCounts(**by_state, total=sum(tasks.values()))
+def _of_job(view: JobView, now_ms: int) -> dict[str, Any]:
+    """The fields of a job, in the list and alone."""
+    return {
+        "jid": view.state.job_id,
+        "name": view.state.graph.name,
+        "job_type": view.state.graph.type,
+        "scheduler_type": _SCHEDULER_TYPE,
+        "start_time": view.submitted_ms,
+        "end_time": -1 if view.ended_ms is None else view.ended_ms,
+        "duration": max(0, (now_ms if view.ended_ms is None else view.ended_ms) - view.submitted_ms),
+        "state": view.status,
+        "pending_operators": 0,
+        "last_failure": _last_failure(view.state),
+    }
+
+
+def _overview_tasks(tasks: Mapping[schema.ExecutionState, int]) -> dict[str, int]:
+    return {"total": sum(tasks.values()), **{state.lower(): count for state, count in tasks.items()}}
 
 
 def _last_failure(state: JobState) -> schema.LastFailure | None:
@@ -133,30 +138,21 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
     for execution in executions:
         status_counts[execution.status] += 1
     return schema.JobDetails(
-        jid=state.job_id,
+        **_of_job(view, now_ms),
         application_id=state.job_id,
-        name=state.graph.name,
         is_stoppable=False,
-        state=view.status,
-        job_type=state.graph.type,
-        scheduler_type=_SCHEDULER_TYPE,
-        start_time=view.submitted_ms,
-        end_time=_end_ms(view),
-        duration=_duration_ms(view, now_ms),
         max_parallelism=state.graph.max_parallelism,
         now=now_ms,
-        timestamps=schema.Timestamps(**_timestamps(view)),
+        timestamps=_timestamps(view),
         vertices=[_vertex(execution, view, now_ms) for execution in executions],
-        status_counts=schema.TaskCounts(**status_counts),
+        status_counts=status_counts,
         plan=job_plan(view, executions),
-        pending_operators=0,
         scheduler_state=state.phase.kind,
         attempt=state.attempt,
         driver_pid=view.driver_pid,
         spark_ui=view.spark_ui,
         submitted_by=view.submitted_by,
         under_way=is_under_way(view, now_ms),
-        last_failure=_last_failure(state),
         queries=[
             schema.StreamingQuery(id=batch.query_id, run_id=batch.run_id, batch_id=batch.batch_id)
             for batch in view.last_batches.values()
@@ -164,15 +160,15 @@ def job_details(view: JobView, now_ms: int) -> schema.JobDetails:
     )
 
 
-def _timestamps(view: JobView) -> dict[str, int]:
+def _timestamps(view: JobView) -> dict[JobStatus, int]:
     """When the job last entered each status. RUNNING moves with each rescale too, as Flink restarts a job for one, and
     when counters begin at 0 because another server runs the job: who reads metrics begins a new window then."""
     state = view.state
-    found = _NO_TIMESTAMPS | {status.value: since_ms for status, since_ms in state.status_since_ms}
-    if found["RUNNING"]:
+    found = dict.fromkeys(JobStatus, 0) | dict(state.status_since_ms)
+    if found[JobStatus.RUNNING]:
         last = state.timeline.last_completed
         counted_ms = view.load.since_ms if view.status is JobStatus.RUNNING else 0
-        found["RUNNING"] = max(found["RUNNING"], (last and last.end_ms) or 0, counted_ms)
+        found[JobStatus.RUNNING] = max(found[JobStatus.RUNNING], (last and last.end_ms) or 0, counted_ms)
     return found
 
 
@@ -188,7 +184,7 @@ def _vertex(execution: VertexExecution, view: JobView, now_ms: int) -> schema.Ve
         start_time=execution.start_ms,
         end_time=execution.end_ms,
         duration=execution.duration_ms(now_ms),
-        tasks=schema.TaskCounts(**{**_NO_TASKS, execution.status: execution.tasks}),
+        tasks={**_NO_TASKS, execution.status: execution.tasks},
         metrics=io_metrics(execution, view.load),
         progress=region_progress(execution, now_ms),
     )
@@ -328,21 +324,13 @@ def last_modification_ms(view: JobView) -> int:
     return max([view.submitted_ms, view.ended_ms or 0, *times])
 
 
-def _end_ms(view: JobView) -> int:
-    return -1 if view.ended_ms is None else view.ended_ms
-
-
-def _duration_ms(view: JobView, now_ms: int) -> int:
-    return max(0, (now_ms if view.ended_ms is None else view.ended_ms) - view.submitted_ms)
-
-
-def render_stop(stop: Stop) -> endings.StopStatus:
+def render_stop(stop: Stop) -> runs.StopStatus:
     """Flink's asynchronous operation: in progress, or completed with a location or a failure cause."""
     if stop.state == "IN_PROGRESS":
-        return endings.StopStatus(status=schema.OperationStatus(id="IN_PROGRESS"), operation=None)
+        return runs.StopStatus(status=schema.OperationStatus(id="IN_PROGRESS"), operation=None)
     if stop.error is not None:
         cause = schema.FailureCause(class_name="StopFailed", stack_trace=stop.error)
-        outcome = endings.StopOutcome(failure_cause=cause)
+        outcome = runs.StopOutcome(failure_cause=cause)
     else:
-        outcome = endings.StopOutcome(location=stop.location)
-    return endings.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)
+        outcome = runs.StopOutcome(location=stop.location)
+    return runs.StopStatus(status=schema.OperationStatus(id="COMPLETED"), operation=outcome)

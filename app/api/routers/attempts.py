@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from app.api.answers import BytesResponse
-from app.api.dependencies import Job, Plane
+from app.api.dependencies import Job, Plane, StillAllowed
 from app.api.errors import bad_request
-from app.api.openapi import answered, refusals
+from app.api.openapi import answered
 from app.api.parameters import MAX_NUMBER, Boolean, WholeNumber
-from app.api.render import attempts as render
 from app.api.routes import Operation
-from app.api.schema.attempts import Attempts
-from app.worker.requests.views_of_logs import LogPart
+from app.api.schema import runs as schema
+from app.api.schema.base import made_of
+from app.worker.requests.views_of_logs import AttemptView, LogPart
 from app.worker.views import ControlPlaneError
 
 LOG_LIMIT_BYTES = 1 << 20
@@ -40,32 +40,50 @@ AttemptNumber = Annotated[
 
 
 @router.get("")
-async def list_attempts(job: Job, plane: Plane) -> Attempts:
+async def list_attempts(job: Job, plane: Plane) -> schema.Attempts:
     """The attempts of a job, newest first
 
     The newest ten are kept, and the attempt that runs.
     """
-    return render.attempts(await plane.attempts(job.job_id))
+    return schema.Attempts(attempts=[_attempt(view) for view in await plane.attempts(job.job_id)])
+
+
+def _attempt(view: AttemptView) -> schema.Attempt:
+    row = view.row
+    return made_of(
+        schema.Attempt,
+        row,
+        start_timestamp_in_millis=row.started_ms,
+        end_timestamp_in_millis=row.ended_ms,
+        message=row.ended_why,
+        parallelism=None if row.parallelism is None else dict(row.parallelism),
+        driver_pid=row.pid,
+        spark_ui=row.ui_url,
+        log=schema.AttemptLog(
+            available=view.log_bytes is not None,
+            size_in_bytes=view.log_bytes or 0,
+            cut_in_bytes=view.log_cut_bytes,
+        ),
+    )
 
 
 @router.get(
     "/{attempt}/logs",
     response_model=None,
-    responses={
-        **answered(headers=_HEADERS),
-        **refusals(
-            {
-                410: "The log of attempt 3 of job 0123456789abcdef0123456789abcdef is not there: it was removed.",
-                416: "The query parameter from should be at most 1200, where the log ends now, found 5000.",
-                503: "16 clients read logs at this server already: try again.",
-            }
-        ),
-    },
+    responses=answered(
+        headers=_HEADERS,
+        refused={
+            410: "The log of attempt 3 of job 0123456789abcdef0123456789abcdef is not there: it was removed.",
+            416: "The query parameter from should be at most 1200, where the log ends now, found 5000.",
+            503: "16 clients read logs at this server already: try again.",
+        },
+    ),
 )
 async def read_attempt_log(
     request: Request,
     job: Job,
     plane: Plane,
+    is_allowed: StillAllowed,
     attempt: AttemptNumber,
     start: Annotated[
         int,
@@ -117,11 +135,6 @@ async def read_attempt_log(
     if request.method == "HEAD":
         await parts.aclose()
         return Response(media_type=_TEXT, headers=_NO_SNIFFING)
-    tokens, sent = request.app.state.tokens, request.scope["headers"]
-
-    def is_allowed() -> bool:
-        return tokens is None or tokens.authenticate(sent) is not None
-
     return StreamingResponse(_texts(first, parts, is_allowed), media_type=_TEXT, headers=_NO_SNIFFING)
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import TypeAdapter, ValidationError
@@ -50,8 +50,7 @@ router = APIRouter(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Caller:
+class _Caller(NamedTuple):
     job_id: str
     attempt: int
     secret: str
@@ -67,7 +66,7 @@ async def _caller(request: Request, jobid: JobId, attempt: str, plane: Plane) ->
     if not _NUMBER.match(attempt) or not _NUMBER.match(epoch):
         raise bad_request("The attempt in the path and the header X-Slotwise-Epoch should be whole numbers.")
     caller = _Caller(jobid, int(attempt), secret.strip(), int(epoch))
-    await plane.admit_driver(caller.job_id, caller.attempt, caller.secret, caller.epoch)
+    await plane.admit_driver(*caller)
     return caller
 
 
@@ -78,10 +77,7 @@ _Number = Annotated[int, WholeNumber(0, MAX_NUMBER), Query()]
 @router.post("/register")
 async def register(request: Request, caller: Caller, plane: Plane) -> Response:
     registration = _decode(_REGISTRATION, decode_json(await read_body(request)))
-    orders = await plane.driver_register(
-        caller.job_id, caller.attempt, caller.secret, caller.epoch, registration
-    )
-    return _orders(orders)
+    return _orders(await plane.driver_register(*caller, registration))
 
 
 @router.get("/orders")
@@ -95,15 +91,7 @@ async def orders(
     wait_ms: _Number = 0,
 ) -> Response:
     answer = await plane.driver_orders(
-        caller.job_id,
-        caller.attempt,
-        caller.secret,
-        caller.epoch,
-        plan=plan,
-        stop=stop,
-        slots=slots,
-        restarts=_restarts(restarts),
-        wait_ms=wait_ms,
+        *caller, plan=plan, stop=stop, slots=slots, restarts=_restarts(restarts), wait_ms=wait_ms
     )
     return _orders(answer)
 
@@ -121,10 +109,7 @@ def _restarts(text: str) -> dict[str, int]:
 @router.post("/reports")
 async def reports(request: Request, caller: Caller, plane: Plane) -> Response:
     taken = await decoded(_reports, await read_body(request, REPORTS_LIMIT_BYTES), _decoders)
-    acknowledgement = await plane.driver_reports(
-        caller.job_id, caller.attempt, caller.secret, caller.epoch, taken
-    )
-    return json_response(dataclasses.asdict(acknowledgement))
+    return json_response(dataclasses.asdict(await plane.driver_reports(*caller, taken)))
 
 
 def _orders(answer: Orders) -> Response:

@@ -14,7 +14,7 @@ from app.api.parameters import JobId, TriggerId, expected
 from app.api.render.jobs import render_stop
 from app.api.requests import read_model
 from app.api.routes import Operation
-from app.api.schema import endings as schema
+from app.api.schema import runs as schema
 from app.api.schema.base import Empty
 
 router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)

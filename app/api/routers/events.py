@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse
-from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.auth import PRINCIPAL
-from app.api.dependencies import Job, Plane
+from app.api.dependencies import Job, Plane, Principal, StillAllowed
 from app.api.event_streams import EventStream, Streams, following, stored
 from app.api.openapi import refusals
-from app.api.parameters import MAX_NUMBER, Boolean, WholeNumber, expected
+from app.api.parameters import MAX_NUMBER, Boolean, SomeOf, WholeNumber
 from app.api.routes import SharedOperation
 from app.model.public_event import PublicEventType
-from app.worker.facade import ControlPlaneFacade
 from app.worker.requests.event_feed import Follower, Wanted
 
 router = APIRouter(tags=["events"], route_class=SharedOperation)
 
 _NAMES = tuple(kind.value for kind in PublicEventType)
-_ONE = f"({'|'.join(_NAMES)})"
-
-
-def _types(value: str) -> str:
-    if not set(value.split(",")) <= set(_NAMES):
-        raise expected(f"some of {', '.join(_NAMES)}, with commas between")
-    return value
-
-
 Types = Annotated[
-    str | None,
-    BeforeValidator(_types),
-    WithJsonSchema({"type": "string", "pattern": f"^{_ONE}(,{_ONE})*$"}),
-    Query(description="Only events of these types, separated by commas."),
+    str | None, SomeOf(_NAMES), Query(description="Only events of these types, separated by commas.")
 ]
 After = Annotated[
     int | None,
@@ -83,72 +69,64 @@ _RESPONSES = {
 }
 
 
-@router.get("/jobs/{jobid}/events", response_class=EventSourceResponse, responses=_RESPONSES)
-async def get_job_events(
+async def _stream(
     request: Request,
-    job: Job,
     plane: Plane,
+    principal: Principal,
+    is_allowed: StillAllowed,
     types: Types = None,
     after: After = None,
     follow: Follow = True,
     last_event_id: LastEventId = None,
-) -> Response:
+) -> Callable[[str | None], Awaitable[Response]]:
+    """What answers with the events of a job, or of all of them."""
+    cursor = after if last_event_id is None else last_event_id
+    kinds = None if types is None else frozenset(map(PublicEventType, types.split(",")))
+
+    async def answer(job_id: str | None) -> Response:
+        wanted = Wanted(job_id, kinds)
+        if request.method == "HEAD":
+            return Response(media_type=EventSourceResponse.media_type)
+        streams: Streams = request.app.state.streams
+        feed = plane.events
+        streams.opened(principal)
+        closed = functools.partial(streams.closed, principal)
+        try:
+            if not follow:
+                first = await feed.stored(wanted, cursor or 0)
+                return EventStream(stored(feed, wanted, first), closed)
+            follower = Follower(feed, wanted, cursor)
+            await follower.join()
+        except BaseException:
+            closed()
+            raise
+
+        def over() -> None:
+            follower.leave()
+            closed()
+
+        return EventStream(following(follower, is_allowed), over)
+
+    return answer
+
+
+Stream = Annotated[Callable[[str | None], Awaitable[Response]], Depends(_stream)]
+
+
+@router.get("/jobs/{jobid}/events", response_class=EventSourceResponse, responses=_RESPONSES)
+async def get_job_events(job: Job, stream: Stream) -> Response:
     """The events of a job, as Server-Sent Events
 
     Each event has an id, a type and JSON data. After every 15 seconds without an event, an empty event has the current
     id. If events are not stored any more, an event of type `gone` has the id after which the stream continues.
     """
-    cursor = after if last_event_id is None else last_event_id
-    return await _answer(request, plane, _wanted(job.state.job_id, types), cursor, follow=follow)
+    return await stream(job.job_id)
 
 
 @router.get("/events", response_class=EventSourceResponse, responses=_RESPONSES)
-async def get_events(
-    request: Request,
-    plane: Plane,
-    types: Types = None,
-    after: After = None,
-    follow: Follow = True,
-    last_event_id: LastEventId = None,
-) -> Response:
+async def get_events(stream: Stream) -> Response:
     """The events of all jobs and of the servers, as Server-Sent Events
 
     In the format of the events of one job.
     """
-    cursor = after if last_event_id is None else last_event_id
-    return await _answer(request, plane, _wanted(None, types), cursor, follow=follow)
-
-
-def _wanted(job_id: str | None, types: str | None) -> Wanted:
-    return Wanted(job_id, None if types is None else frozenset(map(PublicEventType, types.split(","))))
-
-
-async def _answer(
-    request: Request, plane: ControlPlaneFacade, wanted: Wanted, cursor: int | None, *, follow: bool
-) -> Response:
-    if request.method == "HEAD":
-        return Response(media_type=EventSourceResponse.media_type)
-    streams: Streams = request.app.state.streams
-    feed = plane.events
-    principal: str = request.scope[PRINCIPAL]
-    streams.opened(principal)
-    closed = functools.partial(streams.closed, principal)
-    try:
-        if not follow:
-            first = await feed.stored(wanted, cursor or 0)
-            return EventStream(stored(feed, wanted, first), closed)
-        follower = Follower(feed, wanted, cursor)
-        await follower.join()
-    except BaseException:
-        closed()
-        raise
-    tokens, headers = request.app.state.tokens, request.scope["headers"]
-
-    def over() -> None:
-        follower.leave()
-        closed()
-
-    def is_allowed() -> bool:
-        return tokens is None or tokens.authenticate(headers) is not None
-
-    return EventStream(following(follower, is_allowed), over)
+    return await stream(None)

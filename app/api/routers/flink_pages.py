@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
-from app.api.dependencies import Job, JobNow, Now, Plane
+from app.api.answers import json_response
+from app.api.dependencies import Job, JobNow, Now, Plane, job_of_path
+from app.api.openapi import answered
 from app.api.parameters import WholeNumber, names
 from app.api.render import flink_pages as render
 from app.api.render.metrics import metric_list
-from app.api.routers.cluster import Manager
+from app.api.routers.cluster import Manager, manager_of_path
 from app.api.routers.jobs import Vertex
 from app.api.routers.metrics import Get
 from app.api.routes import Operation
@@ -108,22 +110,7 @@ async def get_flame_graph(
     return schema.FlameGraph(end_timestamp=now_ms, data=None)
 
 
-# ---- a job
-
-
-@router.get("/jobs/{jobid}/checkpoints")
-async def get_checkpoints(job: Job) -> schema.Checkpoints:
-    """The checkpoints of a job: always empty
-
-    Each committed micro-batch is a checkpoint, and Spark keeps only the last one.
-    """
-    return render.CHECKPOINTS
-
-
-@router.get("/jobs/{jobid}/checkpoints/config")
-async def get_checkpoint_config(job: Job) -> schema.CheckpointConfig:
-    """The configuration of checkpoints"""
-    return render.CHECKPOINT_CONFIG
+# ---- the server and its TaskManagers
 
 
 @router.get("/jobs/{jobid}/jobmanager/environment")
@@ -132,49 +119,10 @@ async def get_environment_of_job(job: Job) -> schema.Environment:
     return render.ENVIRONMENT
 
 
-# ---- the server and its TaskManagers
-
-
 @router.get("/jobmanager/environment")
 async def get_environment() -> schema.Environment:
     """The environment of the server"""
     return render.ENVIRONMENT
-
-
-@router.get("/applications/overview")
-async def list_applications() -> schema.Applications:
-    """Applications: none, because jobs are submitted alone"""
-    return schema.Applications(applications=[])
-
-
-@router.get("/jobmanager/logs")
-async def list_server_logs() -> schema.LogFiles:
-    """Files of logs of the server: none"""
-    return schema.LogFiles(logs=[])
-
-
-@router.get("/jobmanager/thread-dump")
-async def get_server_threads() -> schema.ThreadDump:
-    """Threads of the server: none"""
-    return schema.ThreadDump(thread_infos=[])
-
-
-@router.get("/jobmanager/profiler")
-async def list_server_profiles() -> schema.Profilings:
-    """Profiles of the server: none"""
-    return schema.Profilings(profiling_list=[])
-
-
-@router.get("/jobmanager/log", response_class=Response, responses=_TEXT)
-async def get_server_log() -> Response:
-    """The log of the server: empty"""
-    return _no_text()
-
-
-@router.get("/jobmanager/stdout", response_class=Response, responses=_TEXT)
-async def get_server_stdout() -> Response:
-    """The output of the server: empty"""
-    return _no_text()
 
 
 @router.get("/taskmanagers/{taskmanagerid}/metrics")
@@ -189,35 +137,95 @@ async def get_metrics_of_task_manager(
     return metric_list(values, names(get))
 
 
-@router.get("/taskmanagers/{taskmanagerid}/logs")
-async def list_task_manager_logs(manager: Manager) -> schema.LogFiles:
-    """Files of logs of a TaskManager: none"""
-    return schema.LogFiles(logs=[])
+# ---- what is always the same
 
 
-@router.get("/taskmanagers/{taskmanagerid}/thread-dump")
-async def get_task_manager_threads(manager: Manager) -> schema.ThreadDump:
-    """Threads of a TaskManager: none"""
-    return schema.ThreadDump(thread_infos=[])
+def _only(value: Any) -> dict[str, Any]:
+    """The schema of ``value`` and nothing else."""
+    if isinstance(value, dict):
+        properties = {name: _only(each) for name, each in value.items()}
+        return {
+            "type": "object",
+            "required": list(value),
+            "additionalProperties": False,
+            "properties": properties,
+        }
+    return {"type": "null"} if value is None else {"const": value}
 
 
-@router.get("/taskmanagers/{taskmanagerid}/profiler")
-async def list_task_manager_profiles(manager: Manager) -> schema.Profilings:
-    """Profiles of a TaskManager: none"""
-    return schema.Profilings(profiling_list=[])
+def _always(path: str, name: str, documentation: str, answer: dict[str, Any] | None) -> None:
+    """An operation ``name`` with one answer: JSON, or without any an empty text."""
+    needs = [Depends(job_of_path)] if "{jobid}" in path else []
+    needs += [Depends(manager_of_path)] if "{taskmanagerid}" in path else []
+    response = Response(media_type="text/plain") if answer is None else json_response(answer)
+    responses = _TEXT if answer is None else answered(schema=_only(answer))
+
+    async def endpoint() -> Response:
+        return response
+
+    endpoint.__name__, endpoint.__doc__ = name, documentation
+    router.get(path, response_class=Response, responses=responses, dependencies=needs)(endpoint)
 
 
-@router.get("/taskmanagers/{taskmanagerid}/log", response_class=Response, responses=_TEXT)
-async def get_task_manager_log(manager: Manager) -> Response:
-    """The log of a TaskManager: empty"""
-    return _no_text()
+_NO_DURATIONS = {"min": 0, "max": 0, "avg": 0, **dict.fromkeys(("p50", "p90", "p95", "p99", "p999"), "NaN")}
 
-
-@router.get("/taskmanagers/{taskmanagerid}/stdout", response_class=Response, responses=_TEXT)
-async def get_task_manager_stdout(manager: Manager) -> Response:
-    """The output of a TaskManager: empty"""
-    return _no_text()
-
-
-def _no_text() -> Response:
-    return Response(media_type="text/plain")
+_always(
+    "/jobs/{jobid}/checkpoints",
+    "get_checkpoints",
+    "The checkpoints of a job: always empty\n\nEach committed micro-batch is a checkpoint, and Spark keeps only one.",
+    {
+        "counts": {"restored": 0, "total": 0, "in_progress": 0, "completed": 0, "failed": 0},
+        "summary": {
+            "checkpointed_size": _NO_DURATIONS,
+            "state_size": _NO_DURATIONS,
+            "end_to_end_duration": _NO_DURATIONS,
+            "alignment_buffered": _NO_DURATIONS,
+            "processed_data": _NO_DURATIONS,
+            "persisted_data": _NO_DURATIONS,
+        },
+        "latest": {"completed": None, "savepoint": None, "failed": None, "restored": None},
+        "history": [],
+    },
+)
+_always(
+    "/jobs/{jobid}/checkpoints/config",
+    "get_checkpoint_config",
+    "The configuration of checkpoints\n\nThe interval is 0: with each micro-batch.",
+    {
+        "mode": "exactly_once",
+        "interval": 0,
+        "timeout": 0,
+        "min_pause": 0,
+        "max_concurrent": 1,
+        "externalization": {"enabled": True, "delete_on_cancellation": False},
+        "state_backend": "Spark's state store",
+        "checkpoint_storage": "Spark's checkpoint",
+        "unaligned_checkpoints": False,
+        "tolerable_failed_checkpoints": 0,
+        "aligned_checkpoint_timeout": 0,
+        "checkpoints_after_tasks_finish": True,
+        "state_changelog_enabled": False,
+        "changelog_periodic_materialization_interval": 0,
+        "changelog_storage": "",
+    },
+)
+_always(
+    "/applications/overview",
+    "list_applications",
+    "Applications: none, because jobs are submitted alone",
+    {"applications": []},
+)
+for base, name, words in (
+    ("/jobmanager", "server", "the server"),
+    ("/taskmanagers/{taskmanagerid}", "task_manager", "a TaskManager"),
+):
+    _always(f"{base}/logs", f"list_{name}_logs", f"Files of logs of {words}: none", {"logs": []})
+    _always(
+        f"{base}/thread-dump",
+        f"get_{name}_threads",
+        f"Threads of {words}: none",
+        {"threadInfos": []},
+    )
+    _always(f"{base}/profiler", f"list_{name}_profiles", f"Profiles of {words}: none", {"profilingList": []})
+    _always(f"{base}/log", f"get_{name}_log", f"The log of {words}: empty", None)
+    _always(f"{base}/stdout", f"get_{name}_stdout", f"The output of {words}: empty", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -13,17 +14,19 @@ from starlette.responses import Response
 
 from app.api.dependencies import Info, Plane, Principal, status_of
 from app.api.errors import ApiError, bad_request
+from app.api.forwarding import BATCH_JOB
 from app.api.held_bytes import claim
 from app.api.info import ServerInfo
 from app.api.limits import FORM_LIMIT_BYTES
 from app.api.openapi import refusals, request_body
 from app.api.parameters import MAX_NUMBER, WholeNumber
-from app.api.render import livy as render
 from app.api.requests import read_json_object, while_connected
 from app.api.routes import Operation
 from app.api.schema import livy as schema
 from app.model.graphdoc import GraphErrors
 from app.model.livy import LivyBatch, in_words_of_livy, livy_state, parse_livy_batch
+from app.model.status import JobStatus
+from app.worker.ownership.unreadable import UnreadableJob
 from app.worker.requests.livy import find_files, read_files
 from app.worker.views import InDoubt, InvalidRequest, JobView, StateConflict, Unavailable, UnknownJob
 
@@ -50,8 +53,8 @@ async def _body(request: Request) -> LivyBatch:
     return await read_json_object(request, parsed, what='{"file": "<the path of a Python program>"}')
 
 
-async def _job_id(batchid: Number, plane: Plane) -> str:
-    return await plane.livy.job_of(batchid)
+async def _job_id(request: Request, batchid: Number, plane: Plane) -> str:
+    return request.scope.get(BATCH_JOB) or await plane.livy.job_of(batchid)
 
 
 BatchJobId = Annotated[str, Depends(_job_id)]
@@ -99,7 +102,34 @@ async def create_batch(
             f"Job {job_id} was submitted, but its number as a batch cannot be read: {error}"
         ) from error
     response.headers["Location"] = f"/batches/{number}"
-    return render.batch(number, plane.job(job_id), info.url)
+    return _batch(number, plane.job(job_id), info.url)
+
+
+def _batch(number: int, job: JobView | UnreadableJob, url: str, log: Sequence[str] = ()) -> schema.LivyBatch:
+    """``url``: of this server."""
+    if isinstance(job, UnreadableJob):
+        name, owner, page = job.summary.name, job.summary.submitted_by, None
+    else:
+        name, owner, page = job.state.graph.name, job.submitted_by, job.spark_ui
+    return schema.LivyBatch(
+        id=number,
+        name=name,
+        owner=owner,
+        proxy_user=None,
+        state=livy_state(job.status),
+        app_id=job.job_id,
+        app_info=schema.AppInfo(driver_log_url=f"{url}/jobs/{job.job_id}/attempts", spark_ui_url=page),
+        log=list(log),
+    )
+
+
+def _last_words(view: JobView) -> list[str]:
+    """What stands behind the log of a job that has failed: clients of Livy read nothing else."""
+    if view.status is not JobStatus.FAILED:
+        return []
+    failures = view.state.failures
+    cause = failures[-1][0].error if failures else getattr(view.state.phase, "cause", None)
+    return f"Job {view.job_id} is FAILED: {cause or 'the reason is not known.'}".splitlines()
 
 
 async def _read(request: Request, batch: LivyBatch, info: ServerInfo) -> dict[str, bytes]:
@@ -130,7 +160,7 @@ async def list_batches(
     for job_id, number in numbers.items():
         # It may have been forgotten meanwhile.
         with contextlib.suppress(UnknownJob):
-            sessions.append(render.batch(number, unreadable.get(job_id) or plane.job(job_id), info.url))
+            sessions.append(_batch(number, unreadable.get(job_id) or plane.job(job_id), info.url))
     return schema.LivyBatchList(first=first, total=total, sessions=sessions)
 
 
@@ -139,10 +169,8 @@ async def get_batch(
     request: Request, batchid: Number, job: BatchJob, plane: Plane, info: Info
 ) -> schema.LivyBatch:
     """A batch"""
-    log = await plane.log_lines(
-        job.job_id, None, _LAST_LINES, render.last_words(job), request.is_disconnected
-    )
-    return render.batch(batchid, job, info.url, log.lines)
+    log = await plane.log_lines(job.job_id, None, _LAST_LINES, _last_words(job), request.is_disconnected)
+    return _batch(batchid, job, info.url, log.lines)
 
 
 @router.get("/{batchid}/state", responses=_UNKNOWN)
@@ -168,7 +196,7 @@ async def get_batch_log(
     size: Size = _PAGE,
 ) -> schema.LivyLog:
     """Log lines of the newest attempt, and the reason of a failure"""
-    log = await plane.log_lines(job.job_id, first, size, render.last_words(job), request.is_disconnected)
+    log = await plane.log_lines(job.job_id, first, size, _last_words(job), request.is_disconnected)
     return schema.LivyLog(
         id=batchid, first=log.first, size=len(log.lines), total=log.total, log=list(log.lines)
     )

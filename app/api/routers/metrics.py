@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BeforeValidator, WithJsonSchema
 
 from app.api.dependencies import Job, JobNow, Now, Plane
-from app.api.parameters import expected, names
+from app.api.parameters import SomeOf, expected, names
 from app.api.render import metrics as render
 from app.api.render.vertex_metrics import AGGREGATIONS, aggregated_metrics, vertex_metrics
 from app.api.routers.jobs import Vertex
@@ -21,12 +21,6 @@ router = APIRouter(tags=["metrics"], route_class=Operation)
 _STEPS_S: Final = {str(step_ms // 1000): step_ms for step_ms in STEPS}
 
 
-def _aggregations(value: str) -> str:
-    if not set(value.split(",")) <= set(AGGREGATIONS):
-        raise expected(f"some of {', '.join(AGGREGATIONS)}, with commas between")
-    return value
-
-
 def _step_ms(value: str | int) -> int:
     if str(value) not in _STEPS_S:
         raise expected(" or ".join(_STEPS_S))
@@ -34,7 +28,6 @@ def _step_ms(value: str | int) -> int:
 
 
 _ALL = ",".join(AGGREGATIONS)
-_ONE = f"({'|'.join(AGGREGATIONS)})"
 Get = Annotated[
     str,
     Query(
@@ -43,8 +36,7 @@ Get = Annotated[
 ]
 Aggregations = Annotated[
     str,
-    BeforeValidator(_aggregations),
-    WithJsonSchema({"type": "string", "pattern": f"^{_ONE}(,{_ONE})*$"}),
+    SomeOf(AGGREGATIONS),
     Query(
         description="Aggregations, separated by commas: min, max, sum, avg, skew. Unknown values are left out, and "
         "skew always is."

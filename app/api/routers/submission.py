@@ -17,7 +17,7 @@ from app.api.answers import json_response
 from app.api.dependencies import Plane, Principal
 from app.api.errors import ApiError, bad_request
 from app.api.limits import BODY_LIMIT_BYTES, FORM_LIMIT_BYTES
-from app.api.openapi import answered, refusals, request_body
+from app.api.openapi import answered, request_body
 from app.api.parameters import Boolean
 from app.api.requests import (
     body_chunks,
@@ -182,17 +182,16 @@ DryRun = Annotated[
     "/jobs",
     status_code=202,
     response_model=Submitted,
-    responses={
-        **answered(200, schema={"type": "object"}),
-        **refusals(
-            {
-                400: "vertices[1].inputs[0]: 'number' is not a vertex of the graph.",
-                409: "The checkpoint /data/counts of store is that of job counts, which is RUNNING: end that job "
-                "before.",
-                415: NOT_SUPPORTED,
-            }
-        ),
-    },
+    responses=answered(
+        200,
+        schema={"type": "object"},
+        refused={
+            400: "vertices[1].inputs[0]: 'number' is not a vertex of the graph.",
+            409: "The checkpoint /data/counts of store is that of job counts, which is RUNNING: end that job "
+            "before.",
+            415: NOT_SUPPORTED,
+        },
+    ),
     openapi_extra=BODY,
 )
 async def submit_job(

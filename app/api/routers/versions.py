@@ -8,12 +8,12 @@ from starlette.responses import Response
 
 from app.api.answers import json_response
 from app.api.dependencies import Job, Plane, Principal
-from app.api.openapi import answered, refusals
+from app.api.openapi import answered
 from app.api.parameters import JobId
 from app.api.requests import while_connected
 from app.api.routers.submission import BODY, NOT_SUPPORTED, DryRun, Sent
 from app.api.routes import Operation
-from app.api.schema import versions as schema
+from app.api.schema import runs as schema
 from app.model.graphdoc import to_document
 from app.model.masking import masked_document
 from app.scheduler.adaptive.version_state import VersionNote
@@ -25,18 +25,17 @@ router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], route_class=Operation)
     "/graph",
     status_code=202,
     response_model=schema.Replaced,
-    responses={
-        **answered(200, schema={"type": "object"}),
-        **refusals(
-            {
-                400: "The query of 'store' reads 'orders' now, and its checkpoint is of 'numbers': the sources of a "
-                "checkpoint cannot be changed, nor their order.",
-                409: "counts.py, line 12: the query of store does not go with the state in /data/counts: the key of "
-                "'counts' has field 1, k, as string now, and had it as bigint.",
-                415: NOT_SUPPORTED,
-            }
-        ),
-    },
+    responses=answered(
+        200,
+        schema={"type": "object"},
+        refused={
+            400: "The query of 'store' reads 'orders' now, and its checkpoint is of 'numbers': the sources of a "
+            "checkpoint cannot be changed, nor their order.",
+            409: "counts.py, line 12: the query of store does not go with the state in /data/counts: the key of "
+            "'counts' has field 1, k, as string now, and had it as bigint.",
+            415: NOT_SUPPORTED,
+        },
+    ),
     openapi_extra=BODY,
 )
 async def replace_job(

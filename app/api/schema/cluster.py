@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -52,21 +52,6 @@ class Hardware(Camel):
     managed_memory: int = Field(description="-1: not known.")
 
 
-class MemoryConfiguration(Camel):
-    """Bytes; -1 for Flink's parts of a TaskManager's memory, which a host does not have."""
-
-    framework_heap: int
-    task_heap: int
-    framework_off_heap: int
-    task_off_heap: int
-    network_memory: int
-    managed_memory: int
-    jvm_metaspace: int
-    jvm_overhead: int
-    total_flink_memory: int
-    total_process_memory: int
-
-
 class TaskManager(Camel):
     id: str
     path: str
@@ -79,7 +64,9 @@ class TaskManager(Camel):
     total_resource: ResourceProfile
     free_resource: ResourceProfile
     hardware: Hardware
-    memory_configuration: MemoryConfiguration
+    memory_configuration: dict[str, int] = Field(
+        description="Bytes; -1 for Flink's parts of a TaskManager's memory, which a host does not have."
+    )
 
 
 class TaskManagers(Schema):
@@ -92,39 +79,11 @@ class AllocatedSlot(Camel):
     assigned_tasks: int
 
 
-class GarbageCollector(Schema):
-    name: str
-    count: int
-    time: int
-
-
-class TaskManagerMetrics(Camel):
-    """Metrics of the JVM of a Flink TaskManager: always -1, not known."""
-
-    heap_used: int
-    heap_committed: int
-    heap_max: int
-    non_heap_used: int
-    non_heap_committed: int
-    non_heap_max: int
-    direct_count: int
-    direct_used: int
-    direct_max: int
-    mapped_count: int
-    mapped_used: int
-    mapped_max: int
-    netty_shuffle_memory_segments_available: int
-    netty_shuffle_memory_segments_used: int
-    netty_shuffle_memory_segments_total: int
-    netty_shuffle_memory_available: int
-    netty_shuffle_memory_used: int
-    netty_shuffle_memory_total: int
-    garbage_collectors: list[GarbageCollector]
-
-
 class TaskManagerDetails(TaskManager):
     allocated_slots: list[AllocatedSlot]
-    metrics: TaskManagerMetrics
+    metrics: dict[str, Any] = Field(
+        description="Metrics of the JVM of a Flink TaskManager: always -1, not known."
+    )
 
 
 class Member(Camel):

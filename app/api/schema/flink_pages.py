@@ -1,4 +1,4 @@
-"""What only the web page of Flink reads. Lists of what Spark does not have, or nobody keeps, are empty."""
+"""What only the web page of Flink reads, as far as it is not always the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pydantic import Field
 
 from app.api.schema.base import Camel, Hyphenated, Id, Millis, Schema
 from app.api.schema.jobs import IoMetrics
-from app.api.schema.rescales import DurationStatistics
 
 
 class JvmInfo(Schema):
@@ -22,27 +21,6 @@ class Environment(Schema):
 
     jvm: JvmInfo
     classpath: list[str]
-
-
-class LogFile(Schema):
-    name: str
-    size: int
-
-
-class LogFiles(Schema):
-    logs: list[LogFile] = Field(description="None: see GET /jobs/{jobid}/attempts.")
-
-
-class ThreadDump(Camel):
-    thread_infos: list[str] = Field(description="None is made.")
-
-
-class Profilings(Camel):
-    profiling_list: list[str] = Field(description="None is made.")
-
-
-class Applications(Schema):
-    applications: list[str] = Field(description="None: jobs are submitted alone.")
 
 
 class SubtaskTimes(Schema):
@@ -107,59 +85,3 @@ class SubtaskAccumulators(Schema):
 class FlameGraph(Camel):
     end_timestamp: int
     data: None = Field(description="None is made.")
-
-
-class CheckpointCounts(Schema):
-    restored: int
-    total: int
-    in_progress: int
-    completed: int
-    failed: int
-
-
-class CheckpointSummary(Schema):
-    checkpointed_size: DurationStatistics
-    state_size: DurationStatistics
-    end_to_end_duration: DurationStatistics
-    alignment_buffered: DurationStatistics
-    processed_data: DurationStatistics
-    persisted_data: DurationStatistics
-
-
-class LatestCheckpoints(Schema):
-    completed: None
-    savepoint: None
-    failed: None
-    restored: None
-
-
-class Checkpoints(Schema):
-    """Empty: each committed micro-batch is one, and Spark keeps the last of them only."""
-
-    counts: CheckpointCounts
-    summary: CheckpointSummary
-    latest: LatestCheckpoints
-    history: list[str]
-
-
-class Externalization(Schema):
-    enabled: bool
-    delete_on_cancellation: bool
-
-
-class CheckpointConfig(Schema):
-    mode: Literal["exactly_once"]
-    interval: int = Field(description="0: with each micro-batch.")
-    timeout: int
-    min_pause: int
-    max_concurrent: int
-    externalization: Externalization
-    state_backend: str
-    checkpoint_storage: str
-    unaligned_checkpoints: bool
-    tolerable_failed_checkpoints: int
-    aligned_checkpoint_timeout: int
-    checkpoints_after_tasks_finish: bool
-    state_changelog_enabled: bool
-    changelog_periodic_materialization_interval: int
-    changelog_storage: str

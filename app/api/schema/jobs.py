@@ -16,33 +16,10 @@ ExecutionState = Literal[
 ]  # fmt: skip
 
 
-class TaskCounts(Schema):
-    """Tasks (or vertices) by execution state."""
-
-    CREATED: int
-    SCHEDULED: int
-    DEPLOYING: int
-    INITIALIZING: int
-    RUNNING: int
-    FINISHED: int
-    CANCELING: int
-    CANCELED: int
-    FAILED: int
-    RECONCILING: int
-
-
-class OverviewTaskCounts(Schema):
-    total: int
-    created: int
-    scheduled: int
-    deploying: int
-    initializing: int
-    running: int
-    finished: int
-    canceling: int
-    canceled: int
-    failed: int
-    reconciling: int
+TaskCounts = Annotated[
+    dict[ExecutionState, int],
+    Field(description="Tasks (or vertices) by execution state, all of which are there."),
+]
 
 
 Unreadable = Annotated[
@@ -85,7 +62,7 @@ class JobOverview(Camel):
     duration: int = Field(description="Milliseconds since the submission, until the end.")
     state: JobStatus
     last_modification: Millis = Field(serialization_alias="last-modification")
-    tasks: OverviewTaskCounts
+    tasks: dict[str, int] = Field(description="By execution state in lower case, and their `total`.")
     pending_operators: int = Field(serialization_alias="pending-operators")
     last_failure: LastFailure | None = Field(description="Not in Flink.")
     unreadable: Unreadable = None
@@ -177,22 +154,6 @@ class JobPlan(Schema):
     plan: Plan
 
 
-class Timestamps(Schema):
-    """When the job last entered each status, epoch milliseconds; 0 if it never did."""
-
-    INITIALIZING: int
-    CREATED: int
-    RUNNING: int
-    FAILING: int
-    FAILED: int
-    CANCELLING: int
-    CANCELED: int
-    FINISHED: int
-    RESTARTING: int
-    SUSPENDED: int
-    RECONCILING: int
-
-
 class StreamingQuery(Camel):
     id: str = Field(description="Spark's id of the query, which is stored in its checkpoint.")
     run_id: str = Field(description="Spark's id of this run of the query; each restart has another one.")
@@ -212,7 +173,9 @@ class JobDetails(Camel):
     duration: int
     max_parallelism: int
     now: Millis
-    timestamps: Timestamps
+    timestamps: dict[JobStatus, int] = Field(
+        description="When the job last entered each status, epoch milliseconds; 0 if it never did."
+    )
     vertices: list[VertexSummary]
     status_counts: TaskCounts = Field(serialization_alias="status-counts")
     plan: Plan
